@@ -1,0 +1,1 @@
+"""Adapters: one package for each kind of cluster, all of them behind `contract`."""

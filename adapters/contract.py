@@ -1,0 +1,208 @@
+"""What every adapter is: five batch methods over one cluster, all async and idempotent by token.
+
+Adapters translate. They never decide policy, never touch the store and never know the controller. What a cluster
+tells comes back as lifecycle events; what it is to do goes in as launches and orders. Optional abilities are separate
+Protocols that the controller looks up once with isinstance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Job
+
+FORMAT = 1
+"""Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
+
+
+class Decider(StrEnum):
+    """Who decides about the jobs of a cluster while they run."""
+
+    SUPERVISOR = "supervisor"
+    """A supervisor beside the work; its journal's events are copied."""
+    DAEMON = "daemon"
+    """The daemon; the adapter carries out single decisions."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One job to start, with the facts to start from. `token` finds its own earlier effect."""
+
+    token: str
+    job: Job
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the daemon's own for every task (its address, the job's token file)."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The launch exists on the cluster: `handle` names it from now on, `native_id` is the cluster's own name."""
+
+    token: str
+    handle: str
+    native_id: str = ""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The launch was refused, in the cluster's words; a transient one is tried again."""
+
+    token: str
+    message: str
+    transient: bool = False
+    reason: str = "BadConstraints"
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order or decision to carry out on a launch: Cancel, Requeue, Restart, Signal, SetTime, Terminate, Kill."""
+
+    token: str
+    handle: str
+    event: Event
+
+
+@dataclass(frozen=True)
+class Report:
+    """News of one launch, oldest first. `cursor` stands behind the last event and is stored with their effect."""
+
+    handle: str
+    events: tuple[Event, ...]
+    cursor: str
+    gone: bool = False
+    """The cluster has no trace of the launch and never will have."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The reports since the cursors that were given; empty when the wait was over first."""
+
+    reports: tuple[Report, ...]
+    at: float
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """Which bytes of which log: `attempt` None is the newest; `stream` is output or error."""
+
+    handle: str
+    task: str
+    node: int = 0
+    attempt: int | None = None
+    stream: str = "output"
+    offset: int = 0
+    limit: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it."""
+
+    data: bytes
+    offset: int
+    size: int
+    path: str = ""
+    gap: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as sinfo shows it. Memory in MiB; `state` in sinfo's words (idle, mixed, allocated, down, drained)."""
+
+    name: str
+    partition: str
+    state: str
+    cpus: float
+    cpus_used: float
+    memory: int
+    memory_used: int
+    gpus: int = 0
+    gpus_used: float = 0
+    gpu_kind: str = ""
+    reason: str = ""
+    default: bool = True
+    time_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `span check`: what was tried, whether it works, what was seen and what to do about it."""
+
+    what: str
+    works: bool
+    seen: str = ""
+    remedy: str = ""
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """The code for one kind of cluster, opened on one cluster."""
+
+    name: str
+    decider: Decider
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Start each launch, or find the one that its token already started; one answer each, in order."""
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of the launches in `since` (handle to cursor, '' from the start), at the latest after `timeout` seconds.
+
+        Unreachable when the cluster does not answer: nothing is known then, and nothing has failed.
+        """
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out each order; None for done or already done. Ending what has ended is fine."""
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a log; NotFound when there is none."""
+
+    async def nodes(self) -> list[Node]:
+        """Nodes with capacity, use and state."""
+
+    async def close(self) -> None:
+        """Let go of connections and watchers; the work goes on."""
+
+
+@runtime_checkable
+class Check(Protocol):
+    """The adapter can say what works on its cluster and what to do about the rest."""
+
+    async def check(self) -> list[Finding]:
+        """Try each thing that jobs need there."""
+
+
+@runtime_checkable
+class Plan(Protocol):
+    """The adapter can print what it would send."""
+
+    def plan(self, job: Job) -> str:
+        """The native form of the job (a script, manifests, the local processes), with no effect at all."""
+
+
+@runtime_checkable
+class Admission(Protocol):
+    """The adapter can say at once that a job could never run there."""
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """The refusal in the cluster's words, or None."""
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """One cluster of the configuration file: its name, kind and the kind's own settings."""
+
+    name: str
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    root: str = ""
+    """Directory for run directories on that cluster."""
+
+
+class Opener(Protocol):
+    """The entry point of an adapter package: opens a cluster without contacting it."""
+
+    def __call__(self, config: ClusterConfig) -> Adapter: ...

@@ -1,0 +1,242 @@
+"""The machine's books: what each job holds, who waits, and in which order. Pure.
+
+A job is booked whole or not at all. The queue is strict: the highest priority first, then the first submitted; no job
+passes one that waits ahead of it, so a large job is never starved by small ones.
+A task that shares another's node still books its own CPUs: on one machine every node is the same one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from overspan.adapters.local.capacity import Capacity
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.resources import MILLI, NodeNeed
+from overspan.bridge.model.spec import TaskSpec
+
+_MOST_VARIANTS = 64
+
+
+class Member(NamedTuple):
+    """One node of a task and what it needs."""
+
+    task: str
+    node: int
+    need: NodeNeed
+
+
+class Booking(NamedTuple):
+    """What a job holds: its members, and the GPU indices of each."""
+
+    members: tuple[Member, ...]
+    gpus: tuple[tuple[int, ...], ...]
+
+
+class Rank(NamedTuple):
+    """A place in the queue; the lowest goes first."""
+
+    behind: int
+    submitted_at: float
+    job: int
+
+
+Variant = tuple[Member, ...]
+
+
+def rank_job(job: Job) -> Rank:
+    """The job's place: its priority (0 unless given), less its nice value where none is given; then its age."""
+    priority = -job.spec.nice if job.priority is None else job.priority
+    return Rank(-priority, job.submitted_at, job.id)
+
+
+def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
+    """The ways in which the job may be booked, the preferred one first: one for each choice of accelerators.
+
+    A node that names no CPUs books one. Together such nodes never ask for more than the rest of the machine, since
+    nobody asked for that number.
+    """
+    default = _default_cpus(job.spec.tasks, capacity)
+    choices = [task.resources.needs(_named_cpus(task) or default / MILLI) for task in job.spec.tasks]
+    variants = itertools.islice(itertools.product(*choices), _MOST_VARIANTS)
+    return tuple(
+        tuple(
+            Member(task.name, index, need)
+            for task, need in zip(job.spec.tasks, needs, strict=True)
+            for index in range(task.num_nodes)
+        )
+        for needs in variants
+    )
+
+
+def _named_cpus(task: TaskSpec) -> float | None:
+    """CPUs of one node as the task asks for them: by number, or one for each of its Slurm tasks there."""
+    if task.resources.cpus is not None:
+        return task.resources.cpus
+    tasks = task.ntasks_per_node
+    if tasks is None and task.ntasks is not None:
+        tasks = -(-task.ntasks // task.num_nodes)
+    if tasks is None and task.cpus_per_task is None:
+        return None
+    return (tasks or 1) * (task.cpus_per_task or 1)
+
+
+def _default_cpus(tasks: Sequence[TaskSpec], capacity: Capacity) -> int:
+    named = [(task.num_nodes, _named_cpus(task)) for task in tasks]
+    nodes = sum(count for count, cpus in named if cpus is None)
+    if nodes == 0:
+        return MILLI
+    room = capacity.cpu_milli - sum(count * round(cpus * MILLI) for count, cpus in named if cpus is not None)
+    return max(1, min(MILLI, room // nodes))
+
+
+class Ledger:
+    """What is booked. Thousandths of CPUs and of each GPU, MiB of memory; nothing is ever booked twice."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.capacity = capacity
+        self.cpu_milli = 0
+        self.memory_mib = 0
+        self._rooms = [MILLI] * len(capacity.gpus)
+        self._bookings: dict[str, Booking] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._bookings
+
+    def __len__(self) -> int:
+        return len(self._bookings)
+
+    def keys(self) -> list[str]:
+        """Who holds something."""
+        return list(self._bookings)
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of GPUs that are booked."""
+        return sum(MILLI - room for room in self._rooms)
+
+    def book(self, key: str, variants: Iterable[Variant]) -> Booking | None:
+        """Book the first variant that fits; None when none does now. ValueError for a key that holds something."""
+        if key in self._bookings:
+            raise ValueError(f"{key} is booked already")
+        for members in variants:
+            gpus = self._fit(members)
+            if gpus is not None:
+                booking = Booking(members, gpus)
+                self.restore(key, booking)
+                return booking
+        return None
+
+    def restore(self, key: str, booking: Booking) -> None:
+        """Enter what a job is known to hold, even where it is more than there is now."""
+        self._bookings[key] = booking
+        self._add(booking, 1)
+
+    def release(self, key: str) -> bool:
+        """Give back all that the job holds; False when it holds nothing."""
+        booking = self._bookings.pop(key, None)
+        if booking is None:
+            return False
+        self._add(booking, -1)
+        return True
+
+    def _add(self, booking: Booking, sign: int) -> None:
+        cpus, memory = self._sum(booking.members)
+        self.cpu_milli += sign * cpus
+        self.memory_mib += sign * memory
+        for member, indices in zip(booking.members, booking.gpus, strict=True):
+            for index, share in zip(indices, _split(member.need.gpu_milli), strict=False):
+                if index < len(self._rooms):
+                    self._rooms[index] -= sign * share
+
+    def _sum(self, members: Variant) -> tuple[int, int]:
+        cpus = sum(member.need.cpu_milli for member in members)
+        return cpus, sum(self._memory(member.need) for member in members)
+
+    def _memory(self, need: NodeNeed) -> int:
+        # Slurm's --mem=0 is all of the node; a job that names no memory books none.
+        return self.capacity.memory_mib if need.memory_mib == 0 else need.memory_mib or 0
+
+    def _fit(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
+        cpus, memory = self._sum(members)
+        if self.cpu_milli + cpus > self.capacity.cpu_milli or self.memory_mib + memory > self.capacity.memory_mib:
+            return None
+        if any(member.need.gres for member in members):
+            return None
+        return self._fit_gpus(members)
+
+    def _fit_gpus(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
+        """Choose devices: named kinds before any kind, large shares before small, each on the fullest that has room."""
+        rooms = list(self._rooms)
+        chosen: list[list[int]] = [[] for _ in members]
+        asked = [
+            (not member.need.gpu_kind, -share, place)
+            for place, member in enumerate(members)
+            for share in _split(member.need.gpu_milli)
+        ]
+        for _, negative, place in sorted(asked):
+            kind = members[place].need.gpu_kind.lower()
+            fitting = [
+                (room, index)
+                for index, room in enumerate(rooms)
+                if room >= -negative
+                and index not in chosen[place]
+                and (not kind or is_kind(kind, self.capacity.gpus[index]))
+            ]
+            if not fitting:
+                return None
+            _, index = min(fitting)
+            rooms[index] += negative
+            chosen[place].append(index)
+        # Large shares were chosen first, so a share that is not whole comes last, as _split gives it.
+        return tuple(tuple(indices) for indices in chosen)
+
+
+def is_kind(asked: str, device: str) -> bool:
+    """Whether a device is of the kind asked for: the same name, or its first words (`A100` of `A100-SXM4-80GB`)."""
+    asked, device = asked.lower(), device.lower()
+    return device == asked or device.startswith(f"{asked}-")
+
+
+def _split(gpu_milli: int) -> list[int]:
+    """Whole devices, then the share of one more: 2500 is 1000, 1000, 500."""
+    whole, rest = divmod(gpu_milli, MILLI)
+    return [MILLI] * whole + ([rest] if rest else [])
+
+
+class Queue:
+    """The waiting jobs in their order."""
+
+    def __init__(self) -> None:
+        self._order: list[tuple[Rank, str]] = []
+        self._ranks: dict[str, Rank] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._ranks
+
+    @property
+    def head(self) -> str:
+        """Who goes next; empty when nobody waits."""
+        return self._order[0][1] if self._order else ""
+
+    def add(self, key: str, rank: Rank) -> None:
+        """Enter a job, or move it to another place."""
+        self.remove(key)
+        self._ranks[key] = rank
+        insort(self._order, (rank, key))
+
+    def remove(self, key: str) -> bool:
+        """Take a job out; False when it does not wait."""
+        rank = self._ranks.pop(key, None)
+        if rank is None:
+            return False
+        del self._order[bisect_left(self._order, (rank, key))]
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for _, key in self._order)

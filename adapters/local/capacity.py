@@ -1,0 +1,96 @@
+"""What this machine has to give: CPUs, memory, GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from overspan.adapters.local.settings import Settings
+from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.sizes import KIB_PER_MIB
+
+_CGROUP = "/sys/fs/cgroup"
+_NVIDIA_TIMEOUT = 10
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Thousandths of CPUs, MiB of memory, and the kind of each GPU, by its index."""
+
+    cpu_milli: int
+    memory_mib: int
+    gpus: tuple[str, ...] = ()
+
+
+def measure_capacity(settings: Settings) -> Capacity:
+    """What the settings say, and the machine's own where they say nothing. May take seconds where GPUs are asked."""
+    return Capacity(
+        count_cpus() if settings.cpu_milli is None else settings.cpu_milli,
+        count_memory() if settings.memory_mib is None else settings.memory_mib,
+        list_gpus() if settings.gpus is None else settings.gpus,
+    )
+
+
+def count_cpus() -> int:
+    """Thousandths of CPUs that this process may use: its affinity, and its cgroup's quota where it is less."""
+    milli = len(os.sched_getaffinity(0)) * MILLI
+    quota = parse_quota(_read(f"{_CGROUP}/cpu.max"))
+    return milli if quota is None else max(1, min(milli, quota))
+
+
+def count_memory() -> int:
+    """MiB of the machine, or of its cgroup where that is less."""
+    total = parse_meminfo(_read("/proc/meminfo"))
+    limit = _read(f"{_CGROUP}/memory.max").strip()
+    return min(total, int(limit) >> 20) if limit.isdigit() else total
+
+
+def parse_quota(text: str) -> int | None:
+    """Read cgroup v2's cpu.max, `QUOTA PERIOD` in microseconds, as thousandths of CPUs; None for no limit."""
+    words = text.split()
+    if len(words) != 2 or not words[0].isdigit() or not int(words[1]):
+        return None
+    return int(words[0]) * MILLI // int(words[1])
+
+
+def parse_meminfo(text: str) -> int:
+    """Read MemTotal of /proc/meminfo as MiB; 0 when it is not there."""
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemTotal":
+            return int(rest.split()[0]) // KIB_PER_MIB
+    return 0
+
+
+def list_gpus() -> tuple[str, ...]:
+    """The kind of each NVIDIA GPU in nvidia-smi's order; none when there is no nvidia-smi or it fails."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    try:
+        answer = subprocess.run(
+            [program, "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpu_names(answer.stdout)
+
+
+def parse_gpu_names(text: str) -> tuple[str, ...]:
+    """Read nvidia-smi's names, one a line, as kinds that job files use: `NVIDIA A100-SXM4-80GB` is A100-SXM4-80GB."""
+    names = (line.strip() for line in text.splitlines())
+    return tuple("-".join(name.removeprefix("NVIDIA ").split()) for name in names if name)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,213 @@
+"""The adapter of this machine: a queue, the books, and supervisors that do the work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from overspan.adapters.contract import (
+    Accepted,
+    ClusterConfig,
+    Decider,
+    Finding,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+)
+from overspan.adapters.local.admission import find_refusal
+from overspan.adapters.local.capacity import Capacity, measure_capacity
+from overspan.adapters.local.checking import check_machine
+from overspan.adapters.local.dispatch import Dispatch
+from overspan.adapters.local.journals import Wake
+from overspan.adapters.local.launches import make_root
+from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.planning import render_plan
+from overspan.adapters.local.rundir import parse_handle
+from overspan.adapters.local.settings import Partition, read_settings
+from overspan.bridge.model.errors import InvalidRequest, Unreachable
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.resources import MILLI
+from overspan.bridge.supervisor import kernel
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How often journals are looked at without a word from their supervisors; a wake-up may be lost."""
+
+
+class LocalCluster:
+    """Real processes on this machine. Everything it knows is in its root: a second opening finds it there."""
+
+    decider = Decider.SUPERVISOR
+
+    def __init__(self, config: ClusterConfig) -> None:
+        if not config.root:
+            raise InvalidRequest(f"clusters.{config.name}: a local cluster needs a root directory", remedy="set `root`")
+        self.name = config.name
+        self._root = os.path.abspath(config.root)
+        self._settings = read_settings(config)
+        self._node = socket.gethostname().partition(".")[0]
+        self._dispatch = Dispatch(self._root, self._settings, self._node, kernel.read_boot_id())
+        self._wake = Wake(f"{self._root}/wake", self._note_growth)
+        self._capacity: Capacity | None = None
+        self._turn = asyncio.Lock()
+        self._woken: set[str] = set()
+        self._follower: asyncio.Task[None] | None = None
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Record each launch and put it in the queue; what can start, starts at once."""
+        async with self._turn:
+            await self._open()
+            answers = await self._dispatch.submit(launches, self.name)
+            await self._dispatch.schedule()
+        self._dispatch.attention.set()
+        return answers
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of the launches in `since`: of waiting ones their reason, of others what their journals say."""
+        async with self._turn:
+            await self._open()
+        reports = self._dispatch.reports
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        cursors = dict(since)
+        while True:
+            reports.fresh.clear()
+            found = await reports.collect(cursors)
+            left = deadline - loop.time()
+            if found or left <= 0:
+                return Observation(tuple(found), time.time())
+            try:
+                await asyncio.wait_for(reports.fresh.wait(), left)
+            except TimeoutError:
+                continue
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out orders on waiting launches, and hand the others to their supervisors, durably."""
+        async with self._turn:
+            await self._open()
+            answers = await self._dispatch.order(orders)
+            await self._dispatch.schedule()
+        return answers
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a log, read where the supervisor said it is."""
+        return await asyncio.to_thread(read_log, parse_handle(self._root, request.handle), request)
+
+    async def nodes(self) -> list[Node]:
+        """This machine, once for each of its partitions."""
+        async with self._turn:
+            await self._open()
+        first = self._settings.partitions[0]
+        return [self._make_node(partition, partition is first) for partition in self._settings.partitions]
+
+    async def close(self) -> None:
+        """Stop watching; supervisors and their work go on."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+            self._follower = None
+            asyncio.get_running_loop().remove_reader(self._wake.fd)
+            self._dispatch.close()
+            self._wake.close()
+
+    async def check(self) -> list[Finding]:
+        """Try what jobs need on this machine."""
+        return await asyncio.to_thread(check_machine, self._root, self._settings)
+
+    def plan(self, job: Job) -> str:
+        """The processes that would be started, with no effect at all."""
+        return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """The refusal of a job that this machine could never run."""
+        refusal = find_refusal(job, self._settings, await self._measure())
+        return Refusal("", refusal) if refusal else None
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    async def _measure(self) -> Capacity:
+        if self._capacity is None:
+            self._capacity = await asyncio.to_thread(measure_capacity, self._settings)
+        return self._capacity
+
+    async def _open(self) -> None:
+        """Find everything and begin to watch; once, at the first use. Raises Unreachable."""
+        if self._follower is not None:
+            return
+        capacity = await self._measure()
+        try:
+            await asyncio.to_thread(make_root, self._root)
+            self._wake.open()
+            await self._dispatch.load(capacity)
+        except OSError as error:
+            self._wake.close()
+            raise Unreachable(
+                f"the local cluster's folder {self._root} cannot be used: {error.strerror or error}",
+                remedy="free space or mend its rights; `span check local` tells more",
+            ) from error
+        asyncio.get_running_loop().add_reader(self._wake.fd, self._wake.read)
+        await self._dispatch.schedule()
+        self._follower = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Give back what ended launches held, and start who is next."""
+        dispatch = self._dispatch
+        while True:
+            told = await self._wait()
+            dispatch.attention.clear()
+            woken, self._woken = self._woken, set()
+            try:
+                async with self._turn:
+                    await dispatch.settle(woken, all_live=not told)
+                    await dispatch.schedule()
+            except OSError as error:
+                _log.warning("cluster %s: %s", self.name, error)
+                dispatch.stalled = True
+            if not told:
+                dispatch.reports.repeat_gone()
+
+    async def _wait(self) -> bool:
+        """Wait for a word from a supervisor, or, while there are any, for the next look; whether there was a word."""
+        busy = self._dispatch.live or self._dispatch.stalled
+        try:
+            await asyncio.wait_for(self._dispatch.attention.wait(), LOOK_SECONDS if busy else None)
+        except TimeoutError:
+            return False
+        return True
+
+    def _note_growth(self, handle: str) -> None:
+        self._woken.add(handle)
+        self._dispatch.attention.set()
+
+    def _make_node(self, partition: Partition, default: bool) -> Node:
+        ledger, capacity = self._dispatch.ledger, self._dispatch.ledger.capacity
+        used = (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli)
+        full = ledger.cpu_milli >= capacity.cpu_milli
+        return Node(
+            name=self._node,
+            partition=partition.name,
+            state="allocated" if full else "mixed" if any(used) else "idle",
+            cpus=capacity.cpu_milli / MILLI,
+            cpus_used=ledger.cpu_milli / MILLI,
+            memory=capacity.memory_mib,
+            memory_used=ledger.memory_mib,
+            gpus=len(capacity.gpus),
+            gpus_used=ledger.gpu_milli / MILLI,
+            gpu_kind=next((kind for kind in capacity.gpus if kind), ""),
+            default=default,
+            time_limit=partition.time_limit,
+        )
+
+
+def open_cluster(config: ClusterConfig) -> LocalCluster:
+    """Open a local cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
+    return LocalCluster(config)

@@ -1,0 +1,332 @@
+"""From the queue to the supervisors and back: who starts, who is told, what is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.adapters.local import journals, launches
+from overspan.adapters.local.addresses import Addresses
+from overspan.adapters.local.admission import NEVER_FITS, find_refusal
+from overspan.adapters.local.booking import Ledger, Queue
+from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.launches import GrantFacts, Run
+from overspan.adapters.local.reports import Reports
+from overspan.adapters.local.rundir import RunDirectory, remove
+from overspan.adapters.local.settings import Settings
+from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import (
+    Cancel,
+    Event,
+    Expire,
+    Hold,
+    LaunchLost,
+    Refused,
+    Release,
+    Requeue,
+    SetPriority,
+    SetTime,
+)
+
+_log = logging.getLogger(__name__)
+
+_NOTED = (Cancel, Expire, Hold, Release, SetPriority, SetTime)
+_PER_SHARED = 1000
+"""Launches that one shared supervisor is given; then another begins, so that inboxes stay short."""
+_GIVE_UP_AFTER = 8
+"""Early deaths of a supervisor after which what it never began is given up."""
+
+
+class Dispatch:
+    """The launches that are not over. Its owner calls one coroutine at a time."""
+
+    def __init__(self, root: str, settings: Settings, node: str, boot_id: str) -> None:
+        self.runs: dict[str, Run] = {}
+        self.reports = Reports(root, self.runs)
+        self.queue = Queue()
+        self.ledger = Ledger(Capacity(0, 0))
+        self.ended_hosts: set[str] = set()
+        self.attention = asyncio.Event()
+        self.stalled = False
+        """Whether something could not be written and is to be tried again."""
+        self._root = root
+        self._settings = settings
+        self._node = node
+        self._boot_id = boot_id
+        self._addresses = Addresses()
+        self._hosts = Supervisors(root, settings.python, self._list_hosted, self._note_host_end)
+        self._shared = self._given = 0
+        self._head = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether any launch has a supervisor."""
+        return len(self.ledger) > 0
+
+    # --- coming in ---------------------------------------------------------------------------------------------------
+
+    async def load(self, capacity: Capacity) -> None:
+        """Take over what an earlier daemon left: waiting, granted, running and meanwhile ended launches."""
+        self.ledger = Ledger(capacity)
+        found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
+        for run in found:
+            self._enter(run)
+        unfit = [run for run in found if run.booking is None and not self._fits(run)]
+        for run in unfit:
+            await self._note(run, [("", Refused(time.time(), NEVER_FITS))])
+        names = {run.host for run in found if run.booking is not None}
+        for name in names:
+            if name.startswith(SHARED):
+                self._shared = max(self._shared, int(name.removeprefix(SHARED)))
+            await self._hosts.hand(name, self._list_hosted(name))
+        await asyncio.to_thread(sweep_hosts, self._root, names)
+
+    async def submit(self, wanted: Sequence[Launch], cluster: str) -> list[Accepted | Refusal]:
+        """Record launches and put them in the queue."""
+        recorded = await asyncio.to_thread(lambda: [self._record(launch, cluster) for launch in wanted])
+        for _, run in recorded:
+            if run is not None and run.handle not in self.runs:
+                self._enter(run)
+        return [answer for answer, _ in recorded]
+
+    def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, Run | None]:
+        place = RunDirectory(self._root, launch.job.id, launch.job.launch)
+        accepted = Accepted(launch.token, place.handle, place.handle)
+        known = self.runs.get(place.handle)
+        try:
+            token = launches.find_launch(place) if known is None else known.ticket.token
+            if token == launch.token:
+                loaded = None if known else launches.load_launch(place, self.ledger.capacity, self._boot_id)
+                return accepted, loaded
+            if token is not None:
+                text = f"job {place.job} was launched here before, by another submission"
+                return Refusal(launch.token, text), None
+            refusal = find_refusal(launch.job, self._settings, self.ledger.capacity)
+            if refusal:
+                return Refusal(launch.token, refusal), None
+            ticket = launches.make_ticket(launch.token, launch.job, self.ledger.capacity)
+            launches.record_launch(place, launch, ticket, cluster)
+        except OSError as error:
+            return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
+        except ValueError as error:
+            return Refusal(launch.token, str(error)), None
+        return accepted, Run(place, ticket, ticket.rank)
+
+    def _enter(self, run: Run) -> None:
+        self.runs[run.handle] = run
+        if run.booking is not None:
+            self.ledger.restore(run.handle, run.booking)
+            self._addresses.take(run.addresses)
+        elif not run.held:
+            self.queue.add(run.handle, run.rank)
+            self.reports.set_reason(run, "Priority")
+
+    def _fits(self, run: Run) -> bool:
+        return Ledger(self.ledger.capacity).book("", run.ticket.variants) is not None
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    async def schedule(self) -> None:
+        """Start whoever is ahead in the queue for as long as there is room."""
+        chosen = self._choose()
+        if chosen:
+            facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
+            failed = await asyncio.to_thread(_write_grants, chosen, facts)
+            self.stalled = bool(failed)
+            for run in failed:
+                self._release(run)
+                self.queue.add(run.handle, run.rank)
+            by_host: dict[str, list[RunDirectory]] = {}
+            for run in chosen:
+                if run.booking is not None:
+                    by_host.setdefault(run.host, []).append(run.place)
+            for name, places in by_host.items():
+                await self._hosts.hand(name, places)
+        self._tell_reasons()
+
+    def _choose(self) -> list[Run]:
+        chosen: list[Run] = []
+        while self.queue.head:
+            run = self.runs[self.queue.head]
+            run.booking = self.ledger.book(run.handle, run.ticket.variants)
+            if run.booking is None:
+                break
+            self.queue.remove(run.handle)
+            run.addresses = tuple(
+                self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
+            )
+            run.host = run.handle if run.ticket.group else self._pick_shared()
+            chosen.append(run)
+        return chosen
+
+    def _pick_shared(self) -> str:
+        if self._given == _PER_SHARED:
+            self._shared, self._given = self._shared + 1, 0
+        self._given += 1
+        return f"{SHARED}{self._shared}"
+
+    def _tell_reasons(self) -> None:
+        """The first in the queue waits for resources, the others for their turn."""
+        head = self.queue.head
+        if head != self._head and self._head in self.queue:
+            self.reports.set_reason(self.runs[self._head], "Priority")
+        if head:
+            self.reports.set_reason(self.runs[head], "Resources")
+        self._head = head
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    async def settle(self, woken: set[str], all_live: bool) -> None:
+        """Look at the journals of launches that were heard of, or of all; what has ended gives back what it held."""
+        if all_live:
+            self._hosts.poll()
+            sizes = [(run.place, run.size) for run in self._granted()]
+            changed = await asyncio.to_thread(launches.find_changed, sizes)
+            woken = woken | changed.keys()
+            for handle, size in changed.items():
+                self.runs[handle].size = size
+        looked = [run for run in map(self.runs.get, woken) if run is not None and run.booking is not None]
+        over = await asyncio.to_thread(lambda: [run for run in looked if journals.is_over(run.place)])
+        for run in looked:
+            self.reports.mark(run.handle)
+        for run in over:
+            await self._drop(run)
+        ended, self.ended_hosts = self.ended_hosts, set()
+        for name in ended:
+            await self._settle_host(name)
+
+    async def _settle_host(self, name: str) -> None:
+        """A supervisor has ended: what it has not finished needs another."""
+        for run in self._hosted(name):
+            if await asyncio.to_thread(journals.is_over, run.place):
+                self.reports.mark(run.handle)
+                await self._drop(run)
+            elif self._hosts.count_deaths(name) >= _GIVE_UP_AFTER:
+                await self._give_up(run)
+        if self._hosted(name):
+            self._hosts.revive(name)
+        else:
+            await self._hosts.forget(name)
+
+    async def _give_up(self, run: Run) -> None:
+        """End a launch that no supervisor has been able to begin; one that has begun is never given up."""
+        if await asyncio.to_thread(journals.has_started, run.place):
+            return
+        event = LaunchLost(time.time(), run.place.launch, Cause.LAUNCH.value, f"no supervisor starts; see {run.host}")
+        await asyncio.to_thread(launches.end_launch, run.place, event)
+        self.reports.mark(run.handle)
+        await self._drop(run)
+
+    async def _drop(self, run: Run) -> None:
+        self._release(run)
+        self.queue.remove(run.handle)
+        self.runs.pop(run.handle, None)
+        await asyncio.to_thread(remove, run.place.ticket)
+
+    def _release(self, run: Run) -> None:
+        self.ledger.release(run.handle)
+        self._addresses.release(run.addresses)
+        run.booking, run.addresses = None, ()
+
+    # --- orders ------------------------------------------------------------------------------------------------------
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out orders: on waiting launches here, on others through their supervisors."""
+        by_run: dict[str, list[Order]] = {}
+        for order in orders:
+            by_run.setdefault(order.handle, []).append(order)
+        failures: dict[str, Refusal] = {}
+        for handle, given in by_run.items():
+            run = self.runs.get(handle)
+            if run is None:
+                continue
+            try:
+                await self._order(run, given)
+            except OSError as error:
+                text = f"the order cannot be written: {error}"
+                failures.update({order.token: Refusal(order.token, text, transient=True) for order in given})
+        return [failures.get(order.token) for order in orders]
+
+    async def _order(self, run: Run, orders: Sequence[Order]) -> None:
+        await asyncio.to_thread(launches.read_tokens, run)
+        assert run.tokens is not None
+        fresh = [(order.token, order.event) for order in orders if order.token not in run.tokens]
+        if not fresh:
+            return
+        if run.booking is None:
+            await self._note(run, _select_notes(run, fresh))
+            fresh = [(token, event) for token, event in fresh if isinstance(event, SetTime) or _is_part(run, event)]
+        if fresh and run.handle in self.runs:
+            await asyncio.to_thread(launches.write_orders, run, fresh)
+            self._hosts.nudge(run.host)
+        run.tokens.update(order.token for order in orders)
+
+    async def _note(self, run: Run, noted: Sequence[tuple[str, Event]]) -> None:
+        """Write down what happened to a waiting launch, and let it have its effect."""
+        if not noted:
+            return
+        last = next((place for place, (_, event) in enumerate(noted) if launches.is_end(run, event)), None)
+        if last is not None:
+            noted = noted[: last + 1]
+        await asyncio.to_thread(launches.write_notes, run, noted, last is not None)
+        for _, event in noted:
+            launches.note_event(run, event)
+        run.noted = True
+        self.reports.mark(run.handle)
+        if last is not None:
+            await self._drop(run)
+        elif run.held:
+            self.queue.remove(run.handle)
+            run.reason = ""
+        else:
+            self.queue.add(run.handle, run.rank)
+            self.reports.set_reason(run, "Priority")
+
+    # --- supervisors -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the supervisors; they go on."""
+        self._hosts.close()
+
+    def _hosted(self, name: str) -> list[Run]:
+        return [run for run in self._granted() if run.host == name]
+
+    def _granted(self) -> list[Run]:
+        return [run for run in map(self.runs.get, self.ledger.keys()) if run is not None]
+
+    def _list_hosted(self, name: str) -> list[RunDirectory]:
+        return [run.place for run in self._hosted(name)]
+
+    def _note_host_end(self, name: str) -> None:
+        self.ended_hosts.add(name)
+        self.attention.set()
+
+
+def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[Run]:
+    """Record grants; gives the launches for which that failed."""
+    failed = []
+    for run in chosen:
+        try:
+            launches.write_grant(run, facts)
+        except OSError as error:
+            _log.warning("launch %s cannot be granted: %s", run.handle, error)
+            failed.append(run)
+    return failed
+
+
+def _select_notes(run: Run, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
+    """What of the orders has a meaning for a launch that waits; a requeue with a hold is a hold then."""
+    meant = [
+        (token, Hold(event.at, event.by) if isinstance(event, Requeue) and event.hold else event)
+        for token, event in orders
+    ]
+    return [(token, event) for token, event in meant if isinstance(event, _NOTED) and not _is_part(run, event)]
+
+
+def _is_part(run: Run, event: Event) -> bool:
+    """Whether an order cancels one of several tasks: its supervisor's business, from the start."""
+    return isinstance(event, Cancel) and bool(event.task) and run.tasks > 1

@@ -1,0 +1,152 @@
+"""Reading what a launch has to tell: its queue file first, then the supervisor's journal.
+
+A cursor is '' at the start, `q:OFFSET` in the queue file, a plain byte offset in the journal. Only whole lines count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from overspan.adapters.local.rundir import RunDirectory
+from overspan.bridge.model.events import Event, NodeStarted, event_from_document
+
+END = {"end": True}
+"""The last line of a journal: nothing will follow."""
+
+_PART = 4 << 20
+_TAIL = 4096
+
+
+class News(NamedTuple):
+    """Events behind a cursor, the cursor behind them, and whether more is there already."""
+
+    events: tuple[Event, ...]
+    cursor: str
+    more: bool = False
+
+
+def read_news(place: RunDirectory, cursor: str) -> News:
+    """The launch's events behind the cursor, oldest first; at most some MiB at once."""
+    events: list[Event] = []
+    offset = 0
+    if not cursor or cursor.startswith("q:"):
+        at = int(cursor[2:] or 0) if cursor else 0
+        documents, end = _read_part(place.queue, at)
+        events += _read_events(documents)
+        if end:
+            cursor = f"q:{end}"
+    else:
+        offset = int(cursor)
+    documents, end = _read_part(place.journal, offset)
+    events += _read_events(documents)
+    if end:
+        cursor = str(end)
+    return News(tuple(events), cursor, end - offset >= _PART // 2)
+
+
+def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
+    """The documents of the whole lines from an offset, and the offset behind them; a missing file has none."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            data = file.read(_PART)
+    except FileNotFoundError:
+        return [], offset
+    end = data.rfind(b"\n") + 1
+    return list(_parse(data[:end])), offset + end
+
+
+def _parse(data: bytes) -> Iterator[Any]:
+    for line in data.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            # A line torn by a crash and continued by the next writer.
+            continue
+
+
+def _read_events(documents: list[Any]) -> Iterator[Event]:
+    for document in documents:
+        if isinstance(document, dict) and "event" in document:
+            try:
+                yield event_from_document(document)
+            except ValueError:
+                # An event of a later version: this one cannot act on it.
+                continue
+
+
+def read_lines(path: str) -> list[Any]:
+    """Every whole line of a JSON lines file; none when it is missing."""
+    documents: list[Any] = []
+    offset = 0
+    while True:
+        part, end = _read_part(path, offset)
+        documents += part
+        if end == offset:
+            return documents
+        offset = end
+
+
+def has_ended(path: str) -> bool:
+    """Whether a journal's last line is its end."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _TAIL))
+            tail = file.read(_TAIL)
+    except FileNotFoundError:
+        return False
+    if not tail.endswith(b"\n"):
+        return False
+    try:
+        document = json.loads(tail[:-1].rpartition(b"\n")[2])
+    except ValueError:
+        return False
+    return isinstance(document, dict) and "end" in document
+
+
+def is_over(place: RunDirectory) -> bool:
+    """Whether nothing will follow of a launch."""
+    return has_ended(place.journal) or has_ended(place.queue)
+
+
+def has_started(place: RunDirectory) -> bool:
+    """Whether the user's work of a launch has begun."""
+    return any(isinstance(event, NodeStarted) for event in _read_events(read_lines(place.journal)))
+
+
+class Wake:
+    """A FIFO into which supervisors write `N.R` lines when a journal has grown."""
+
+    def __init__(self, path: str, tell: Callable[[str], None]) -> None:
+        self._path = path
+        self._tell = tell
+        self._rest = b""
+        self.fd = -1
+
+    def open(self) -> None:
+        """Make the FIFO and open it; held for writing too, so that it never ends. Raises OSError."""
+        try:
+            os.mkfifo(self._path, 0o600)
+        except FileExistsError:
+            pass
+        self.fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read(self) -> None:
+        """Tell of every handle that was written."""
+        try:
+            data = self._rest + os.read(self.fd, 65536)
+        except BlockingIOError:
+            return
+        *lines, self._rest = data.split(b"\n")
+        for line in set(lines):
+            self._tell(line.decode("ascii", "replace"))
+
+    def close(self) -> None:
+        """Let go of the FIFO."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

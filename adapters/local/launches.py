@@ -1,0 +1,257 @@
+"""The launches of a local cluster on its disk: recording them, granting them, giving orders, and reading them back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from overspan.adapters.contract import FORMAT, Launch
+from overspan.adapters.local import journals
+from overspan.adapters.local.booking import Booking, Rank, list_variants, rank_job
+from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.rundir import (
+    Document,
+    RunDirectory,
+    Ticket,
+    append_lines,
+    parse_handle,
+    read_booking,
+    read_document,
+    read_ticket,
+    remove,
+    render_grant,
+    write_document,
+    write_ticket,
+)
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.events import (
+    Cancel,
+    Event,
+    Expire,
+    Hold,
+    LaunchLost,
+    Refused,
+    Release,
+    SetPriority,
+    event_from_document,
+    event_to_document,
+)
+from overspan.bridge.model.job import Job
+
+_FOLDERS = ("runs", "tickets", "hosts", "cache")
+
+
+@dataclass
+class Run:
+    """A launch that is not over. It waits until it has a booking; a held one waits outside the queue."""
+
+    place: RunDirectory
+    ticket: Ticket
+    rank: Rank
+    held: bool = False
+    booking: Booking | None = None
+    addresses: tuple[str, ...] = ()
+    host: str = ""
+    reason: str = ""
+    noted: bool = False
+    """Whether its queue file has anything to tell."""
+    size: int = 0
+    """Bytes of its journal when it was last looked at."""
+    tokens: set[str] | None = None
+    """Tokens of its orders; None until they are needed."""
+    orders: int = 0
+
+    @property
+    def handle(self) -> str:
+        """The launch's name."""
+        return self.place.handle
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has."""
+        return len({member.task for member in self.ticket.variants[0]})
+
+
+class GrantFacts(NamedTuple):
+    """What all grants of one moment have in common."""
+
+    at: float
+    node: str
+    isolation: str
+    boot_id: str
+
+
+def make_root(root: str) -> None:
+    """Make the cluster's folders. Raises OSError."""
+    for name in _FOLDERS:
+        os.makedirs(f"{root}/{name}", 0o700, exist_ok=True)
+
+
+def make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:
+    """What the queue needs to know of a launch."""
+    group = job.spec.group or len(job.spec.tasks) > 1
+    return Ticket(token, rank_job(job), group, list_variants(job, capacity))
+
+
+def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: str) -> None:
+    """Write a launch's plan and its ticket. Raises OSError; a launch without a whole plan does not exist."""
+    os.makedirs(place.folder, 0o700, exist_ok=True)
+    plan = {
+        "format": FORMAT,
+        "token": launch.token,
+        "cluster": cluster,
+        "job": encode(launch.job),
+        "environment": dict(launch.environment),
+    }
+    write_document(place.plan, plan)
+    write_ticket(place, ticket)
+
+
+def find_launch(place: RunDirectory) -> str | None:
+    """The token of a launch that was recorded before; None when there is none."""
+    document = read_document(place.plan)
+    return None if document is None else str(document.get("token", ""))
+
+
+def write_grant(run: Run, facts: GrantFacts) -> None:
+    """Record what a launch was given; after this it is its supervisor's. Raises OSError."""
+    assert run.booking is not None
+    grant = {
+        "format": FORMAT,
+        "at": facts.at,
+        "members": render_grant(run.booking, run.addresses, facts.node),
+        "isolation": facts.isolation,
+        "boot_id": facts.boot_id,
+        "host": run.host,
+        "variant": run.ticket.variants.index(run.booking.members),
+    }
+    write_document(run.place.grant, grant)
+
+
+def write_notes(run: Run, events: Sequence[tuple[str, Event]], over: bool) -> None:
+    """Record what happened to a waiting launch, each with its order's token. Raises OSError."""
+    lines: list[Document] = [{**event_to_document(event), "token": token} for token, event in events]
+    append_lines(run.place.queue, [*lines, journals.END] if over else lines)
+
+
+def write_orders(run: Run, orders: Sequence[tuple[str, Event]]) -> None:
+    """Append orders for the supervisor, numbered on. Raises OSError; none is given then."""
+    lines = [
+        {"seq": run.orders + count, "token": token, "event": event_to_document(event)}
+        for count, (token, event) in enumerate(orders, 1)
+    ]
+    append_lines(run.place.orders, lines)
+    run.orders += len(lines)
+
+
+def read_tokens(run: Run) -> None:
+    """Find the orders that the launch has had."""
+    if run.tokens is None:
+        given = journals.read_lines(run.place.orders)
+        noted = journals.read_lines(run.place.queue) if run.noted else []
+        run.orders = max((int(line.get("seq", 0)) for line in given), default=0)
+        run.tokens = {str(line["token"]) for line in [*given, *noted] if "token" in line}
+
+
+def end_launch(place: RunDirectory, event: Event) -> None:
+    """Write the end of a launch that has no supervisor and will have none. Raises OSError."""
+    append_lines(place.journal, [event_to_document(event), journals.END])
+
+
+def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
+    """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost."""
+    runs = []
+    for name in sorted(os.listdir(f"{root}/tickets")):
+        try:
+            run = load_launch(parse_handle(root, name), capacity, boot_id)
+        except ValueError:
+            # A plan of another version: its launch is left as it is.
+            continue
+        if run is None:
+            remove(f"{root}/tickets/{name}")
+        else:
+            runs.append(run)
+    return runs
+
+
+def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | None:
+    """One launch as its files tell it; None when it is over or does not exist. ValueError for an unreadable plan."""
+    ticket = read_ticket(place) or _ticket_from_plan(place, capacity)
+    if ticket is None or journals.is_over(place):
+        return None
+    run = Run(place, ticket, ticket.rank)
+    for line in journals.read_lines(place.queue):
+        run.noted = True
+        if "event" in line:
+            note_event(run, event_from_document(line))
+    grant = read_document(place.grant)
+    if grant is None:
+        return run
+    if grant.get("boot_id") != boot_id:
+        return _recover_reboot(run)
+    run.booking = read_booking(ticket, grant)
+    if run.booking is None:
+        raise ValueError(f"{place.grant} does not fit its plan")
+    run.addresses = tuple(row[3] for row in grant["members"])
+    run.host = str(grant.get("host", place.handle))
+    return run
+
+
+def note_event(run: Run, event: Event) -> None:
+    """Apply what happened to a waiting launch to its place in the queue."""
+    if isinstance(event, Hold):
+        run.held = True
+    elif isinstance(event, Release):
+        run.held = False
+    elif isinstance(event, SetPriority):
+        run.rank = run.rank._replace(behind=-event.priority)
+
+
+def is_end(run: Run, event: Event) -> bool:
+    """Whether an event is the end of a waiting launch."""
+    if isinstance(event, Cancel):
+        return not event.task or run.tasks == 1
+    return isinstance(event, (Expire, Refused))
+
+
+def read_all(wanted: Mapping[str, tuple[RunDirectory, str]]) -> dict[str, journals.News]:
+    """News of several launches behind their cursors."""
+    return {handle: journals.read_news(place, cursor) for handle, (place, cursor) in wanted.items()}
+
+
+def find_changed(sizes: Sequence[tuple[RunDirectory, int]]) -> dict[str, int]:
+    """The launches whose journals have another size than when last looked at, with their new sizes."""
+    changed = {}
+    for place, size in sizes:
+        try:
+            now = os.stat(place.journal).st_size
+        except FileNotFoundError:
+            now = 0
+        if now != size:
+            changed[place.handle] = now
+    return changed
+
+
+def _ticket_from_plan(place: RunDirectory, capacity: Capacity) -> Ticket | None:
+    plan: Any = read_document(place.plan)
+    if plan is None:
+        return None
+    if plan.get("format") != FORMAT:
+        raise ValueError(f"{place.plan} has format {plan.get('format')}; this version reads {FORMAT}")
+    ticket = make_ticket(str(plan["token"]), decode(Job, plan["job"]), capacity)
+    write_ticket(place, ticket)
+    return ticket
+
+
+def _recover_reboot(run: Run) -> Run | None:
+    """The machine was started anew: what had begun is lost, what had not goes back to the queue."""
+    if os.path.exists(run.place.journal):
+        event = LaunchLost(time.time(), run.place.launch, Cause.NODE.value, "the machine was started anew")
+        end_launch(run.place, event)
+        return None
+    remove(run.place.grant)
+    return run

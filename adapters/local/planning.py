@@ -1,0 +1,67 @@
+"""What `span plan` prints for this machine: the processes that would be started. Pure."""
+
+from __future__ import annotations
+
+from overspan.adapters.local.admission import find_refusal
+from overspan.adapters.local.booking import Member, list_variants
+from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.settings import Settings
+from overspan.bridge.model.durations import format_limit
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.names import member_host, member_name
+from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.sizes import format_memory
+from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.supervisor.environment import domain_of
+
+
+def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
+    """The local form of a job: its processes, what each books, and how it starts."""
+    members = list_variants(job, capacity)[0]
+    lines = [f"# {job.spec.name}: {len(members)} node{'s' * (len(members) != 1)} on this machine, booked together"]
+    refusal = find_refusal(job, settings, capacity)
+    if refusal:
+        lines.append(f"# It would be refused: {refusal}")
+    for task in job.spec.tasks:
+        lines += ["", *_render_task(job, task, [member for member in members if member.task == task.name])]
+    return "\n".join(lines) + "\n"
+
+
+def _render_task(job: Job, task: TaskSpec, members: list[Member]) -> list[str]:
+    role = "primary" if task.primary else "auxiliary"
+    lines = [f"[{task.name}] {role}, time limit {format_limit(task.time)}, grace {task.grace_period} s"]
+    if task.needs:
+        lines.append("  after: " + ", ".join(f"{need.task} ({need.kind.value})" for need in task.needs))
+    for member in members:
+        lines.append(f"  {_name_member(job, member)}: {_render_need(member)}")
+    where = task.workdir or job.spec.origin.directory
+    if where:
+        lines.append(f"  in: {where}")
+    if task.setup.strip():
+        lines += ["  setup:", *_indent(task.setup)]
+    started = "on the first node, as it is" if task.form is Form.BATCH else "on every node"
+    return [*lines, f"  run {started}:", *_indent(task.run)]
+
+
+def _name_member(job: Job, member: Member) -> str:
+    try:
+        if job.spec.group:
+            return member_host(member.task, member.node, domain_of(job))
+        return member_name(member.task, member.node)
+    except ValueError:
+        return f"{member.task}-{member.node}"
+
+
+def _render_need(member: Member) -> str:
+    need = member.need
+    parts = [f"{need.cpu_milli / MILLI:g} CPU"]
+    if need.memory_mib is not None:
+        parts.append("all memory" if need.memory_mib == 0 else f"{format_memory(need.memory_mib)} memory")
+    if need.gpu_milli:
+        parts.append(f"{need.gpu_milli / MILLI:g} GPU" + (f" ({need.gpu_kind})" if need.gpu_kind else ""))
+    parts += [str(entry) for entry in need.gres]
+    return ", ".join(parts)
+
+
+def _indent(text: str) -> list[str]:
+    return [f"    {line}".rstrip() for line in text.rstrip("\n").splitlines()]

@@ -1,0 +1,285 @@
+"""Starts supervisors, watches them, starts them again, and finds those of an earlier daemon.
+
+A group has a supervisor of its own; single jobs share one. Each serves a folder ROOT/hosts/NAME:
+
+    lock          held by flock while the supervisor lives; tells its pid, start time and boot
+    inbox.jsonl   the launches it is to serve; appended under a flock on the file
+    log           what it said on stderr
+    shared        the supervisor stays for a while when it has nothing to do
+
+Supervisors outlive the daemon. They are told of news by SIGUSR1, blocked before they start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from overspan.adapters.local.rundir import RunDirectory, read_document, remove
+from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.archive import build_archive
+
+_log = logging.getLogger(__name__)
+
+SHARED = "shared-"
+"""How the names of supervisors of single jobs begin."""
+
+_FIRST_DELAY = 0.2
+_LONGEST_DELAY = 30.0
+_STEADY_AFTER = 120.0
+"""Seconds that a supervisor must live for its earlier deaths to be forgotten."""
+
+# What the interpreter and its children may need; a job's own environment is in its plan.
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+@dataclass
+class Host:
+    """One supervisor, alive (`pid` set) or to be started; `pidfd` is None where the kernel has none."""
+
+    name: str
+    folder: str
+    pid: int = 0
+    pidfd: int | None = None
+    started_at: float = 0.0
+    deaths: int = 0
+    watched: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class Supervisors:
+    """All supervisors of one local cluster.
+
+    `list_launches` gives what a supervisor of that name is to serve and has not finished; `tell_end` hears that one has
+    ended, or could not be started.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        python: str,
+        list_launches: Callable[[str], Sequence[RunDirectory]],
+        tell_end: Callable[[str], None],
+    ) -> None:
+        self._root = root
+        self._python = python
+        self._list_launches = list_launches
+        self._tell_end = tell_end
+        self._hosts: dict[str, Host] = {}
+        self._turn = asyncio.Lock()
+        self._restarts: set[asyncio.Task[None]] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._hosts
+
+    def count_deaths(self, name: str) -> int:
+        """How often in a row a supervisor ended soon after its start."""
+        return self._hosts[name].deaths if name in self._hosts else 0
+
+    async def hand(self, name: str, launches: Sequence[RunDirectory]) -> None:
+        """Give launches to a supervisor, which is found, started or woken. Trouble with that is told as its end.
+
+        A launch that is given twice is served once.
+        """
+        host = self._host(name)
+        if host.timer is not None:
+            return
+        try:
+            async with self._turn:
+                await self._ensure(host, launches)
+        except OSError as error:
+            _log.warning("supervisor %s: %s", name, error)
+            host.deaths += 1
+            self._tell_end(name)
+        self.nudge(name)
+
+    def revive(self, name: str) -> None:
+        """Start a supervisor again for what it has not finished: at once at first, then ever later, up to 30 s."""
+        host = self._host(name)
+        if host.pid or host.timer is not None:
+            return
+        delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(host.deaths - 2, 10)) if host.deaths > 1 else 0.0
+        host.timer = asyncio.get_running_loop().call_later(delay, self._restart, host)
+
+    def nudge(self, name: str) -> None:
+        """Tell a supervisor to read its inbox and orders; one that has ended reads them when it starts."""
+        host = self._hosts.get(name)
+        if host is None or not host.pid:
+            return
+        try:
+            if host.pidfd is None:
+                os.kill(host.pid, signal.SIGUSR1)
+            else:
+                kernel.send_pidfd_signal(host.pidfd, signal.SIGUSR1)
+        except ProcessLookupError:
+            pass
+
+    async def forget(self, name: str) -> None:
+        """Drop a supervisor that has ended and has nothing left to do; its log stays if it said anything."""
+        host = self._hosts.pop(name, None)
+        if host is not None:
+            if host.timer is not None:
+                host.timer.cancel()
+            await asyncio.to_thread(_remove_folder, host.folder)
+
+    def poll(self) -> None:
+        """Look for ends by hand where there are no pidfds."""
+        for host in list(self._hosts.values()):
+            if host.pid and host.pidfd is None:
+                process = kernel.read_process(host.pid)
+                if process is None or process.state in "ZX":
+                    self._note_end(host)
+
+    def close(self) -> None:
+        """Let go of every supervisor; they go on."""
+        loop = asyncio.get_running_loop()
+        for host in self._hosts.values():
+            if host.timer is not None:
+                host.timer.cancel()
+            if host.pidfd is not None:
+                loop.remove_reader(host.pidfd)
+                os.close(host.pidfd)
+        self._hosts.clear()
+        for task in self._restarts:
+            task.cancel()
+
+    def _host(self, name: str) -> Host:
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = Host(name, f"{self._root}/hosts/{name}")
+        return host
+
+    def _restart(self, host: Host) -> None:
+        host.timer = None
+        task = asyncio.ensure_future(self.hand(host.name, self._list_launches(host.name)))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _ensure(self, host: Host, launches: Sequence[RunDirectory]) -> None:
+        """Have a supervisor that knows the launches."""
+        if host.pid or await asyncio.to_thread(self._adopt, host):
+            await asyncio.to_thread(_append_inbox, host.folder, launches)
+        else:
+            shared = host.name.startswith(SHARED)
+            await asyncio.to_thread(_write_inbox, host.folder, self._list_launches(host.name), shared)
+            host.pid = await asyncio.to_thread(self._spawn, host)
+            host.pidfd = kernel.open_pidfd(host.pid)
+        if not host.watched:
+            host.watched = True
+            host.started_at = time.monotonic()
+            if host.pidfd is not None:
+                asyncio.get_running_loop().add_reader(host.pidfd, self._note_end, host)
+
+    def _spawn(self, host: Host) -> int:
+        os.makedirs(host.folder, 0o700, exist_ok=True)
+        archive = build_archive(f"{self._root}/cache")
+        log = os.open(f"{host.folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            return os.posix_spawn(
+                self._python,
+                [self._python, "-I", "-S", archive, host.folder],
+                _clean_environment(),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log, 1),
+                    (os.POSIX_SPAWN_DUP2, log, 2),
+                ],
+                setsid=True,
+                # SIGUSR1 kills a program that has no handler yet; held back, it waits.
+                setsigmask=[signal.SIGUSR1],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )
+        finally:
+            os.close(log)
+
+    def _adopt(self, host: Host) -> bool:
+        """Find the living supervisor by its lock's content."""
+        if host.pid:
+            return True
+        lock = read_document(f"{host.folder}/lock")
+        if lock is None or lock.get("boot_id") != kernel.read_boot_id():
+            return False
+        pid, start_time = int(lock.get("pid") or 0), lock.get("start_time")
+        try:
+            pidfd = kernel.open_pidfd(pid) if pid > 0 else None
+        except OSError:
+            return False
+        process = kernel.read_process(pid) if pid > 0 else None
+        # Checked after the pidfd was opened: before it, the pid might change hands.
+        if process is None or process.start_time != start_time or process.state in "ZX":
+            if pidfd is not None:
+                os.close(pidfd)
+            return False
+        host.pid, host.pidfd = pid, pidfd
+        return True
+
+    def _note_end(self, host: Host) -> None:
+        if host.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(host.pidfd)
+            os.close(host.pidfd)
+            host.pidfd = None
+        try:
+            os.waitpid(host.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass  # started by an earlier daemon
+        host.pid, host.watched = 0, False
+        steady = time.monotonic() - host.started_at > _STEADY_AFTER
+        host.deaths = 1 if steady else host.deaths + 1
+        self._tell_end(host.name)
+
+
+def sweep_hosts(root: str, used: Collection[str]) -> None:
+    """Remove the folders of supervisors that ended while no daemon watched."""
+    for name in os.listdir(f"{root}/hosts"):
+        folder = f"{root}/hosts/{name}"
+        lock = read_document(f"{folder}/lock") or {}
+        alive = lock.get("start_time") and kernel.read_start_time(int(lock["pid"])) == lock["start_time"]
+        if name not in used and not alive:
+            _remove_folder(folder)
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(("LC_", "XDG_"))}
+
+
+def _inbox_lines(launches: Sequence[RunDirectory]) -> str:
+    return "".join(f"{json.dumps({'run': launch.folder, 'launch': launch.launch})}\n" for launch in launches)
+
+
+def _append_inbox(folder: str, launches: Sequence[RunDirectory]) -> None:
+    """Under the lock: a supervisor decides under the same one that nothing is left to serve."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with open(fd, "a", encoding="utf-8") as file:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        file.write(_inbox_lines(launches))
+
+
+def _write_inbox(folder: str, launches: Sequence[RunDirectory], shared: bool) -> None:
+    """Begin the inbox anew with what is not finished; only while no supervisor lives."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    remove(f"{folder}/ended")
+    if shared:
+        os.close(os.open(f"{folder}/shared", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(fd, "r+", encoding="utf-8") as file:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(_inbox_lines(launches))
+
+
+def _remove_folder(folder: str) -> None:
+    try:
+        if os.path.getsize(f"{folder}/log") > 0:
+            return
+    except OSError:
+        pass
+    shutil.rmtree(folder, ignore_errors=True)

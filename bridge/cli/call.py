@@ -1,0 +1,35 @@
+"""One command line: the verb, its words and the environment; what every command is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from overspan.bridge.client import Client
+
+SLURM_VERBS = frozenset({"sbatch", "squeue", "scancel", "sacct", "sinfo", "scontrol"})
+
+
+class Call(NamedTuple):
+    """A command to run: `span VERB WORD...` in an environment."""
+
+    verb: str
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def prefix(self) -> str:
+        """Who speaks on stderr: Slurm's verbs under their own names, the rest as span."""
+        return self.verb if self.verb in SLURM_VERBS else "span"
+
+    @property
+    def json(self) -> bool:
+        """Whether the answer, and so an error too, is to be JSON."""
+        return any(word == "--json" or word.startswith("--json=") for word in self.words)
+
+    def client(self) -> Client:
+        """A client of the user's daemon, not yet connected."""
+        from overspan.bridge.client import Client
+
+        return Client(environment=self.environment)

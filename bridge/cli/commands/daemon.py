@@ -1,0 +1,19 @@
+"""`span daemon`: run the daemon in the foreground, in this very process."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from overspan.bridge.cli.arguments import make_parser
+from overspan.bridge.cli.call import Call
+from overspan.bridge.client.daemon import MODULE
+
+
+def run(call: Call) -> int:
+    """Become the daemon; further words go to it."""
+    about = "Run the daemon in the foreground. Commands start one by themselves; this is for service managers."
+    parser = make_parser(call, about)
+    _, rest = parser.parse_known_args(call.words)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", MODULE, "--foreground", *rest])

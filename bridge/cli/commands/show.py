@@ -1,0 +1,109 @@
+"""`span show`: a job in full: its facts, tasks, attempts and what happened."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from overspan.bridge.cli.arguments import make_parser
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.output import paint, use_colour, write, write_json
+from overspan.bridge.cli.references import find_job, split_ref
+from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
+
+_COLOURS = {
+    "RUNNING": "green",
+    "COMPLETED": "green",
+    "PENDING": "yellow",
+    "CONFIGURING": "yellow",
+    "COMPLETING": "cyan",
+}
+_HEADER = ("ID", "TASK", "STATE", "REASON", "NODES", "TIME", "LIMIT", "ATTEMPT", "EXIT", "NODELIST")
+
+
+def run(call: Call) -> int:
+    """Print one job."""
+    parser = make_parser(call, "Show a job: its tasks, attempts and ends.", "  span show 42\n  span show rlhf --json\n")
+    parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
+    parser.add_argument("--json", action="store_true", help="everything as one JSON document")
+    chosen = parser.parse_args(call.words)
+    with call.client() as client:
+        ref, _ = split_ref(find_job(client, chosen.job))
+        job = client.show(ref)
+    if chosen.json:
+        write_json({"format": 1, "job": job})
+        return 0
+    write(job_text(job, use_colour(sys.stdout, call.environment)))
+    return 0
+
+
+def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
+    """Write a job for people: facts, a line for each task, and a line for each attempt that is worth one."""
+    now = float(job.get("now") or 0)
+    state = str(job.get("state"))
+    reason = f" ({job['reason']})" if job.get("reason") not in (None, "", "None") else ""
+    facts = [
+        ("Job", f"{job.get('id')}  {job.get('name')}"),
+        ("State", paint(state, _COLOURS.get(state, "red"), colour) + reason),
+        ("Exit", _exit(job) if state not in ("PENDING", "CONFIGURING", "RUNNING") else ""),
+        ("User", f"{job.get('user')}"),
+        ("Cluster", " ".join(filter(None, (str(job.get("cluster") or ""), str(job.get("native_id") or ""))))),
+        ("Submitted", format_timestamp(job.get("submitted_at"), "")),
+        ("Begins", format_timestamp(job.get("begin"), "")),
+        ("Started", format_timestamp(job.get("started_at"), "")),
+        ("Ended", format_timestamp(job.get("ended_at"), "")),
+        ("Stale since", format_timestamp(job.get("stale_since"), "")),
+        ("Command", str(job.get("command") or "")),
+        ("Directory", str(job.get("work_dir") or "")),
+        ("Comment", str(job.get("comment") or "")),
+    ]
+    lines = [f"{name + ':':<12} {value}" for name, value in facts if value]
+    lines += [f"{'Note:':<12} {note}" for note in job.get("notes") or ()]
+    tasks = job.get("tasks") or []
+    rows = [_HEADER, *(_task_cells(job, task, now) for task in tasks)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
+    lines.append("")
+    lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for task in tasks:
+        lines += _attempt_lines(task)
+    return "\n".join(lines) + "\n"
+
+
+def _task_cells(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    many = len(job.get("tasks") or ()) > 1
+    started, ended = task.get("started_at"), task.get("ended_at")
+    used = 0 if started is None else (now if ended is None else ended) - started
+    kind = "" if task.get("primary", True) else " (aux)"
+    return (
+        f"{job.get('id')}+{task.get('offset')}" if many else str(job.get("id")),
+        f"{task.get('name')}{kind}",
+        str(task.get("state")),
+        str(task.get("reason") or "None"),
+        str(task.get("nodes", 1)),
+        format_elapsed(used),
+        format_limit(task.get("time_limit")),
+        str(task.get("attempt") or 0),
+        _exit(task),
+        str(task.get("node_list") or ""),
+    )
+
+
+def _attempt_lines(task: Mapping[str, Any]) -> list[str]:
+    """Attempts that ended otherwise than well, with why; and when the next one is due."""
+    lines = []
+    for attempt in task.get("attempts") or ():
+        detail = str(attempt.get("detail") or "")
+        if attempt.get("state") in ("COMPLETED", "RUNNING", "CONFIGURING") and not detail:
+            continue
+        when = format_timestamp(attempt.get("ended_at"), "")
+        words = [f"{task.get('name')} attempt {attempt.get('number')}:", str(attempt.get("state"))]
+        words += [str(attempt.get("cause") or ""), _exit(attempt), when, detail]
+        lines.append(" ".join(filter(None, words)))
+    if task.get("next_start"):
+        lines.append(f"{task.get('name')}: next attempt at {format_timestamp(task['next_start'])}")
+    return ["", *lines] if lines else []
+
+
+def _exit(facts: Mapping[str, Any]) -> str:
+    return f"{facts.get('exit_code') or 0}:{facts.get('signal') or 0}"

@@ -1,0 +1,96 @@
+"""`span submit`: submit a job file."""
+
+from __future__ import annotations
+
+import sys
+
+from overspan.bridge.cli.arguments import make_parser, read_pairs
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.commands.wait import exit_code
+from overspan.bridge.cli.output import say, write, write_json
+from overspan.bridge.client import Submission
+from overspan.bridge.client.submission import decode_text, read_text
+from overspan.bridge.model.errors import InvalidRequest
+
+_EXAMPLES = """\
+  span submit rlhf.yaml
+  span submit rlhf.yaml -M gpu --set tasks.trainer.num_nodes=2 --env SEED=7
+  span submit --wait eval.yaml && echo good
+"""
+
+
+def run(call: Call) -> int:
+    """Submit a job file and print its id."""
+    parser = make_parser(call, "Submit a job file.", _EXAMPLES)
+    parser.add_argument("file", metavar="FILE", help="job file (YAML); - is standard input")
+    parser.add_argument("-M", "--cluster", default="", help="cluster to run on")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change a key of the file")
+    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="set a variable of every task")
+    parser.add_argument(
+        "--secret", action="append", default=[], metavar="KEY[=VALUE]", help="set a secret; without a value from here"
+    )
+    parser.add_argument("--name", default="", help="name of the job")
+    parser.add_argument("--hold", action="store_true", help="do not start it before `span release`")
+    parser.add_argument("--wait", action="store_true", help="wait for its end, exit with its code")
+    parser.add_argument("--json", action="store_true", help="print the answer as one JSON document")
+    parser.add_argument("--parsable", action="store_true", help="print the id alone")
+    chosen = parser.parse_args(call.words)
+    submission = Submission(
+        kind="job_file",
+        text=read_job(chosen.file),
+        file="stdin" if chosen.file == "-" else chosen.file,
+        command=("span", "submit", *_hide_secrets(call.words)),
+        cluster=chosen.cluster,
+        name=chosen.name,
+        hold=chosen.hold,
+        overrides=chosen.set,
+        env=_variables(chosen.env, "--env", call),
+        secrets=_variables(chosen.secret, "--secret", call),
+    )
+    with call.client() as client:
+        accepted = client.send(submission)
+        for note in accepted.notes:
+            say(call, note)
+        if chosen.json:
+            fields = accepted._asdict()
+            write_json({"format": 1, **{key: fields[key] for key in ("id", "task_ids", "name", "cluster", "notes")}})
+        elif chosen.parsable:
+            write(f"{accepted.id}\n")
+        else:
+            write(f"Submitted job {accepted.id} ({accepted.name}) to {accepted.cluster}\n")
+        if not chosen.wait:
+            return 0
+        sys.stdout.flush()
+        return exit_code(client.wait(str(accepted.id)))
+
+
+def read_job(file: str) -> str:
+    """Read a job file, or standard input for `-`."""
+    return decode_text(sys.stdin.buffer.read(), "stdin") if file == "-" else read_text(file)
+
+
+def _variables(items: list[str], option: str, call: Call) -> dict[str, str]:
+    """Read KEY=VALUE; KEY alone takes the value that it has here, so that secrets need no command line."""
+    full = []
+    for item in items:
+        if "=" not in item and item not in call.environment:
+            raise InvalidRequest(
+                f"{option} {item}: the variable is not set here", remedy=f"write {option} {item}=VALUE"
+            )
+        full.append(item if "=" in item else f"{item}={call.environment[item]}")
+    return read_pairs(full, option)
+
+
+def _hide_secrets(words: tuple[str, ...]) -> list[str]:
+    """Blank secrets' values: the command line is stored and shown."""
+    shown = []
+    secret = False
+    for word in words:
+        option, equals, value = word.partition("=")
+        if secret:
+            word = word.partition("=")[0]
+        elif option.startswith("--sec") and equals:
+            word = f"{option}={value.partition('=')[0]}"
+        secret = word.startswith("--sec") and not equals
+        shown.append(word)
+    return shown

@@ -1,0 +1,69 @@
+"""The one owner of stdout and stderr: stdout is data, stderr is talk."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+
+from overspan.bridge.cli.call import Call
+from overspan.bridge.model.errors import OverspanError
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "faint": 2}
+
+
+def write(text: str) -> None:
+    """Write data, as it is."""
+    sys.stdout.write(text)
+
+
+def write_json(document: Any) -> None:
+    """Write one JSON document."""
+    import json
+
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def say(call: Call, text: str) -> None:
+    """Tell the user something that is not data."""
+    print(f"{call.prefix}: {text}", file=sys.stderr)
+
+
+def report(call: Call, error: OverspanError) -> None:
+    """Write an error: one line first, then the remedy; a JSON document where the answer would have been one."""
+    sys.stdout.flush()
+    if call.json:
+        import json
+
+        print(json.dumps({"error": error.to_document()}), file=sys.stderr)
+        return
+    place = f"{error.place}: " if error.place else ""
+    lines = (place + error.message).splitlines() or ["the operation failed"]
+    for line in lines:
+        print(f"{call.prefix}: error: {line}", file=sys.stderr)
+    for line in error.remedy.splitlines():
+        print(f"  {line}", file=sys.stderr)
+
+
+def use_colour(stream: IO[str], environment: Mapping[str, str]) -> bool:
+    """Whether to colour a stream: on a terminal, unless NO_COLOR (no-color.org) or TERM=dumb; FORCE_COLOR forces."""
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and environment.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str, on: bool) -> str:
+    """Colour a text for a terminal."""
+    return f"\033[{_COLOURS[colour]}m{text}\033[0m" if on else text
+
+
+def rfc3339(epoch: float | None) -> str | None:
+    """Write a time for JSON: UTC, milliseconds (RFC 3339)."""
+    if epoch is None:
+        return None
+    import time
+
+    whole, milli = divmod(round(epoch * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milli:03d}Z"

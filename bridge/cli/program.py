@@ -1,0 +1,146 @@
+"""`span`: finds the command, runs it, and turns whatever goes wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from overspan.bridge.cli.call import SLURM_VERBS, Call
+from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
+
+
+class Command(NamedTuple):
+    """Where a command is, and what --help says about it; without a summary it is not listed."""
+
+    module: str
+    summary: str = ""
+    group: str = ""
+
+
+_JOBS, _SLURM, _SITE = "jobs", "as in Slurm", "daemon and clusters"
+
+COMMANDS: dict[str, Command] = {
+    "submit": Command("submit", "submit a job file", _JOBS),
+    "plan": Command("plan", "print the exact script or manifests, change nothing", _JOBS),
+    "show": Command("show", "tasks, attempts and history of a job", _JOBS),
+    "logs": Command("logs", "output of a job, task or node; -f follows", _JOBS),
+    "wait": Command("wait", "wait for jobs, exit with their code", _JOBS),
+    "timeline": Command("timeline", "every change of state of a job", _JOBS),
+    "hold": Command("orders", "keep pending jobs from starting", _JOBS),
+    "release": Command("orders", "end a hold", _JOBS),
+    "requeue": Command("orders", "end jobs and queue them again", _JOBS),
+    "restart": Command("orders", "start a task, or a job, again in place", _JOBS),
+    "sbatch": Command("sbatch", "submit a batch script", _SLURM),
+    "squeue": Command("squeue", "jobs that wait or run", _SLURM),
+    "scancel": Command("scancel", "cancel or signal jobs or one task", _SLURM),
+    "sacct": Command("sacct", "all jobs, finished ones too", _SLURM),
+    "sinfo": Command("sinfo", "partitions and nodes", _SLURM),
+    "scontrol": Command("scontrol", "show and change jobs", _SLURM),
+    "clusters": Command("clusters", "configured clusters", _SITE),
+    "check": Command("check", "what works on a cluster, and what to do about the rest", _SITE),
+    "ping": Command("ping", "is the daemon well", _SITE),
+    "daemon": Command("daemon", "run the daemon in the foreground", _SITE),
+    "shutdown": Command("shutdown", "end the daemon; jobs go on", _SITE),
+    "config": Command("config", "where configuration, state and socket are", _SITE),
+    "schema": Command("schema", "JSON Schema of the job file", _SITE),
+    "completion": Command("completion", "completion for bash, zsh, fish", _SITE),
+    "version": Command("version"),
+}
+
+_EXAMPLES = """\
+Examples:
+  span submit rlhf.yaml             span logs -f 42 trainer
+  span sbatch --wrap 'hostname'     span squeue --me
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code; never raises but for a bug."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help") or words == ["help"]:
+        return _guarded(Call("help", (), os.environ), lambda call: _print(help_page()))
+    if words[0] in ("-V", "--version"):
+        words = ["version"]
+    if words[0] == "help":
+        words = [words[1], "--help"]
+    return run_command(Call(words[0], tuple(words[1:]), os.environ))
+
+
+def run_command(call: Call) -> int:
+    """Run a command whose module is found by its name."""
+    return _guarded(call, _dispatch)
+
+
+def help_page() -> str:
+    """The text of `span --help`, under 40 lines."""
+    lines = ["usage: span COMMAND [OPTION...] [ARGUMENT...]", ""]
+    for group in (_JOBS, _SLURM, _SITE):
+        lines.append(f"{group}:")
+        lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items() if command.group == group]
+    lines.append("")
+    return "\n".join(lines) + _EXAMPLES + "`span help COMMAND` tells more.\n"
+
+
+def _dispatch(call: Call) -> int:
+    command = COMMANDS.get(call.verb)
+    if command is None:
+        import difflib
+
+        found = difflib.get_close_matches(call.verb, COMMANDS, n=1)
+        raise InvalidRequest(
+            f"there is no command {call.verb!r}",
+            remedy=f"did you mean `span {found[0]}`?" if found else "`span --help` lists the commands",
+        )
+    module = import_module(f"overspan.bridge.cli.commands.{command.module}")
+    code: int = module.run(call)
+    return code
+
+
+def _print(text: str) -> int:
+    sys.stdout.write(text)
+    return ExitCode.OK
+
+
+def _guarded(call: Call, run: Callable[[Call], int]) -> int:
+    """Run a command; every failure becomes a message on stderr and an exit code."""
+    from overspan.bridge.cli.output import report
+
+    try:
+        if hasattr(sys.stdout, "reconfigure"):
+            # Names may hold what the terminal's encoding cannot show.
+            sys.stdout.reconfigure(errors="backslashreplace")
+        code = run(call)
+        sys.stdout.flush()
+        return code
+    except OverspanError as error:
+        report(call, error)
+        return _exit_code(call, error)
+    except BrokenPipeError:
+        # The reader has gone (`| head`): what is left must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + 13
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except SystemExit as end:
+        sys.stdout.flush()
+        return end.code if isinstance(end.code, int) else ExitCode.OK
+    except OSError as error:
+        report(call, OverspanError(f"{error.filename or 'the system'}: {error.strerror or error}"))
+        return ExitCode.FAILED
+
+
+def _exit_code(call: Call, error: OverspanError) -> int:
+    if call.verb not in SLURM_VERBS:
+        return int(error.exit_code)
+    # Slurm's commands know one code; sbatch has others, which the daemon names.
+    if isinstance(error.exit_code, ExitCode):
+        return _slurm_error_code(call.environment) if call.verb == "sbatch" else 1
+    return int(error.exit_code)
+
+
+def _slurm_error_code(environment: Mapping[str, str]) -> int:
+    code = environment.get("SLURM_EXIT_ERROR", "")
+    return int(code) if code.isdigit() and int(code) < 256 else 1

@@ -1,0 +1,68 @@
+"""What a user may write for a job: an id, or a name, and the states' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from overspan.bridge.cli.columns import STATE_CODES
+from overspan.bridge.client.records import JobFilter
+from overspan.bridge.model.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from overspan.bridge.client import Client
+
+_REF = r"[0-9]{1,18}(?:[+_][0-9]{1,9}|_\[[0-9,:%-]+\])?(?:\.[A-Za-z0-9_-]+)?"
+
+
+def is_ref(text: str) -> bool:
+    """Whether a text has the form of an id: N, N+k, N_i, N.task."""
+    return re.fullmatch(_REF, text) is not None
+
+
+def check_refs(words: Iterable[str], what: str = "Invalid job id") -> tuple[str, ...]:
+    """Give the words back if all are ids; raises InvalidRequest in Slurm's words."""
+    refs = tuple(words)
+    for word in refs:
+        if not is_ref(word):
+            raise InvalidRequest(f"{what}: {word}")
+    return refs
+
+
+def find_job(client: Client, word: str) -> str:
+    """Give the id for an id or a name: the live job of that name, else the newest. Raises NotFound, InvalidRequest."""
+    if is_ref(word):
+        return word
+    rows = client.queue(JobFilter(names=(word,))).rows
+    if len(rows) > 1:
+        listed = ", ".join(str(row.id) for row in rows)
+        raise InvalidRequest(f"several jobs are named {word}: {listed}", remedy="give the id")
+    rows = rows or client.history(JobFilter(names=(word,), limit=1)).rows[-1:]
+    if not rows:
+        raise NotFound(f"there is no job {word}", remedy="`span squeue` lists the jobs, `span sacct` finished ones too")
+    return str(rows[0].id)
+
+
+def split_ref(ref: str) -> tuple[str, str]:
+    """Split `N.task` into the id and the task's name."""
+    job, _, task = ref.partition(".")
+    return job, task
+
+
+def parse_states(items: Iterable[str]) -> tuple[str, ...]:
+    """Read states as names or codes, in any case; `all` is itself. Raises InvalidRequest as squeue does."""
+    by_text = {state.lower(): state for state in STATE_CODES}
+    by_text.update({code.lower(): state for state, code in STATE_CODES.items()})
+    states = []
+    for item in items:
+        text = item.strip().lower()
+        if text == "all":
+            return ("all",)
+        state = by_text.get(text)
+        if state is None:
+            raise InvalidRequest(
+                f"Invalid job state specified: {item}", remedy="Valid job states include: " + ",".join(STATE_CODES)
+            )
+        states.append(state)
+    return tuple(dict.fromkeys(states))

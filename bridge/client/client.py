@@ -1,0 +1,371 @@
+"""The one way in to the daemon: for the commands, the terminal UI and Python programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Unpack
+
+from overspan.bridge.client import daemon
+from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
+from overspan.bridge.client.following import read_logs
+from overspan.bridge.client.handle import JobHandle
+from overspan.bridge.client.records import (
+    Accepted,
+    Cancelled,
+    CancelOrder,
+    JobFilter,
+    Listing,
+    LogPart,
+    LogWish,
+    Outcome,
+    Stale,
+    Stream,
+    StreamKey,
+    Submission,
+    SubmitOptions,
+    Transition,
+    rows_from_document,
+    transition_from_document,
+)
+from overspan.bridge.client.submission import make_submission, submission_document
+from overspan.bridge.config.paths import find_paths
+from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Unreachable, error_from_document
+
+FORMAT = 1
+POLL_SECONDS = 30.0
+"""How long the daemon may keep a `wait` open."""
+_CUT = "the daemon went away before it answered"
+_ALL_JOBS = JobFilter()
+_ALL_LOGS = LogWish()
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
+_PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
+
+
+class Client:
+    """A synchronous client of the user's daemon; it starts the daemon on first use.
+
+    Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon
+    answers otherwise (see overspan.bridge.model.errors). Not for use by several threads at once.
+    """
+
+    def __init__(
+        self, *, environment: Mapping[str, str] | None = None, autostart: bool = True, timeout: float = 60.0
+    ) -> None:
+        self.environment: Mapping[str, str] = os.environ if environment is None else environment
+        self.paths = find_paths(self.environment)
+        self.timeout = timeout
+        self._autostart = autostart
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- submitting ---------------------------------------------------------------------------------------------------
+
+    def submit(self, job: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> JobHandle:
+        """Submit a job file or batch script: a path, the text itself (anything with a newline) or a mapping.
+
+        The job is stored when this returns. Raises InvalidRequest with file, line and column for a wrong job.
+        """
+        accepted = self.send(make_submission(job, options))
+        return JobHandle(self, accepted.id, accepted)
+
+    def job(self, ref: int | str) -> JobHandle:
+        """A handle on an existing job; raises NotFound when there is none."""
+        return JobHandle(self, int(self.show(str(ref))["id"]))
+
+    def send(self, submission: Submission) -> Accepted:
+        """Submit what has been prepared; `submit` is the easy form."""
+        body = submission_document(submission, self.environment)
+        document = self._post("/v1/jobs", body, lost="whether the job was taken is not known; look with `span squeue`")
+        return Accepted(
+            id=int(document.get("id") or 0),
+            task_ids=tuple(document.get("task_ids") or ()),
+            name=str(document.get("name") or ""),
+            cluster=str(document.get("cluster") or ""),
+            notes=tuple(document.get("notes") or ()),
+            options=document.get("options") or {},
+            text=str(document.get("text") or ""),
+        )
+
+    def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
+        """The native form of a submission (a script, manifests) and notes about it; nothing is changed."""
+        document = self._post("/v1/plan", submission_document(submission, self.environment))
+        return str(document.get("text", "")), tuple(document.get("notes") or ())
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the job file."""
+        document = self._get("/v1/schema")
+        schema = document.get("schema")
+        return schema if isinstance(schema, dict) else document
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def queue(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
+        """Jobs that have not ended, or those in the states asked for."""
+        return self._listing("/v1/queue", wanted)
+
+    def history(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
+        """All jobs, finished ones too, newest last."""
+        return self._listing("/v1/history", wanted)
+
+    def show(self, ref: str) -> dict[str, Any]:
+        """Everything known of one job: its facts, tasks and attempts. Raises NotFound."""
+        document = self._get(f"/v1/jobs/{_part(ref)}")
+        job = document["job"]
+        return {**job, "now": document.get("now")} if isinstance(job, dict) else {}
+
+    def timeline(self, ref: str) -> list[Transition]:
+        """Every change of a job's and its tasks' states, oldest first."""
+        document = self._get(f"/v1/jobs/{_part(ref)}/timeline")
+        return [transition_from_document(row) for row in document["rows"]]
+
+    def events(self, since: int = 0, follow: bool = True) -> Iterator[Transition]:
+        """Changes of all jobs after sequence number `since`, as they happen with `follow`."""
+        target = f"/v1/events?since={since}&follow={int(follow)}"
+        with self._sibling() as own:
+            answer = own._request("GET", target, timeout=3600.0 if follow else self.timeout)
+            try:
+                for line in answer.lines():
+                    if line.strip():
+                        yield transition_from_document(json.loads(line))
+            except (Gone, ConnectionResetError):
+                raise Unreachable(_CUT) from None
+
+    def streams(self, ref: str) -> list[Stream]:
+        """The logs a job has."""
+        known = Stream._fields
+        rows = self._get(f"/v1/jobs/{_part(ref)}/streams")["streams"]
+        return [Stream(**{key: row[key] for key in known if key in row}) for row in rows]
+
+    def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
+        """Bytes of one log; a negative offset counts from the end. NotFound when there is none."""
+        asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
+        query = _query({**asked, "offset": offset, "limit": limit})
+        answer = self._request("GET", f"/v1/jobs/{_part(ref)}/logs{query}")
+        data = answer.read()
+        headers = answer.headers
+        return LogPart(
+            data=data,
+            offset=int(headers.get("x-span-offset", max(offset, 0))),
+            size=int(headers.get("x-span-size", max(offset, 0) + len(data))),
+            path=headers.get("x-span-path", ""),
+            over=headers.get("x-span-over", "0") == "1",
+        )
+
+    def logs(self, ref: str, wanted: LogWish = _ALL_LOGS) -> Iterator[tuple[Stream, bytes]]:
+        """The bytes of every log that is wished for, as (log, bytes); with `follow` until the job is over."""
+        return read_logs(self, ref, wanted)
+
+    def wait(self, ref: str, timeout: float | None = None) -> Outcome:
+        """Wait for the end of a job or task, at most `timeout` seconds; `over` tells which it was."""
+        import time
+
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = POLL_SECONDS if end is None else max(0.0, min(POLL_SECONDS, end - time.monotonic()))
+            target = f"/v1/jobs/{_part(ref)}/wait?timeout={left:.3f}"
+            document = self._read(self._request("GET", target, timeout=left + self.timeout))
+            fields = {key: document[key] for key in Outcome._fields if document.get(key) is not None}
+            outcome = Outcome(**fields)
+            if outcome.over or (end is not None and time.monotonic() >= end):
+                return outcome
+
+    # --- steering -----------------------------------------------------------------------------------------------------
+
+    def cancel(self, order: CancelOrder) -> Cancelled:
+        """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
+        if not order.refs and order.filter.empty:
+            raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
+        asked = order.filter
+        filters = {name: list(getattr(asked, name)) for name in ("states", "users", "names", "partitions", "clusters")}
+        body = {
+            "refs": list(order.refs),
+            "task": order.task,
+            "filters": filters,
+            "signal": order.signal or None,
+            "batch_only": order.batch_only,
+            "full": order.full,
+        }
+        document = self._post("/v1/cancel", body)
+        errors = []
+        for row in document.get("errors") or ():
+            error = row.get("error") or {}
+            errors.append((str(row.get("ref", "")), str(error.get("code", "")), str(error.get("message", ""))))
+        return Cancelled(tuple(str(ref) for ref in document.get("done") or ()), tuple(errors))
+
+    def hold(self, ref: str) -> None:
+        """Keep a pending job from starting."""
+        self._post(f"/v1/jobs/{_part(ref)}/hold", {})
+
+    def release(self, ref: str) -> None:
+        """End a hold."""
+        self._post(f"/v1/jobs/{_part(ref)}/release", {})
+
+    def requeue(self, ref: str, hold: bool = False) -> None:
+        """End what runs of a job and put it back into the queue."""
+        self._post(f"/v1/jobs/{_part(ref)}/requeue", {"hold": hold})
+
+    def restart(self, ref: str, task: str = "") -> None:
+        """Start one task again in place, or all."""
+        self._post(f"/v1/jobs/{_part(ref)}/restart", {"task": task})
+
+    def update(self, ref: str, changes: Mapping[str, Any]) -> None:
+        """Change a job: time_limit (seconds, None for none), priority, name, comment, partition, begin, nice."""
+        self._post(f"/v1/jobs/{_part(ref)}/update", dict(changes))
+
+    # --- the daemon and its clusters ----------------------------------------------------------------------------------
+
+    def ping(self) -> dict[str, Any]:
+        """The daemon's version, process, host, state folder, start time and problems."""
+        return self._get("/v1/ping")
+
+    def clusters(self) -> list[dict[str, Any]]:
+        """The clusters: name, kind, default, state, since, message, jobs."""
+        return list(self._get("/v1/clusters")["clusters"])
+
+    def nodes(self, clusters: Sequence[str] = ()) -> dict[str, Any]:
+        """Nodes of all clusters, or of those named: {now, clusters, nodes}."""
+        return self._get("/v1/nodes" + _query({"clusters": ",".join(clusters)}))
+
+    def check(self, cluster: str) -> list[dict[str, Any]]:
+        """What works on a cluster and what to do about the rest: what, works, seen, remedy."""
+        return list(self._post(f"/v1/clusters/{_part(cluster)}/check", {})["findings"])
+
+    def shutdown(self) -> bool:
+        """End the daemon; jobs go on. False when none was running."""
+        connection = daemon.connect(self.paths, self.timeout)
+        if connection is None:
+            return False
+        self.close()
+        self._connection = connection
+        self._post("/v1/shutdown", {})
+        self.close()
+        return True
+
+    # --- transport ----------------------------------------------------------------------------------------------------
+
+    def _listing(self, path: str, wanted: JobFilter) -> Listing:
+        asked = {
+            name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
+        }
+        asked["tasks"] = 1 if wanted.tasks else None
+        document = self._get(path + _query(asked))
+        stale = tuple(
+            Stale(str(row.get("cluster", "")), float(row.get("since") or 0), str(row.get("message") or ""))
+            for row in document.get("stale") or ()
+        )
+        return Listing(float(document["now"]), rows_from_document(document["columns"], document["rows"]), stale)
+
+    def _get(self, target: str) -> dict[str, Any]:
+        return self._read(self._request("GET", target))
+
+    def _post(self, target: str, body: Mapping[str, Any], lost: str = "") -> dict[str, Any]:
+        data = json.dumps({"format": FORMAT, **body}).encode()
+        return self._read(self._request("POST", target, data, lost=lost))
+
+    def _read(self, answer: Answer) -> dict[str, Any]:
+        try:
+            data = answer.read()
+        except (Gone, ConnectionResetError):
+            self.close()
+            raise Unreachable(_CUT) from None
+        if not answer.reusable:
+            self.close()
+        return _decode(answer.status, data)
+
+    def _request(
+        self, method: str, target: str, body: bytes = b"", *, timeout: float | None = None, lost: str = ""
+    ) -> Answer:
+        """Send one request; a GET that found the connection closed is sent once more on a new one."""
+        if method != "GET" and self._connection is not None and not target.endswith("/shutdown"):
+            # A kept connection may have been closed meanwhile, and an order must not be sent twice.
+            self.close()
+        for last in (method != "GET", True):
+            connection = self._open()
+            try:
+                answer = connection.request(method, target, body, timeout=timeout or self.timeout)
+                break
+            except Gone:
+                self.close()
+                if last:
+                    raise Unreachable(_CUT, remedy=lost) from None
+            except TimeoutError:
+                self.close()
+                raise Unreachable(f"the daemon did not answer within {timeout or self.timeout:.0f} s") from None
+            except (OSError, ProtocolError) as error:
+                self.close()
+                raise Unreachable(f"cannot talk to the daemon on {self.paths.socket}: {error}") from None
+        if answer.status >= 400:
+            self._read(answer)
+        return answer
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            if self._autostart:
+                self._connection = daemon.ensure_daemon(self.paths, self.environment, self.timeout)
+            else:
+                self._connection = daemon.connect(self.paths, self.timeout)
+        if self._connection is None:
+            raise Unreachable("the daemon is not running", remedy="any command starts it; `span daemon` runs it here")
+        return self._connection
+
+    def _sibling(self) -> Client:
+        """A client of the same daemon with a connection of its own, for an answer that does not end."""
+        return Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
+
+
+def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:
+    """Percent-encode; urllib.parse would cost each command 4 ms of imports."""
+    return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
+
+
+def _part(ref: str) -> str:
+    return _quote(ref, _PLAIN_IN_PATH)
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    given = [f"{name}={_quote(str(value))}" for name, value in values.items() if value not in (None, "")]
+    return "?" + "&".join(given) if given else ""
+
+
+def _decode(status: int, data: bytes) -> dict[str, Any]:
+    """Read an answer's document, or raise the error that it is."""
+    try:
+        document = json.loads(data) if data else {}
+    except ValueError:
+        raise _foreign(f"its answer is not JSON (HTTP status {status})") from None
+    if not isinstance(document, dict):
+        raise _foreign("its answer is no document")
+    failure = document.get("error")
+    if isinstance(failure, dict):
+        error = error_from_document(failure)
+        if isinstance(failure.get("exit_code"), int):
+            # Slurm's own codes, 255 for one, are no members of the enumeration.
+            error.exit_code = failure["exit_code"]
+        raise error
+    if status >= 400:
+        raise _foreign(f"it does not know this request (HTTP status {status})")
+    if document.get("format", FORMAT) != FORMAT:
+        raise _foreign(f"it speaks format {document['format']}, this command format {FORMAT}")
+    return document
+
+
+def _foreign(detail: str) -> OverspanError:
+    from overspan import __version__
+
+    return Conflict(
+        f"the daemon is of another version than this command ({__version__}): {detail}",
+        remedy="end it with `span shutdown` (jobs go on); the next command starts the installed one",
+    )

@@ -1,0 +1,130 @@
+"""Reaching the daemon, and starting it on first use.
+
+Two commands that find no daemon at the same moment start one: the starter holds a lock, the other waits for the
+socket. Nothing is removed here; a stale socket is the daemon's to replace.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from overspan.bridge.client.connection import Connection
+from overspan.bridge.config.paths import Paths, make_folders
+from overspan.bridge.model.errors import OverspanError, Unreachable
+
+MODULE = "overspan.bridge.api"
+START_SECONDS = 30.0
+_PAUSE = 0.01
+_LOG_TAIL = 8192
+
+# Kept so that a long-lived caller can collect the exit code of a daemon it started.
+_started: list[Any] = []
+
+
+def connect(paths: Paths, timeout: float) -> Connection | None:
+    """Connect to a daemon that runs; None when there is none. Raises Unreachable for every other obstacle."""
+    try:
+        return Connection(paths.socket, timeout)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    except TimeoutError:
+        raise Unreachable("the daemon does not accept connections", remedy=f"look into {paths.log}") from None
+    except OSError as error:
+        raise Unreachable(f"cannot use the socket {paths.socket}: {error.strerror}") from None
+
+
+def ensure_daemon(paths: Paths, environment: Mapping[str, str], timeout: float) -> Connection:
+    """Connect to the daemon, starting it first if there is none. Raises Unreachable when it cannot be started."""
+    connection = connect(paths, timeout)
+    if connection is not None:
+        return connection
+    if environment.get("SPAN_AUTOSTART") == "0":
+        raise Unreachable("the daemon is not running", remedy="start it with `span daemon`, or unset SPAN_AUTOSTART")
+    make_folders(paths)
+    deadline = time.monotonic() + START_SECONDS
+    try:
+        lock = os.open(paths.start_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise OverspanError(f"cannot write to the state folder {paths.state}: {error.strerror}") from None
+    try:
+        return _start_under_lock(paths, environment, lock, deadline)
+    finally:
+        os.close(lock)
+
+
+def _start_under_lock(paths: Paths, environment: Mapping[str, str], lock: int, deadline: float) -> Connection:
+    while True:
+        locked = _try_lock(lock)
+        connection = connect(paths, timeout=5.0)
+        if connection is not None:
+            return connection
+        if locked:
+            return _start(paths, environment, deadline)
+        if time.monotonic() > deadline:
+            raise Unreachable("another command is starting the daemon, in vain", remedy=f"look into {paths.log}")
+        time.sleep(_PAUSE)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _start(paths: Paths, environment: Mapping[str, str], deadline: float) -> Connection:
+    import subprocess  # 10 ms that only the first command pays
+
+    try:
+        log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise OverspanError(f"cannot write {paths.log}: {error.strerror}") from None
+    try:
+        start = os.fstat(log).st_size
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Unreachable(f"cannot start the daemon: {error.strerror}") from None
+    finally:
+        os.close(log)
+    _started.append(process)
+    while time.monotonic() < deadline:
+        # Asked before connecting: a daemon that gave way to another one has ended, and the other answers.
+        ended = process.poll() is not None
+        connection = connect(paths, timeout=5.0)
+        if connection is not None:
+            return connection
+        if ended:
+            raise Unreachable(_last_words(paths.log, start, process.returncode), remedy=f"look into {paths.log}")
+        time.sleep(_PAUSE)
+    raise Unreachable(
+        f"the daemon was started but does not answer after {START_SECONDS:.0f} s", remedy=f"look into {paths.log}"
+    )
+
+
+def _last_words(log: str, start: int, status: int) -> str:
+    """What a daemon that ended at once said last."""
+    try:
+        with open(log, "rb") as stream:
+            stream.seek(max(start, os.fstat(stream.fileno()).st_size - _LOG_TAIL))
+            lines = stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in reversed(lines):
+        _, mark, text = line.partition("span: error: ")
+        if mark:
+            return f"the daemon cannot start: {text}"
+    return f"the daemon ended at once with exit code {status}"

@@ -1,0 +1,99 @@
+"""Reading logs: of one node or a whole group, from the end or the beginning, once or until the job is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from overspan.bridge.client.records import LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.model.errors import NotFound
+
+POLL_SECONDS = 0.3
+_BLOCK = 65536
+
+
+class LogSource(Protocol):
+    """What reading logs needs of a client."""
+
+    def streams(self, ref: str) -> list[Stream]:
+        """The logs a job has."""
+
+    def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
+        """Bytes of one log."""
+
+    def wait(self, ref: str, timeout: float | None = None) -> Outcome:
+        """Wait for the end of the job."""
+
+
+def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stream, bytes]]:
+    """Give the bytes of every log that is wished for, as (log, bytes).
+
+    One request a poll tells the sizes of all logs; only those that grew are read. NotFound when a job that is not
+    followed has no such log.
+    """
+    offsets: dict[StreamKey, int] = {}
+    first = True
+    over = not wish.follow
+    while True:
+        found = choose_streams(source.streams(ref), wish)
+        if not found and over and first:
+            raise NotFound(f"job {ref} has no such log", remedy=f"`span show {ref}` lists its tasks and attempts")
+        for stream in found:
+            key = key_of(stream)
+            if key not in offsets:
+                offsets[key] = tail_offset(source, ref, stream, wish.tail) if first and wish.tail is not None else 0
+            while offsets[key] < stream.size or over:
+                part = source.log_part(ref, key, offsets[key])
+                if not part.data:
+                    break
+                offsets[key] = part.offset + len(part.data)
+                yield stream, part.data
+        if over:
+            return
+        first = False
+        # The long poll is also the pause; the last bytes are read after the end.
+        over = source.wait(ref, POLL_SECONDS).over
+
+
+def key_of(stream: Stream) -> StreamKey:
+    """The key that asks for this log."""
+    return StreamKey(stream.task, stream.node, stream.attempt, stream.stream)
+
+
+def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
+    """Choose the logs that a wish names; of each node's, without a number, the newest attempt's."""
+    chosen = [
+        stream
+        for stream in streams
+        if wish.task in ("", stream.task)
+        and wish.node in (None, stream.node)
+        and wish.stream in ("", stream.stream)
+        and wish.attempt in (None, stream.attempt)
+    ]
+    newest: dict[tuple[str, int], int] = {}
+    for stream in chosen:
+        place = (stream.task, stream.node)
+        newest[place] = max(newest.get(place, 0), stream.attempt)
+    return [stream for stream in chosen if stream.attempt == newest[stream.task, stream.node]]
+
+
+def tail_offset(source: LogSource, ref: str, stream: Stream, lines: int) -> int:
+    """Where the last `lines` lines of a log begin; read backwards block by block."""
+    end = stream.size
+    missing = lines
+    at = end
+    while at > 0 and lines > 0:
+        begin = max(0, at - _BLOCK)
+        data = source.log_part(ref, key_of(stream), begin, at - begin).data
+        if at == end and data.endswith(b"\n"):
+            # The last line's own end opens no further line.
+            missing += 1
+        count = data.count(b"\n")
+        if count >= missing:
+            place = len(data)
+            for _ in range(missing):
+                place = data.rindex(b"\n", 0, place)
+            return begin + place + 1
+        missing -= count
+        at = begin
+    return 0 if lines > 0 else end

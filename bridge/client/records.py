@@ -1,0 +1,254 @@
+"""What the client gives its callers. NamedTuples: dataclasses would cost each command 9 ms of imports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+
+class JobRow(NamedTuple):
+    """One line of a listing: a job, or a task of a group. Times are seconds since the epoch, memory is MiB per node.
+
+    `task_offset` is k of `N+k`, None for a job of one task; `name` is then the task's name and `group` the job's.
+    """
+
+    id: int = 0
+    task_offset: int | None = None
+    raw_id: int = 0
+    name: str = ""
+    group: str = ""
+    user: str = ""
+    state: str = "PENDING"
+    reason: str = "None"
+    partition: str = ""
+    cluster: str = ""
+    nodes: int = 1
+    cpus: int = 1
+    node_list: str = ""
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    time_limit: int | None = None
+    """Seconds; None is no limit."""
+    priority: int | None = None
+    account: str = ""
+    qos: str = ""
+    comment: str = ""
+    work_dir: str = ""
+    command: str = ""
+    memory: int = 0
+    gpus: float = 0
+    dependency: str = ""
+    begin: float | None = None
+    exit_code: int = 0
+    signal: int = 0
+    restarts: int = 0
+    attempt: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    tasks: int = 1
+    uid: int | None = None
+    ended_by_uid: int | None = None
+    end_limit: float | None = None
+    """When the time limit will end it."""
+
+    @property
+    def ref(self) -> str:
+        """The id as users write it: `N`, or `N+k` for a task of a group."""
+        return str(self.id) if self.task_offset is None else f"{self.id}+{self.task_offset}"
+
+
+class Stale(NamedTuple):
+    """A cluster that does not answer: what is shown of it was true at `since`."""
+
+    cluster: str
+    since: float
+    message: str = ""
+
+
+class Listing(NamedTuple):
+    """Rows, the daemon's time, and the clusters whose rows are old."""
+
+    now: float
+    rows: list[JobRow]
+    stale: tuple[Stale, ...] = ()
+
+
+class JobFilter(NamedTuple):
+    """Which jobs to list or cancel; an empty field asks for nothing. `states` holds full names or `all`.
+
+    `tasks` lists groups task by task; `finished_within` are the seconds for which a queue still shows finished jobs;
+    `since`, `until` (epoch) and `limit` are for the history.
+    """
+
+    states: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    tasks: bool = False
+    finished_within: int | None = None
+    since: float | None = None
+    until: float | None = None
+    limit: int | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it lets every job pass."""
+        return not any((self.states, self.users, self.ids, self.names, self.partitions, self.clusters))
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What a submission changes about a job file. `overrides` are `path=value` texts, as `--set` takes them."""
+
+    cluster: str
+    name: str
+    hold: bool
+    overrides: Sequence[str]
+    env: Mapping[str, str]
+    secrets: Mapping[str, str]
+    args: Sequence[str]
+    """For a batch script: the words after `sbatch`, before the script (options) as the user would write them."""
+
+
+class Submission(NamedTuple):
+    """The body of a submission; see `Client.send`."""
+
+    kind: str
+    text: str
+    file: str = ""
+    argv: Sequence[str] = ()
+    command: Sequence[str] = ()
+    cluster: str = ""
+    name: str = ""
+    hold: bool = False
+    overrides: Sequence[str] = ()
+    env: Mapping[str, str] = {}
+    secrets: Mapping[str, str] = {}
+    test_only: bool = False
+
+
+class Accepted(NamedTuple):
+    """An answered submission: it is stored and will run. `notes` are options that have no effect here.
+
+    `options` are a script's effective client options (wait, parsable, quiet, clusters); `text` answers `--test-only`.
+    """
+
+    id: int
+    task_ids: tuple[str, ...] = ()
+    name: str = ""
+    cluster: str = ""
+    notes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = {}
+    text: str = ""
+
+
+class Outcome(NamedTuple):
+    """A job's state and how it ended; `over` is False while it can still change."""
+
+    over: bool
+    state: str
+    exit_code: int = 0
+    signal: int = 0
+
+
+class CancelOrder(NamedTuple):
+    """What to cancel or signal: `refs`, or every live job that `filter` lets pass, or both."""
+
+    refs: tuple[str, ...] = ()
+    task: str = ""
+    filter: JobFilter = JobFilter()
+    signal: str = ""
+    batch_only: bool = False
+    full: bool = False
+
+
+class Cancelled(NamedTuple):
+    """Which ids were cancelled, and (id, code, message) of those that were not."""
+
+    done: tuple[str, ...]
+    errors: tuple[tuple[str, str, str], ...]
+
+
+class StreamKey(NamedTuple):
+    """Which log of a job: None and empty mean the only one or the newest; `stream` is output or error."""
+
+    task: str = ""
+    node: int | None = None
+    attempt: int | None = None
+    stream: str = "output"
+
+
+class Stream(NamedTuple):
+    """A log that exists: where it is and its size in bytes."""
+
+    task: str
+    node: int
+    attempt: int
+    stream: str
+    path: str = ""
+    size: int = 0
+
+
+class LogPart(NamedTuple):
+    """Bytes of a log from `offset`; `over` when no more can come."""
+
+    data: bytes
+    offset: int
+    size: int
+    path: str = ""
+    over: bool = False
+
+
+class LogWish(NamedTuple):
+    """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node.
+
+    `stream` is output, error or empty for both; `tail` is how many last lines to begin with, None for all;
+    `follow` goes on until the job is over, newer attempts included.
+    """
+
+    task: str = ""
+    node: int | None = None
+    attempt: int | None = None
+    stream: str = ""
+    tail: int | None = None
+    follow: bool = False
+
+
+class Transition(NamedTuple):
+    """A change of state, of a job (`task` empty) or a task."""
+
+    seq: int = 0
+    job_id: int = 0
+    task: str = ""
+    at: float = 0.0
+    start: str = ""
+    end: str = ""
+    reason: str = ""
+    cause: str = ""
+    text: str = ""
+
+
+def rows_from_document(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[JobRow]:
+    """Read compact rows; columns of a newer daemon are left out, those of an older one take their defaults."""
+    fields = JobRow._fields
+    make = JobRow._make
+    if tuple(columns) == fields:
+        return list(map(make, rows))
+    known = len(columns)
+    if tuple(columns) == fields[:known]:
+        rest = tuple(JobRow._field_defaults[name] for name in fields[known:])
+        return [make((*row, *rest)) for row in rows]
+    places = {name: place for place, name in enumerate(columns)}
+    plan = [(places.get(name), JobRow._field_defaults[name]) for name in fields]
+    return [make([default if place is None else row[place] for place, default in plan]) for row in rows]
+
+
+def transition_from_document(document: Mapping[str, Any], job_id: int = 0) -> Transition:
+    """Read a timeline row; unknown keys are left out."""
+    known = {key: document[key] for key in Transition._fields if document.get(key) is not None}
+    known.setdefault("job_id", job_id)
+    return Transition(**known)

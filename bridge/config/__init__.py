@@ -1,0 +1,1 @@
+"""The configuration files of the user and the site, and the places on disk."""

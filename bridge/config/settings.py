@@ -1,0 +1,221 @@
+"""The settings: what the user's and the site's configuration files say, checked and merged.
+
+The user's file stands above the site's, except for keys that the site marks `final`. Used by the daemon.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from overspan.bridge.config.positions import Path, Positioned, read_positioned
+from overspan.bridge.model.durations import parse_delay
+from overspan.bridge.model.errors import InvalidRequest, Place
+
+MAX_BYTES = 1 << 20
+"""Size of a configuration file, bytes; anything larger is no configuration file."""
+
+Seconds = Annotated[int, BeforeValidator(parse_delay)]
+"""Seconds, written as a whole number with at most one unit of s, m, h, d, w."""
+
+M = TypeVar("M", bound=BaseModel)
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
+
+
+class _Part(BaseModel):
+    """A part of the file that has no keys but its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ClusterSettings(BaseModel):
+    """One cluster: its kind, the directory for its run directories, and the kind's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str = Field(default="", pattern=r"^([a-z][a-z0-9_-]{0,62})?$")
+    root: str = Field(default="", max_length=4096)
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The settings that only the kind's adapter knows."""
+        return dict(self.model_extra or {})
+
+
+class Ticks(_Part):
+    """How often things are looked at, seconds."""
+
+    observe: Seconds = Field(default=60, ge=1, le=3600)
+    """The longest wait for news in one call; adapters that are told of news answer at once."""
+    retry: Seconds = Field(default=1, ge=1, le=3600)
+    """The first wait before a cluster that did not answer is asked again; doubled up to `retry_limit`."""
+    retry_limit: Seconds = Field(default=60, ge=1, le=86400)
+
+
+class Limits(_Part):
+    """What the daemon takes at most."""
+
+    max_live_jobs: int = Field(default=100_000, ge=1, le=10_000_000)
+    max_tasks: int = Field(default=1_000, ge=1, le=100_000)
+    max_nodes: int = Field(default=10_000, ge=1, le=1_000_000)
+
+
+class Settings(_Part):
+    """Everything a configuration file can say, with its defaults."""
+
+    default_cluster: str = Field(default="", max_length=200)
+    clusters: dict[Annotated[str, Field(pattern=_NAME)], ClusterSettings] = Field(default_factory=dict, max_length=1000)
+    ticks: Ticks = Ticks()
+    limits: Limits = Limits()
+    retention: Seconds = Field(default=30 * 86400, ge=60)
+    """How long finished jobs stay known."""
+
+
+class _SiteFile(Settings):
+    """The site's file: the settings, and the keys a user cannot change."""
+
+    final: tuple[Annotated[str, Field(max_length=400)], ...] = Field(default=(), max_length=1000)
+
+
+def load_settings(user_file: str, site_file: str) -> Settings:
+    """Read both files; one that does not exist says nothing. Raises InvalidRequest with file, line and column."""
+    user, site = _read(user_file), _read(site_file)
+    site_settings = _check(_SiteFile, site)
+    final = [_final_path(text, site, index) for index, text in enumerate(site_settings.final)]
+    _check(Settings, user)
+    for path in final:
+        _refuse_final(path, user, site)
+    merged = _merge({key: value for key, value in site.value.items() if key != "final"}, user.value)
+    settings = Settings.model_validate(merged)
+    _check_kinds(settings, user, site)
+    if settings.default_cluster and settings.clusters and settings.default_cluster not in settings.clusters:
+        # `local` is there without being written down; other kinds may be found when the daemon starts.
+        _check_default(settings, user if "default_cluster" in user.value else site)
+    return settings
+
+
+def _read(file: str) -> Positioned:
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return Positioned({}, {})
+    except OSError as error:
+        raise InvalidRequest(
+            f"cannot read the configuration: {error.strerror}", remedy="mend its permissions", place=Place(file)
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise InvalidRequest(f"a configuration file has at most {MAX_BYTES} bytes", place=Place(file))
+    try:
+        return read_positioned(data.decode("utf-8"), file)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidRequest("this is not UTF-8 text", place=Place(file, line)) from None
+
+
+def _check(model: type[M], document: Positioned) -> M:
+    try:
+        return model.model_validate(document.value)
+    except ValidationError as error:
+        raise _mistake(model, document, error) from None
+
+
+def _mistake(model: type[BaseModel], document: Positioned, error: ValidationError) -> InvalidRequest:
+    """The first mistake of a file, as its writer has to see it."""
+    first = error.errors(include_url=False)[0]
+    # pydantic marks a wrong key of a mapping with an item of its own.
+    path: Path = tuple(item for item in first["loc"] if item != "[key]")
+    written = ".".join(map(str, path))
+    place = document.place(path)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(model, path[:-1])
+        near = difflib.get_close_matches(str(path[-1]), known, 1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
+        return InvalidRequest(f"unknown key {written!r}", remedy=remedy, place=place)
+    if first["type"] == "missing":
+        return InvalidRequest(f"{written!r} is missing", remedy="add the key", place=place)
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return InvalidRequest(f"{written}: {message}", place=place)
+
+
+def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
+    for item in path:
+        kind = model.model_fields[str(item)].annotation if str(item) in model.model_fields else None
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            return []
+        model = kind
+    return list(model.model_fields)
+
+
+def _final_path(text: str, site: Positioned, index: int) -> Path:
+    """The dotted path of a final key; cluster names may hold dots, so the names in the file are tried first."""
+    place = site.place(("final", index))
+    head, _, rest = text.partition(".")
+    if head not in Settings.model_fields:
+        near = difflib.get_close_matches(head, list(Settings.model_fields), 1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(Settings.model_fields))}"
+        raise InvalidRequest(f"no key {text!r} to make final", remedy=remedy, place=place)
+    if head != "clusters" or not rest:
+        return (head, *(rest.split(".") if rest else ()))
+    for name in sorted(site.value.get("clusters") or {}, key=len, reverse=True):
+        if rest == name or rest.startswith(f"{name}."):
+            tail = rest[len(name) + 1 :]
+            return ("clusters", name, *(tail.split(".") if tail else ()))
+    raise InvalidRequest(f"no cluster for the final key {text!r} in this file", remedy="add the cluster", place=place)
+
+
+def _refuse_final(path: Path, user: Positioned, site: Positioned) -> None:
+    """A final key in the user's file is an error, even with the same value: it would look as if it counted."""
+    for depth in range(len(path), 0, -1):
+        if path[:depth] not in user.places:
+            continue
+        if depth < len(path) and isinstance(_get(user.value, path[:depth]), dict):
+            return
+        fixed = site.place(path) or site.place(("final",))
+        raise InvalidRequest(
+            f"{'.'.join(map(str, path))!r} is fixed by the site ({fixed})",
+            remedy="remove it from your file",
+            place=user.place(path),
+        )
+
+
+def _get(value: Any, path: Path) -> Any:
+    for item in path:
+        value = value[item]
+    return value
+
+
+def _merge(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    result = dict(below)
+    for key, value in above.items():
+        result[key] = _merge(below[key], value) if key in below else value
+    return result
+
+
+def _check_kinds(settings: Settings, user: Positioned, site: Positioned) -> None:
+    """Every cluster has a kind once both files are read."""
+    for name, cluster in settings.clusters.items():
+        if not cluster.kind:
+            path: Path = ("clusters", name)
+            document = user if path in user.places else site
+            raise InvalidRequest(
+                f"'clusters.{name}.kind' is missing",
+                remedy="add the key, such as `kind: local`",
+                place=document.place(path),
+            )
+
+
+def _check_default(settings: Settings, document: Positioned) -> None:
+    known: Iterable[str] = [*settings.clusters, "local"]
+    if settings.default_cluster not in known:
+        raise InvalidRequest(
+            f"the default cluster {settings.default_cluster!r} is not configured",
+            remedy=f"configured clusters: {', '.join(known)}",
+            place=document.place(("default_cluster",)),
+        )

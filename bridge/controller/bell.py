@@ -1,0 +1,69 @@
+"""Wake-ups between coroutines of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Bell:
+    """Wakes everybody who waits for it.
+
+    Look first and wait then, with no await in between, and nothing is missed; else note `count` before looking.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait."""
+        self.count += 1
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait(self, timeout: float | None = None, seen: int | None = None) -> bool:
+        """Wait for the next ring, or for one after the count `seen`, at most `timeout` seconds; whether it rang."""
+        if seen is not None and seen != self.count:
+            return True
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait((future,), timeout=timeout)
+            return future.done()
+        finally:
+            self._waiting.discard(future)
+            future.cancel()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits."""
+        return not self._waiting
+
+
+class JobBells:
+    """A bell for each job that somebody waits for."""
+
+    def __init__(self) -> None:
+        self._bells: dict[int, Bell] = {}
+
+    def ring(self, job_id: int) -> None:
+        """Wake those who wait for that job."""
+        bell = self._bells.get(job_id)
+        if bell is not None:
+            bell.ring()
+
+    def ring_all(self) -> None:
+        """Wake everybody, for the end of the daemon."""
+        for bell in list(self._bells.values()):
+            bell.ring()
+
+    async def wait(self, job_id: int, timeout: float) -> bool:
+        """Wait for the job's next change, at most `timeout` seconds; whether there was one."""
+        bell = self._bells.setdefault(job_id, Bell())
+        try:
+            return await bell.wait(timeout)
+        finally:
+            if bell.idle and self._bells.get(job_id) is bell:
+                del self._bells[job_id]

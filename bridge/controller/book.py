@@ -1,0 +1,160 @@
+"""The jobs in memory: every live one, and those that finished a short while ago."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+
+from overspan.bridge.model.job import Job
+from overspan.bridge.store.records import StoredJob
+
+KEEP_SECONDS = 600.0
+"""How long a finished job stays in memory (slurm.conf's MinJobAge is 300 s by default)."""
+KEEP_FINISHED = 2000
+"""How many finished jobs stay in memory at most; older ones are read from the store."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A job with what only the daemon needs of it. Replaced in place, and only after a commit."""
+
+    job: Job
+    cluster: str
+    user: str
+    handle: str = ""
+    """The adapter's name of the newest launch; it stays when the launch has ended, for the logs."""
+    handle_launch: int = 0
+    """The number of the launch that the handle names."""
+    native_id: str = ""
+    cursor: str = ""
+    retry_at: float | None = None
+    """When a submission that was refused for now is tried again."""
+    row: bytes | None = None
+    """The encoded queue row; None until somebody asks for it after a change."""
+    task_rows: tuple[bytes, ...] | None = None
+
+    @property
+    def launched(self) -> bool:
+        """Whether the present launch is on the cluster, so that its decider has the say."""
+        return bool(self.handle) and self.handle_launch == self.job.launch
+
+    @property
+    def watched(self) -> bool:
+        """Whether news of it is wanted."""
+        return self.launched and not self.job.over
+
+
+def entry_of(stored: StoredJob) -> Entry:
+    """The entry that the store's record describes."""
+    launch, handle = split_handle(stored.handle)
+    return Entry(stored.job, stored.cluster, stored.user, handle, launch, stored.native_id, stored.cursor)
+
+
+def join_handle(launch: int, handle: str) -> str:
+    """The handle as it is stored: the launch's number before it, so that an old handle is known as one."""
+    return f"{launch}:{handle}"
+
+
+def split_handle(stored: str) -> tuple[int, str]:
+    """Launch number and handle; 0 and nothing where there was no launch yet."""
+    number, colon, handle = stored.partition(":")
+    return (int(number), handle) if colon else (0, "")
+
+
+class Book:
+    """Entries by job id, and which handles are watched on each cluster."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._finished: deque[tuple[float, int]] = deque()
+        self._watched: dict[str, dict[str, int]] = {}
+        self._owners: dict[int, int] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        self.live = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, job_id: int) -> Entry | None:
+        """The entry of a job, None where it is not in memory."""
+        return self._entries.get(job_id)
+
+    def owner(self, raw_id: int) -> int:
+        """The job that a raw id belongs to: the id itself, except for the later tasks of a job."""
+        return self._owners.get(raw_id, raw_id)
+
+    def add(self, entry: Entry) -> None:
+        """Take a job in."""
+        job = entry.job
+        self._entries[job.id] = entry
+        for offset in range(1, len(job.tasks)):
+            self._owners[job.id + offset] = job.id
+        self.live += not job.over
+        if job.over:
+            self._finished.append((job.ended_at or 0.0, job.id))
+        self._index(entry, entry.watched)
+
+    def put(self, entry: Entry, job: Job) -> None:
+        """Give an entry its next facts; the caller has set handle and cursor before."""
+        self.live += entry.job.over - job.over
+        if job.over and not entry.job.over:
+            self._finished.append((job.ended_at or 0.0, job.id))
+        entry.job = job
+        entry.row = entry.task_rows = None
+        self._index(entry, entry.watched)
+
+    def unwatch(self, entry: Entry) -> None:
+        """Stop watching the handle that is about to be replaced."""
+        self._index(entry, False)
+
+    def watched(self, cluster: str) -> dict[str, int]:
+        """Job ids by handle of every launch on the cluster that is not over."""
+        return self._watched.get(cluster, {})
+
+    def forget_finished(self, now: float) -> None:
+        """Let go of jobs that finished long ago, or are too many."""
+        finished = self._finished
+        while finished and (finished[0][0] < now - KEEP_SECONDS or len(finished) > KEEP_FINISHED):
+            ended_at, job_id = finished.popleft()
+            entry = self._entries.get(job_id)
+            if entry is not None and entry.job.over and entry.job.ended_at == ended_at and job_id not in self._locks:
+                self.remove(job_id)
+
+    def remove(self, job_id: int) -> None:
+        """Let go of a job."""
+        entry = self._entries.pop(job_id)
+        self._index(entry, False)
+        self.live -= not entry.job.over
+        for offset in range(1, len(entry.job.tasks)):
+            self._owners.pop(job_id + offset, None)
+
+    @contextlib.asynccontextmanager
+    async def locked(self, job_ids: Iterable[int]) -> AsyncIterator[None]:
+        """Hold these jobs for a change. Taken in rising order, so that two changes never wait for each other."""
+        held: list[tuple[int, asyncio.Lock]] = []
+        try:
+            for job_id in sorted(set(job_ids)):
+                lock = self._locks.setdefault(job_id, asyncio.Lock())
+                await lock.acquire()
+                held.append((job_id, lock))
+            yield
+        finally:
+            for job_id, lock in held:
+                lock.release()
+                # A lock that somebody waits for stays locked or keeps its waiters; anything else may go.
+                if not lock.locked() and not getattr(lock, "_waiters", None):
+                    self._locks.pop(job_id, None)
+
+    def _index(self, entry: Entry, watched: bool) -> None:
+        if entry.handle:
+            handles = self._watched.setdefault(entry.cluster, {})
+            if watched:
+                handles[entry.handle] = entry.job.id
+            else:
+                handles.pop(entry.handle, None)

@@ -1,0 +1,166 @@
+"""The configured clusters, their adapters, and what is known of their health."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
+from overspan.bridge.config.settings import Settings
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
+
+log = logging.getLogger(__name__)
+
+GROUP = "overspan.adapters"
+BUILT_IN: Mapping[str, str] = {"local": "overspan.adapters.local:open_cluster"}
+"""Adapters that need no entry point, so that a source tree works as it is."""
+
+OpenerOf = Callable[[str], Opener]
+
+
+@dataclass
+class Cluster:
+    """One configured cluster; its adapter is opened when it is first needed."""
+
+    config: ClusterConfig
+    opener_of: OpenerOf
+    stale_since: float | None = None
+    """Since when it has not answered; None while it does."""
+    message: str = ""
+    failures: int = 0
+    _adapter: Adapter | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that -M takes."""
+        return self.config.name
+
+    @property
+    def opened(self) -> bool:
+        """Whether the adapter has been opened."""
+        return self._adapter is not None
+
+    @property
+    def adapter(self) -> Adapter:
+        """The adapter. Raises Unreachable when it cannot be opened."""
+        if self._adapter is None:
+            try:
+                self._adapter = self.opener_of(self.config.kind)(self.config)
+            except OverspanError:
+                raise
+            except Exception as error:
+                log.exception("cluster %s cannot be opened", self.name)
+                raise Unreachable(f"the cluster {self.name} cannot be opened: {error}") from error
+        return self._adapter
+
+    def answered(self) -> None:
+        """The cluster has answered."""
+        if self.stale_since is not None:
+            log.info("cluster %s answers again", self.name)
+        self.stale_since, self.message, self.failures = None, "", 0
+
+    def failed(self, now: float, error: BaseException) -> None:
+        """The cluster did not answer; nothing is known, and nothing has failed."""
+        message = error.message if isinstance(error, OverspanError) else f"{type(error).__name__}: {error}"
+        if self.stale_since is None:
+            self.stale_since = now
+            log.warning("cluster %s does not answer: %s", self.name, message)
+        self.message = message
+        self.failures += 1
+
+
+class Clusters:
+    """All clusters by name, and the default one."""
+
+    def __init__(self, settings: Settings, state_dir: str, opener_of: OpenerOf | None = None) -> None:
+        finder = opener_of or find_opener
+        configs = list(_configure(settings, state_dir))
+        self._clusters = {config.name: Cluster(config, finder) for config in configs}
+        self.default = _choose_default(settings, self._clusters)
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter(self._clusters.values())
+
+    def __len__(self) -> int:
+        return len(self._clusters)
+
+    def get(self, name: str) -> Cluster:
+        """The cluster of that name, the default one for an empty name. Raises NotFound."""
+        found = self._clusters.get(name or self.default)
+        if found is None:
+            raise NotFound(f"no cluster {name!r}", remedy=f"configured clusters: {', '.join(sorted(self._clusters))}")
+        return found
+
+    def find(self, name: str) -> Cluster | None:
+        """The cluster of that name, or None."""
+        return self._clusters.get(name)
+
+    def kinds(self) -> dict[str, str]:
+        """The kind of each cluster, by name."""
+        return {cluster.name: cluster.config.kind for cluster in self}
+
+    def decider_of(self, name: str) -> Decider:
+        """Who decides about launched jobs there; the supervisor, which asks nothing of the daemon, when unknown."""
+        try:
+            return self.get(name).adapter.decider
+        except OverspanError:
+            return Decider.SUPERVISOR
+
+    async def close(self) -> None:
+        """Close every adapter that was opened."""
+        for cluster in self:
+            if cluster.opened:
+                try:
+                    await cluster.adapter.close()
+                except Exception:
+                    log.exception("closing cluster %s", cluster.name)
+
+
+def find_opener(kind: str) -> Opener:
+    """The function that opens clusters of a kind. Raises InvalidRequest when no adapter is installed for it."""
+    target = BUILT_IN.get(kind)
+    if target is not None:
+        module, _, name = target.partition(":")
+        opener: Opener = getattr(importlib.import_module(module), name)
+        return opener
+    for entry in entry_points(group=GROUP, name=kind):
+        loaded: Opener = entry.load()
+        return loaded
+    raise InvalidRequest(
+        f"no adapter is installed for clusters of kind {kind!r}",
+        remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
+    )
+
+
+def installed_kinds() -> set[str]:
+    """The kinds that an adapter is installed for."""
+    return {*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}
+
+
+def _configure(settings: Settings, state_dir: str) -> Iterator[ClusterConfig]:
+    """The clusters of the files; `local` always, and `slurm` where sbatch is on PATH and an adapter is installed."""
+    found = {name: (part.kind, part.own, part.root) for name, part in settings.clusters.items()}
+    found.setdefault("local", ("local", {}, ""))
+    if shutil.which("sbatch") and "slurm" in installed_kinds():
+        found.setdefault("slurm", ("slurm", {}, ""))
+    for name, (kind, own, root) in found.items():
+        if kind == "local" and not root:
+            root = os.path.join(state_dir, "clusters", name)
+        yield ClusterConfig(name, kind, own, root)
+
+
+def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:
+    """What the file says, else `slurm` where it is, else `local`; never another one by accident."""
+    if settings.default_cluster:
+        if settings.default_cluster not in clusters:
+            raise InvalidRequest(
+                f"the default cluster {settings.default_cluster!r} is not there",
+                remedy=f"clusters: {', '.join(sorted(clusters))}",
+            )
+        return settings.default_cluster
+    return "slurm" if "slurm" in clusters else "local"

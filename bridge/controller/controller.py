@@ -1,0 +1,236 @@
+"""The controller: everything the API can ask for, over the loops that keep the jobs going."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from overspan.adapters.contract import Check, Finding, Node
+from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.backoff import unanswered
+from overspan.bridge.controller.clusters import Clusters, OpenerOf
+from overspan.bridge.controller.details import describe_end, describe_job
+from overspan.bridge.controller.dispatch import Dispatcher
+from overspan.bridge.controller.drafts import Completion
+from overspan.bridge.controller.ledger import Ledger
+from overspan.bridge.controller.listing import Selection, list_history, list_queue
+from overspan.bridge.controller.logs import Logs
+from overspan.bridge.controller.observation import Observer
+from overspan.bridge.controller.orders import Orders
+from overspan.bridge.controller.recording import Clock, Recorder
+from overspan.bridge.controller.references import Directory
+from overspan.bridge.controller.rows import COLUMNS
+from overspan.bridge.controller.submission import Reader, Submitter
+from overspan.bridge.controller.timers import Timers
+from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.store.records import TimelineRow
+
+log = logging.getLogger(__name__)
+
+FORGET_EVERY = 6 * 3600.0
+"""Seconds between two looks for finished jobs older than the retention."""
+KEEP_ALIVE = 15.0
+"""Seconds after which a silent event stream shows that it is alive."""
+EVENTS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a controller is made of."""
+
+    ledger: Ledger
+    settings: Settings
+    state_dir: str
+    timers: Timers
+    clock: Clock
+    reader: Reader
+    opener_of: OpenerOf | None = None
+
+
+class Controller:
+    """One per daemon. `open` starts it, `close` stops it; the work goes on without it."""
+
+    def __init__(self, parts: Parts, installation: str) -> None:
+        self.parts = parts
+        self.clock = parts.clock
+        self.since = parts.clock()
+        self.closing = False
+        settings = parts.settings
+        backoff = unanswered(settings.ticks)
+        self.clusters = Clusters(settings, parts.state_dir, parts.opener_of)
+        self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, Completion(installation))
+        self.recorder.decider_of = self.clusters.decider_of
+        self.directory = Directory(self.recorder.book, parts.ledger)
+        self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
+        self.orders = Orders(self.recorder, self.directory)
+        self.logs = Logs(self.directory, self.clusters)
+        self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff)
+        self.observer = Observer(self.recorder, self.clusters, backoff, float(settings.ticks.observe))
+        self._forgetting: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, parts: Parts) -> Controller:
+        """Make a controller and let it take up what an earlier one left. Raises StoreFailed."""
+        installation = await parts.ledger.meta("installation")
+        if installation is None:
+            installation = uuid.uuid4().hex[:12]
+            await parts.ledger.set_meta("installation", installation)
+        controller = cls(parts, installation)
+        await controller.start()
+        return controller
+
+    async def start(self) -> None:
+        """Load the jobs, make the calls that are owed, watch what runs."""
+        self.recorder.wakes.owed = self.dispatcher.wake
+        self.recorder.wakes.watched = self.observer.wake
+        await self.recorder.load()
+        self.dispatcher.start()
+        self.observer.start()
+        self._forgetting = asyncio.ensure_future(self._forget())
+
+    async def close(self) -> None:
+        """Stop the loops, finish the writes under way; the store stays open."""
+        self.closing = True
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self.recorder.wakes.jobs.ring_all()
+        self.recorder.wakes.timeline.ring()
+        await self.dispatcher.close()
+        await self.observer.close()
+        self.parts.timers.close()
+        await self.recorder.close()
+        await self.clusters.close()
+
+    @property
+    def problems(self) -> list[str]:
+        """What hinders the daemon now, a line each."""
+        trouble = self.parts.ledger.trouble
+        return [trouble.message] if trouble is not None else []
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def queue(self, selection: Selection) -> bytes:
+        """The queue as the API sends it."""
+        now = self.clock()
+        self.recorder.book.forget_finished(now)
+        return self._listing(list_queue(self.recorder.book, selection, now), now)
+
+    async def history(self, selection: Selection) -> bytes:
+        """Jobs of any age, in the same form."""
+        rows = await list_history(self.recorder.book, self.parts.ledger, selection)
+        return self._listing(rows, self.clock())
+
+    async def job(self, ref: str) -> dict[str, Any]:
+        """One job in full."""
+        entry = (await self.directory.find(ref)).entry
+        cluster = self.clusters.find(entry.cluster)
+        stale = cluster.stale_since if cluster is not None and not entry.job.over else None
+        return {**describe_job(entry), "stale_since": stale}
+
+    async def timeline(self, ref: str) -> list[TimelineRow]:
+        """A job's transitions, or those of one task, oldest first."""
+        target = await self.directory.find(ref)
+        rows = await self.parts.ledger.timeline(target.entry.job.id)
+        return [row for row in rows if not target.task or row.task in ("", target.task)]
+
+    async def wait(self, ref: str, timeout: float) -> dict[str, Any]:
+        """Wait for the end of a job or task, at most `timeout` seconds; how it stands then."""
+        target = await self.directory.find(ref)
+        job_id = target.entry.job.id
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            entry = self.recorder.book.get(job_id) or target.entry
+            end = describe_end(entry.job, entry.job.task(target.task) if target.task else None)
+            left = deadline - loop.time()
+            if end["over"] or left <= 0 or self.closing:
+                return end
+            await self.recorder.wakes.jobs.wait(job_id, left)
+
+    async def events(self, since: int | None, follow: bool) -> AsyncIterator[list[TimelineRow]]:
+        """Transitions after a seq (None: only new ones) in batches; an empty batch shows that the stream is alive."""
+        bell = self.recorder.wakes.timeline
+        seq = self.parts.ledger.last_seq if since is None else since
+        while not self.closing:
+            seen = bell.count
+            rows = await self.parts.ledger.events(seq, EVENTS_AT_ONCE)
+            if rows:
+                seq = rows[-1].seq
+                yield rows
+            elif not follow:
+                return
+            elif not await bell.wait(KEEP_ALIVE, seen):
+                yield []
+
+    # --- clusters -----------------------------------------------------------------------------------------------------
+
+    def list_clusters(self) -> list[dict[str, Any]]:
+        """Every configured cluster with its health and how many live jobs it has."""
+        counts: dict[str, int] = {}
+        for entry in self.recorder.book:
+            if not entry.job.over:
+                counts[entry.cluster] = counts.get(entry.cluster, 0) + 1
+        return [
+            {
+                "name": cluster.name,
+                "kind": cluster.config.kind,
+                "default": cluster.name == self.clusters.default,
+                "state": "stale" if cluster.stale_since is not None else "up" if cluster.opened else "idle",
+                "since": cluster.stale_since,
+                "message": cluster.message,
+                "jobs": counts.get(cluster.name, 0),
+            }
+            for cluster in self.clusters
+        ]
+
+    async def nodes(self, names: Sequence[str]) -> tuple[list[tuple[str, Node]], list[dict[str, str]]]:
+        """Nodes of these clusters (none named: the default one and those in use), and each cluster with its trouble."""
+        if names:
+            chosen = [self.clusters.get(name) for name in dict.fromkeys(names)]
+        else:
+            chosen = [cluster for cluster in self.clusters if cluster.opened or cluster.name == self.clusters.default]
+        nodes: list[tuple[str, Node]] = []
+        answers: list[dict[str, str]] = []
+        for cluster in chosen:
+            message = ""
+            try:
+                nodes += [(cluster.name, node) for node in await cluster.adapter.nodes()]
+            except OverspanError as error:
+                message = error.message
+            answers.append({"name": cluster.name, "message": message})
+        return nodes, answers
+
+    async def check(self, name: str) -> list[Finding]:
+        """What works on a cluster and what to do about the rest."""
+        adapter = self.clusters.get(name).adapter
+        if not isinstance(adapter, Check):
+            raise InvalidRequest(f"the cluster {name} cannot be checked")
+        findings: list[Finding] = await adapter.check()
+        return findings
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _listing(self, rows: list[bytes], now: float) -> bytes:
+        stale = [
+            {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}
+            for cluster in self.clusters
+            if cluster.stale_since is not None
+        ]
+        head = {"format": 1, "now": now, "columns": COLUMNS, "stale": stale}
+        return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
+
+    async def _forget(self) -> None:
+        """Drop jobs that finished longer ago than the retention, now and then."""
+        while True:
+            try:
+                count = await self.parts.ledger.forget(self.clock() - self.parts.settings.retention)
+                if count:
+                    log.info("%d finished jobs were dropped after the retention time", count)
+            except OverspanError as error:
+                log.warning("finished jobs cannot be dropped: %s", error)
+            await asyncio.sleep(FORGET_EVERY)

@@ -1,0 +1,130 @@
+"""One job in full, as `span show` and `scontrol show job` need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.rows import limit_of, sizes, started_at, stream_paths
+from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.job import Attempt, Job, Placement, Task
+
+Document = dict[str, Any]
+
+
+def describe_job(entry: Entry) -> Document:
+    """Everything that people may see of a job; secrets are not in it."""
+    job = entry.job
+    spec, origin = job.spec, job.spec.origin
+    next_starts = [task.next_start for task in job.tasks if task.next_start is not None]
+    return {
+        "id": job.id,
+        "name": job.labels.get("name", spec.name),
+        "group": spec.group,
+        "user": entry.user,
+        "uid": origin.uid,
+        "cluster": entry.cluster,
+        "native_id": entry.native_id,
+        "partition": spec.partition,
+        "account": spec.account,
+        "qos": spec.qos,
+        "comment": job.labels.get("comment", spec.comment),
+        "work_dir": origin.directory,
+        "command": " ".join(origin.command) if not origin.file else origin.file,
+        "host": origin.host,
+        "state": job.state.value,
+        "reason": job.reason,
+        "held": job.held,
+        "priority": job.priority,
+        "submitted_at": job.submitted_at,
+        "begin": job.begin,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "restarts": job.launch,
+        "requeue": spec.requeue is not False,
+        "next_start": entry.retry_at if entry.retry_at is not None else min(next_starts, default=None),
+        "notes": list(spec.notes),
+        "tasks": [_describe_task(entry, offset) for offset in range(len(job.tasks))],
+    }
+
+
+def _describe_task(entry: Entry, offset: int) -> Document:
+    job = entry.job
+    task = job.tasks[offset]
+    spec = job.spec_of(task.name)
+    nodes, cpus, memory, gpus = sizes((spec,))
+    stdout, stderr = stream_paths(entry, task.name)
+    places = {place.index: place for place in job.placements if place.task == task.name}
+    last = task.current
+    return {
+        "name": task.name,
+        "offset": offset if len(job.tasks) > 1 else None,
+        "raw_id": job.id + offset,
+        "state": task.state.value,
+        "reason": task.reason if task.state.terminal or task.attempts else job.reason,
+        "primary": spec.primary,
+        "nodes": nodes,
+        "cpus": cpus,
+        "memory": memory,
+        "gpus": gpus,
+        "node_list": compress(dict.fromkeys(place.node for place in places.values() if place.node)),
+        "time_limit": limit_of(job, task.name),
+        "started_at": started_at(task),
+        "ended_at": task.ended_at,
+        "exit_code": last.exit_code if last else 0,
+        "signal": last.signal if last else 0,
+        "restarts": task.restarts,
+        "attempt": last.number if last else 0,
+        "next_start": task.next_start,
+        "ready_at": task.ready_at,
+        "stdout": stdout,
+        "stderr": stderr,
+        "termination_delay": spec.termination_delay,
+        "grace_period": spec.grace_period,
+        "attempts": [_describe_attempt(attempt, places, attempt is last) for attempt in task.attempts],
+    }
+
+
+def _describe_attempt(attempt: Attempt, places: dict[int, Placement], newest: bool) -> Document:
+    return {
+        "number": attempt.number,
+        "state": attempt.state.value,
+        "cause": attempt.cause.value if attempt.cause else None,
+        "detail": attempt.detail,
+        "launched_at": attempt.launched_at,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "exit_code": attempt.exit_code,
+        "signal": attempt.signal,
+        "nodes": [
+            {
+                "index": node.index,
+                # Only the present grant's places are known; those of earlier launches are in the timeline.
+                "node": places[node.index].node if newest and node.index in places else "",
+                "address": places[node.index].address if newest and node.index in places else "",
+                "gpus": list(places[node.index].gpus) if newest and node.index in places else [],
+                "started_at": node.started_at,
+                "ended_at": node.ended_at,
+                "exit_code": node.exit_code,
+                "signal": node.signal,
+                "detail": node.detail,
+            }
+            for node in attempt.nodes
+        ],
+    }
+
+
+def describe_end(job: Job, task: Task | None) -> Document:
+    """Whether the job, or one task of it, is over, and how it ended."""
+    if task is None:
+        return {"over": job.over, "state": job.state.value, "exit_code": job.exit_code, "signal": job.signal}
+    last = task.current
+    # A task's end is final only when nothing can restart it any more.
+    return {
+        "over": task.over,
+        "state": task.state.value,
+        "exit_code": last.exit_code if last else 0,
+        "signal": last.signal if last else 0,
+    }

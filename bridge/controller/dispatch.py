@@ -1,0 +1,193 @@
+"""Makes the calls that are owed: one lane for each cluster's submissions and one for its orders.
+
+A call is struck out in the transaction that writes its effect. A process that dies in between makes it again, with the
+same token, and the adapter finds the earlier effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.bridge.controller.backoff import REFUSED, next_try
+from overspan.bridge.controller.bell import Bell
+from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.drafts import Draft, is_kept
+from overspan.bridge.controller.outbox import SUBMIT, Lane
+from overspan.bridge.controller.recording import Recorder, stored_handle
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+from overspan.bridge.model.events import event_from_document
+from overspan.bridge.model.spec import Backoff
+from overspan.bridge.store.records import OutboxRow
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+"""Calls handed to an adapter at once."""
+
+Answer = Accepted | Refusal | None
+
+
+class Dispatcher:
+    """Works through the outbox; a lane's loop starts with its first call and waits for more."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self.backoff = backoff
+        self._loops: dict[Lane, asyncio.Task[None]] = {}
+        self._bells: dict[Lane, Bell] = {}
+
+    def start(self) -> None:
+        """Begin with everything that is owed already."""
+        for lane in list(self.recorder.outbox.lanes()):
+            self.wake(lane)
+
+    def wake(self, lane: Lane) -> None:
+        """There is something to do in a lane."""
+        if lane not in self._loops:
+            self._bells[lane] = Bell()
+            self._loops[lane] = asyncio.ensure_future(self._run(lane))
+        self._bells[lane].ring()
+
+    async def close(self) -> None:
+        """Stop. Calls that were not answered yet stay owed."""
+        loops = list(self._loops.values())
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    async def _run(self, lane: Lane) -> None:
+        """The never-ending loop of a lane."""
+        while True:
+            rows = self.recorder.outbox.take(lane, self.recorder.clock(), BATCH)
+            if not rows:
+                await self._rest(lane, self._bells[lane], self.recorder.outbox.next_time(lane))
+                continue
+            retry_at = await self._make(lane, rows)
+            if retry_at is not None:
+                # New calls do not cut this wait short: the cluster would be asked again for each of them.
+                await self._rest(lane, Bell(), retry_at)
+
+    async def _rest(self, lane: Lane, bell: Bell, until: float | None) -> None:
+        name = f"lane:{lane[0]}:{lane[1]}"
+        if until is not None:
+            self.recorder.timers.set(name, until, bell.ring)
+        await bell.wait()
+        if until is not None:
+            self.recorder.timers.drop(name)
+
+    async def _make(self, lane: Lane, rows: list[OutboxRow]) -> float | None:
+        """Make calls; the time to wait for when the cluster did not answer or nothing could be written."""
+        cluster = self.clusters.find(lane[0])
+        now = self.recorder.clock()
+        try:
+            if cluster is None:
+                raise OverspanError(f"the cluster {lane[0]} is not configured any more")
+            await (self._submit if lane[1] == SUBMIT else self._order)(cluster, rows)
+        except Exception as error:
+            return self._give_back(cluster, rows, now, error)
+        return None
+
+    def _give_back(self, cluster: Cluster | None, rows: list[OutboxRow], now: float, error: Exception) -> float:
+        if not isinstance(error, OverspanError):
+            log.error("calling cluster %s", rows[0].cluster, exc_info=error)
+        for row in rows:
+            self.recorder.outbox.offer(row.token)
+        if cluster is None:
+            return now + self.backoff.limit
+        if not isinstance(error, StoreFailed | Conflict):
+            cluster.failed(now, error)
+        return next_try(self.backoff, now, cluster.failures, cluster.name)
+
+    async def _submit(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
+        launches = []
+        for row in rows:
+            entry = self.recorder.book.get(row.job_id)
+            if entry is not None and entry.job.launch == row.payload["launch"]:
+                launches.append((row, Launch(row.token, entry.job)))
+        answers = await cluster.adapter.submit([launch for _, launch in launches]) if launches else []
+        cluster.answered()
+        pairs = [(row, answer) for (row, _), answer in zip(launches, answers, strict=True)]
+        await self._conclude(pairs, _accept)
+
+    async def _order(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
+        orders = []
+        for row in rows:
+            entry = self.recorder.book.get(row.job_id)
+            # Where the submission is still under way, its answer offers the order again.
+            if entry is not None and entry.launched and entry.handle_launch == row.payload["launch"]:
+                event = event_from_document(dict(row.payload["event"]))
+                orders.append((row, Order(row.token, entry.handle, event)))
+        answers = await cluster.adapter.order([order for _, order in orders]) if orders else []
+        cluster.answered()
+        pairs = [(row, answer) for (row, _), answer in zip(orders, answers, strict=True)]
+        await self._conclude(pairs, _obey)
+
+    async def _conclude(
+        self, pairs: Sequence[tuple[OutboxRow, Answer]], write: Callable[[Draft, OutboxRow, Answer, float], None]
+    ) -> None:
+        """Write what the answers mean, in one transaction."""
+        now = self.recorder.clock()
+        deferred = [
+            (row, answer, next_try(REFUSED, now, row.tries + 1, row.token))
+            for row, answer in pairs
+            if isinstance(answer, Refusal) and answer.transient
+        ]
+        for row, refusal, at in deferred:
+            # First in memory: from here on the cluster is known not to have the job.
+            self.recorder.outbox.defer(row.token, at, refusal.message)
+            entry = self.recorder.book.get(row.job_id)
+            if entry is not None and row.kind == SUBMIT:
+                entry.retry_at = at
+        by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
+        for row, answer in pairs:
+            if not (is_kept(row) and answer is None):
+                by_job.setdefault(row.job_id, []).append((row, answer))
+
+        def work(drafts: list[Draft]) -> None:
+            for draft in drafts:
+                for row, answer in by_job[draft.job.id]:
+                    write(draft, row, answer, now)
+
+        await self.recorder.change(by_job, work)
+        for row, _ in pairs:
+            if row.kind == SUBMIT:
+                self._release_orders(row.job_id)
+        for row, refusal, at in deferred:
+            await self.recorder.ledger.defer(row.token, at, refusal.message)
+
+    def _release_orders(self, job_id: int) -> None:
+        """Orders that waited for a submission's answer may go."""
+        for row in self.recorder.outbox.of_job(job_id):
+            if row.kind != SUBMIT:
+                self.recorder.outbox.offer(row.token)
+                self.wake((row.cluster, row.kind))
+
+
+def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+    """The answer to a submission: a handle, a reason to wait, or the end."""
+    if isinstance(answer, Accepted):
+        draft.handle = stored_handle(draft, answer.handle)
+        draft.native_id = answer.native_id
+        draft.cursor = ""
+        draft.done.append(row.token)
+    elif isinstance(answer, Refusal) and answer.transient:
+        if draft.job.reason != answer.reason:
+            draft.advance(events.Queued(now, answer.reason))
+    elif isinstance(answer, Refusal):
+        draft.done.append(row.token)
+        draft.tried = False
+        draft.advance(events.Refused(now, answer.message))
+
+
+def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+    """The answer to an order; a final refusal ends it, since its effect can never come."""
+    if isinstance(answer, Refusal) and answer.transient:
+        return
+    if isinstance(answer, Refusal):
+        log.warning("job %d: the cluster refused %s: %s", draft.job.id, row.payload["event"], answer.message)
+    draft.done.append(row.token)

@@ -1,0 +1,201 @@
+"""What is about to become of a job: events are reduced into a draft, and the draft is completed before it is written.
+
+Pure but for the tokens it draws. Called by `recording`; the loops fill drafts with what they learned.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from overspan.adapters.contract import Decider
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.outbox import ORDER, SUBMIT, Outbox
+from overspan.bridge.lifecycle.decision import decide
+from overspan.bridge.lifecycle.eligibility import judge
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.timeline import Transition, transitions
+from overspan.bridge.model import events
+from overspan.bridge.model.events import Event, event_from_document, event_to_document
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.states import State
+from overspan.bridge.store.records import Change, OutboxRow
+
+CARRIED_OVER = (events.Cancel, events.Hold, events.Release, events.SetTime, events.SetPriority)
+"""Orders that still count when the launch they were meant for is gone."""
+
+_MANY = 10_000
+"""Decisions in one go that only an endless loop could make."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A job's next facts with all that is written beside them."""
+
+    entry: Entry
+    job: Job
+    owed: list[OutboxRow]
+    """Calls owed for the job before this draft."""
+    tried: bool = False
+    """Whether a submission of the present launch is under way, so that the cluster may know of it."""
+    handle: str | None = None
+    native_id: str | None = None
+    cursor: str | None = None
+    timeline: list[Transition] = field(default_factory=list)
+    add: list[OutboxRow] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    wake_at: float | None = None
+
+    @property
+    def launched(self) -> bool:
+        """Whether the present launch is on the cluster."""
+        if self.handle is not None:
+            return True
+        return bool(self.entry.handle) and self.entry.handle_launch == self.job.launch
+
+    @property
+    def away(self) -> bool:
+        """Whether somebody else may have the say: the job is on its cluster, or may be, and is not over."""
+        if self.job.over:
+            return False
+        return self.launched or (self.tried and self.job.launch == self.entry.job.launch)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to write."""
+        fields = (self.handle, self.native_id, self.cursor)
+        return self.job is not self.entry.job or bool(self.add or self.done) or any(f is not None for f in fields)
+
+    def advance(self, event: Event) -> bool:
+        """Reduce an event into the draft; False when it changed nothing because it was late."""
+        before = self.job
+        self.job = reduce(before, event)
+        self.timeline += transitions(before, self.job, event)
+        return self.job.late == before.late
+
+    def amend(self, at: float, job: Job, text: str) -> None:
+        """Replace facts that only the daemon keeps (labels, begin), with a line in the timeline."""
+        self.job = job
+        self.timeline.append(Transition(at, "", "", "", job.reason, "Update", text))
+
+    def order(self, at: float, event: Event) -> None:
+        """Owe an order to the job's cluster."""
+        payload: dict[str, Any] = {"launch": self.job.launch, "event": event_to_document(event)}
+        self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.entry.cluster, ORDER, payload, at))
+
+    def open_rows(self) -> list[OutboxRow]:
+        """Calls owed for the job after this draft."""
+        return [row for row in (*self.owed, *self.add) if row.token not in self.done]
+
+    def strike(self, row: OutboxRow) -> None:
+        """A call is not owed any more."""
+        if row in self.add:
+            self.add.remove(row)
+        else:
+            self.done.append(row.token)
+
+    def to_change(self) -> Change:
+        """The draft as the store takes it."""
+        version = self.entry.job.version
+        return Change(
+            job=replace(self.job, version=version + 1),
+            expected_version=version,
+            handle=self.handle,
+            native_id=self.native_id,
+            cursor=self.cursor,
+            timeline=tuple(self.timeline),
+            outbox_add=tuple(self.add),
+            outbox_done=tuple(self.done),
+        )
+
+
+def open_draft(entry: Entry, outbox: Outbox) -> Draft:
+    """A draft of a job as it is now."""
+    submit = outbox.submit_of(entry.job.id)
+    tried = submit is not None and outbox.tried(submit.token)
+    return Draft(entry, entry.job, outbox.of_job(entry.job.id), tried)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Draws from a draft what follows by the rules: decisions, the submission, orders that lost their launch."""
+
+    installation: str
+    """Told apart by tokens: two daemons' jobs of one number on the same cluster."""
+
+    def complete(self, draft: Draft, now: float, decider_of: Callable[[str], Decider]) -> None:
+        """Bring a draft to rest."""
+        draft.wake_at = None
+        self._clear(draft)
+        if not draft.away:
+            self._redirect(draft)
+        if not draft.away or (draft.launched and decider_of(draft.entry.cluster) is Decider.DAEMON):
+            self._decide(draft, now)
+        if not draft.away:
+            self._submit(draft, now)
+        self._clear(draft)
+
+    def _redirect(self, draft: Draft) -> None:
+        """Apply orders whose launch is gone to the job itself."""
+        for row in draft.open_rows():
+            if row.kind == ORDER:
+                event = event_from_document(dict(row.payload["event"]))
+                if isinstance(event, CARRIED_OVER):
+                    draft.advance(event)
+                draft.strike(row)
+
+    def _decide(self, draft: Draft, now: float) -> None:
+        for _ in range(_MANY):
+            found = decide(draft.job, now)
+            draft.wake_at = found.wake_at
+            if not found.events:
+                return
+            for event in found.events:
+                draft.advance(event)
+                if draft.launched:
+                    draft.order(now, event)
+        raise RuntimeError(f"job {draft.job.id}: decisions without end")
+
+    def _submit(self, draft: Draft, now: float) -> None:
+        """Owe the submission when the job may go, and only then."""
+        verdict = judge(draft.job, now)
+        submits = [row for row in draft.open_rows() if row.kind == SUBMIT]
+        if verdict.now:
+            if draft.job.reason in ("BeginTime", "JobHeldUser", "JobHeldAdmin"):
+                draft.advance(events.Queued(now, "None"))
+            if not submits:
+                token = f"{self.installation}-{draft.job.id}-{draft.job.launch}"
+                payload = {"launch": draft.job.launch}
+                draft.add.append(OutboxRow(token, draft.job.id, draft.entry.cluster, SUBMIT, payload, now))
+            return
+        for row in submits:
+            draft.strike(row)
+        if verdict.at is not None:
+            draft.wake_at = verdict.at if draft.wake_at is None else min(draft.wake_at, verdict.at)
+            if draft.job.reason != verdict.reason:
+                draft.advance(events.Queued(now, verdict.reason, verdict.at))
+
+    def _clear(self, draft: Draft) -> None:
+        """Strike out what the job's or a task's end has made pointless."""
+        job = draft.job
+        for row in draft.open_rows():
+            if job.over or (row.kind == ORDER and _is_settled(job, row)):
+                draft.strike(row)
+
+
+def is_kept(row: OutboxRow) -> bool:
+    """Whether an order stays owed after its delivery, until its effect is seen: a cancel is never lost."""
+    return row.kind == ORDER and row.payload["event"].get("event") == events.Cancel.__name__
+
+
+def _is_settled(job: Job, row: OutboxRow) -> bool:
+    """Whether the task that a cancel is about has ended for good."""
+    name = row.payload["event"].get("task", "")
+    return is_kept(row) and any(task.name == name and task.over for task in job.tasks)
+
+
+def submitted(job: Job) -> Transition:
+    """The first line of a job's timeline."""
+    return Transition(job.submitted_at, "", "", State.PENDING.value, job.reason, "Submitted", "submitted")

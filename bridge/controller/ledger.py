@@ -1,0 +1,63 @@
+"""What the controller asks of the store; `store.store.Store` is the one that the daemon opens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, StoredJob, TimelineRow
+
+
+class Ledger(Protocol):
+    """The store as the controller sees it. Every write raises StoreFailed when nothing was written."""
+
+    async def load_live(self) -> list[StoredJob]:
+        """Every job that is not over."""
+
+    async def next_ids(self, count: int) -> int:
+        """The first of `count` consecutive ids that nobody else gets."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> None:
+        """Write new jobs with all that starts them, in one transaction."""
+
+    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+        """Write changes in one transaction; False for one whose expected version was not there."""
+
+    async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
+        """The calls that are owed, oldest first."""
+
+    async def defer(self, token: str, next_try_at: float, error: str) -> bool:
+        """Count a failed try of a call; False when it is not owed any more."""
+
+    async def settle(self, tokens: Sequence[str]) -> int:
+        """Strike out calls that were made and changed no job."""
+
+    async def find(self, query: JobQuery) -> list[StoredJob]:
+        """Jobs of any age, newest last."""
+
+    async def timeline(self, job_id: int) -> list[TimelineRow]:
+        """The transitions of a job, oldest first."""
+
+    async def events(self, since: int, limit: int) -> list[TimelineRow]:
+        """Transitions of all jobs after that seq, oldest first."""
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the newest transition; 0 for none."""
+
+    @property
+    def trouble(self) -> OverspanError | None:
+        """Why the last transaction failed; None when it went well."""
+
+    async def forget(self, before: float) -> int:
+        """Drop jobs that ended before that time; how many."""
+
+    async def meta(self, key: str) -> str | None:
+        """A single value of the daemon's own."""
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """Write a single value."""
+
+    def close(self) -> None:
+        """Commit what is queued, and let go of the database. Blocks."""

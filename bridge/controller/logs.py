@@ -1,0 +1,121 @@
+"""What jobs print: bytes of one stream, and which streams there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from overspan.adapters.contract import Adapter, LogPart, LogRequest
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clusters import Clusters
+from overspan.bridge.controller.references import Directory, Target
+from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.job import Task
+
+MAX_STREAMS = 2000
+"""Streams that one listing names at most."""
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Which bytes: an empty task is the first, no attempt the newest; a negative offset counts from the end."""
+
+    task: str = ""
+    node: int = 0
+    attempt: int | None = None
+    stream: str = "output"
+    offset: int = 0
+    limit: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogAnswer:
+    """The bytes, and whether nothing more can come after them."""
+
+    part: LogPart
+    over: bool
+
+
+class Logs:
+    """Reads logs through the adapter of the job's cluster."""
+
+    def __init__(self, directory: Directory, clusters: Clusters) -> None:
+        self.directory = directory
+        self.clusters = clusters
+
+    async def read(self, ref: str, query: LogQuery) -> LogAnswer:
+        """Bytes of one stream. Raises NotFound when there is none."""
+        target = await self.directory.find(ref)
+        task = _task(target, query.task)
+        adapter = self._adapter(target.entry)
+        # Before the bytes are read: what is written later than this is not missed by whoever follows.
+        over = is_over(target.entry, task, query.attempt)
+        request = LogRequest(
+            handle=target.entry.handle,
+            task=task.name,
+            node=query.node,
+            attempt=query.attempt,
+            stream=query.stream,
+            offset=max(0, query.offset),
+            limit=query.limit,
+        )
+        if query.offset < 0:
+            size = (await adapter.logs(replace(request, limit=1))).size
+            request = replace(request, offset=max(0, size + query.offset))
+        return LogAnswer(await adapter.logs(request), over)
+
+    async def list(self, ref: str) -> list[dict[str, Any]]:
+        """Every stream that there is, by task, attempt and node."""
+        target = await self.directory.find(ref)
+        if not target.entry.handle:
+            return []
+        adapter = self._adapter(target.entry)
+        rows: list[dict[str, Any]] = []
+        for task, attempt, node in _runs(target):
+            output = ""
+            for stream in ("output", "error"):
+                request = LogRequest(target.entry.handle, task.name, node, attempt, stream, limit=1)
+                try:
+                    part = await adapter.logs(request)
+                except NotFound:
+                    continue
+                if stream == "error" and part.path and part.path == output:
+                    continue
+                output = part.path
+                over = is_over(target.entry, task, attempt)
+                row = {"task": task.name, "node": node, "attempt": attempt, "stream": stream}
+                rows.append({**row, "path": part.path, "size": part.size, "over": over})
+            if len(rows) >= MAX_STREAMS:
+                break
+        return rows
+
+    def _adapter(self, entry: Entry) -> Adapter:
+        if not entry.handle:
+            raise NotFound(f"job {entry.job.id} has not started, so it has no output", remedy="wait until it runs")
+        return self.clusters.get(entry.cluster).adapter
+
+
+def is_over(entry: Entry, task: Task, attempt: int | None) -> bool:
+    """Whether the attempt, or the newest of a task that will have no other, can print nothing more."""
+    if attempt is None:
+        return task.over or entry.job.over
+    return entry.job.over or any(known.number == attempt and not known.live for known in task.attempts)
+
+
+def _task(target: Target, name: str) -> Task:
+    job = target.entry.job
+    name = name or target.task or job.tasks[0].name
+    try:
+        return job.task(name)
+    except KeyError:
+        names = ", ".join(task.name for task in job.tasks)
+        raise InvalidRequest(f"job {job.id} has no task {name!r}", remedy=f"its tasks: {names}") from None
+
+
+def _runs(target: Target) -> Iterator[tuple[Task, int, int]]:
+    for task in target.entry.job.tasks:
+        if target.task in ("", task.name):
+            for attempt in task.attempts:
+                for node in attempt.nodes:
+                    yield task, attempt.number, node.index

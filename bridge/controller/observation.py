@@ -1,0 +1,144 @@
+"""Turns clusters' news into facts: one small loop for each cluster that has launches.
+
+A cursor is written in the transaction that has the effect of the events before it, so each event counts once whatever
+dies. A cluster that does not answer is stale; nothing of it is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from overspan.adapters.contract import Observation, Report
+from overspan.bridge.controller.backoff import next_try
+from overspan.bridge.controller.bell import Bell
+from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.drafts import Draft
+from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+from overspan.bridge.model.events import LaunchLost
+from overspan.bridge.model.spec import Backoff
+
+log = logging.getLogger(__name__)
+
+GRACE = 0.05
+"""Seconds that a call under way still has when there is another launch to watch."""
+
+
+class Observer:
+    """Watches the launches of every cluster."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff, tick: float) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self.backoff = backoff
+        self.tick = tick
+        self._loops: dict[str, asyncio.Task[None]] = {}
+        self._bells: dict[str, Bell] = {}
+
+    def start(self) -> None:
+        """Begin with everything that runs already."""
+        for cluster in {entry.cluster for entry in self.recorder.book if entry.watched}:
+            self.wake(cluster)
+
+    def wake(self, name: str) -> None:
+        """There is another launch to watch."""
+        cluster = self.clusters.find(name)
+        if cluster is None:
+            log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
+        elif name not in self._loops:
+            self._bells[name] = Bell()
+            self._loops[name] = asyncio.ensure_future(self._run(cluster))
+        else:
+            self._bells[name].ring()
+
+    async def close(self) -> None:
+        """Stop; nothing is lost, since the cursors are stored."""
+        loops = list(self._loops.values())
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    async def _run(self, cluster: Cluster) -> None:
+        """The never-ending loop of a cluster."""
+        while True:
+            await self.observe_once(cluster)
+
+    async def observe_once(self, cluster: Cluster) -> None:
+        """Ask once, and write what was answered; or wait until there is something to ask."""
+        bell = self._bells.setdefault(cluster.name, Bell())
+        seen = bell.count
+        since = self._cursors(cluster)
+        if not since:
+            await bell.wait()
+            return
+        try:
+            observation = await self._ask(cluster, since, asyncio.ensure_future(bell.wait(seen=seen)))
+            if observation is not None:
+                cluster.answered()
+                await self._write(cluster, observation)
+        except Exception as error:
+            if not isinstance(error, OverspanError):
+                log.error("observing cluster %s", cluster.name, exc_info=error)
+            if not isinstance(error, StoreFailed | Conflict):
+                cluster.failed(self.recorder.clock(), error)
+            await self._back_off(cluster)
+
+    def _cursors(self, cluster: Cluster) -> dict[str, str]:
+        book = self.recorder.book
+        entries = ((handle, book.get(job_id)) for handle, job_id in book.watched(cluster.name).items())
+        return {handle: entry.cursor for handle, entry in entries if entry is not None}
+
+    async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
+        """The cluster's news; None when there is another launch to watch (`more`) first."""
+        call = asyncio.ensure_future(self._observe(cluster, since))
+        try:
+            await asyncio.wait((call, more), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                # Cursors are given each time, so a call that is given up loses nothing.
+                await asyncio.wait((call,), timeout=GRACE)
+            return call.result() if call.done() else None
+        finally:
+            more.cancel()
+            call.cancel()
+            await asyncio.gather(call, more, return_exceptions=True)
+
+    async def _observe(self, cluster: Cluster, since: dict[str, str]) -> Observation:
+        return await cluster.adapter.observe(since, self.tick)
+
+    async def _write(self, cluster: Cluster, observation: Observation) -> None:
+        watched = self.recorder.book.watched(cluster.name)
+        reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
+        now = self.recorder.clock()
+
+        def work(drafts: list[Draft]) -> None:
+            for draft in drafts:
+                if draft.entry.handle == reports[draft.job.id].handle and draft.entry.watched:
+                    follow_report(draft, reports[draft.job.id], now)
+
+        if reports:
+            await self.recorder.change(reports, work)
+
+    async def _back_off(self, cluster: Cluster) -> None:
+        bell = Bell()
+        at = next_try(self.backoff, self.recorder.clock(), cluster.failures, cluster.name)
+        self.recorder.timers.set(f"observe:{cluster.name}", at, bell.ring)
+        await bell.wait()
+
+
+def follow_report(draft: Draft, report: Report, now: float) -> None:
+    """Copy a launch's news into the draft, up to its end or to the job's next launch."""
+    launch = draft.entry.handle_launch
+    for event in report.events:
+        if draft.job.launch != launch:
+            break
+        try:
+            draft.advance(event)
+        except Exception:
+            # One line that makes no sense must not stop all others.
+            log.exception("job %d: the event %r changes nothing", draft.job.id, event)
+    if report.gone and draft.job.launch == launch and not draft.job.over:
+        draft.advance(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
+    if report.cursor != draft.entry.cursor:
+        draft.cursor = report.cursor

@@ -1,0 +1,116 @@
+"""The calls that are owed to clusters, as the dispatcher works through them: the store's outbox in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from overspan.bridge.store.records import OutboxRow
+
+SUBMIT = "submit"
+ORDER = "order"
+
+Lane = tuple[str, str]
+"""A cluster and a kind of call; lanes do not wait for each other."""
+
+
+class Outbox:
+    """Rows by token, by job and by lane; rows that wait for a time, for a submit or for a job's end are not ready."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, OutboxRow] = {}
+        self._of_job: dict[int, dict[str, None]] = {}
+        self._ready: dict[Lane, dict[str, None]] = {}
+        self._later: dict[Lane, list[tuple[float, str]]] = {}
+        self._tried: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: OutboxRow, *, tried: bool = False) -> None:
+        """Owe a call. `tried`: an earlier process may have made it already."""
+        self._rows[row.token] = row
+        self._of_job.setdefault(row.job_id, {})[row.token] = None
+        if tried:
+            self._tried.add(row.token)
+        if row.next_try_at:
+            self._postpone(row)
+        else:
+            self.offer(row.token)
+
+    def done(self, token: str) -> None:
+        """The call is not owed any more."""
+        row = self._rows.pop(token, None)
+        if row is None:
+            return
+        tokens = self._of_job[row.job_id]
+        del tokens[token]
+        if not tokens:
+            del self._of_job[row.job_id]
+        self._ready.get(_lane(row), {}).pop(token, None)
+        self._tried.discard(token)
+
+    def offer(self, token: str) -> None:
+        """Let the call be taken."""
+        row = self._rows.get(token)
+        if row is not None:
+            self._ready.setdefault(_lane(row), {})[token] = None
+
+    def defer(self, token: str, next_try_at: float, error: str) -> None:
+        """The call was refused for now, so its cluster knows nothing of it."""
+        row = self._rows.get(token)
+        if row is not None:
+            row = self._rows[token] = row._replace(next_try_at=next_try_at, error=error, tries=row.tries + 1)
+            self._tried.discard(token)
+            self._postpone(row)
+
+    def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
+        """The oldest calls that may be made now; they count as tried from here on."""
+        self._wake(lane, now)
+        ready = self._ready.get(lane, {})
+        tokens = [token for token, _ in zip(ready, range(limit), strict=False)]
+        for token in tokens:
+            del ready[token]
+            self._tried.add(token)
+        return [self._rows[token] for token in tokens]
+
+    def next_time(self, lane: Lane) -> float | None:
+        """When the next deferred call of a lane is due."""
+        later = self._later.get(lane, [])
+        while later and not self._postponed(later[0]):
+            heapq.heappop(later)
+        return later[0][0] if later else None
+
+    def tried(self, token: str) -> bool:
+        """Whether the cluster may know of the call."""
+        return token in self._tried
+
+    def of_job(self, job_id: int) -> list[OutboxRow]:
+        """The calls owed for a job, oldest first."""
+        return [self._rows[token] for token in self._of_job.get(job_id, ())]
+
+    def submit_of(self, job_id: int) -> OutboxRow | None:
+        """The submission owed for a job."""
+        return next((row for row in self.of_job(job_id) if row.kind == SUBMIT), None)
+
+    def lanes(self) -> Iterable[Lane]:
+        """Every lane that owes something."""
+        return {_lane(row) for row in self._rows.values()}
+
+    def _postpone(self, row: OutboxRow) -> None:
+        heapq.heappush(self._later.setdefault(_lane(row), []), (row.next_try_at, row.token))
+
+    def _postponed(self, item: tuple[float, str]) -> bool:
+        row = self._rows.get(item[1])
+        return row is not None and row.next_try_at == item[0] and row.token not in self._ready.get(_lane(row), {})
+
+    def _wake(self, lane: Lane, now: float) -> None:
+        later = self._later.get(lane, [])
+        while later and later[0][0] <= now:
+            item = heapq.heappop(later)
+            if self._postponed(item):
+                self.offer(item[1])
+
+
+def _lane(row: OutboxRow) -> Lane:
+    return row.cluster, row.kind

@@ -1,0 +1,208 @@
+"""The one way to change a job: draft, commit, and only then let everybody see it.
+
+A change holds its jobs' locks from the draft to the end of the commit and is not interrupted by its caller's end, so
+memory and store never part. The store's compare-and-set on the version stands behind that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from overspan.adapters.contract import Decider
+from overspan.bridge.controller.bell import Bell, JobBells
+from overspan.bridge.controller.book import Book, Entry, entry_of, join_handle, split_handle
+from overspan.bridge.controller.drafts import Completion, Draft, open_draft, submitted
+from overspan.bridge.controller.ledger import Ledger
+from overspan.bridge.controller.outbox import Lane, Outbox
+from overspan.bridge.controller.timers import Timers
+from overspan.bridge.model.errors import Conflict, OverspanError
+from overspan.bridge.store.records import JobQuery, NewJob
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+Work = Callable[[list[Draft]], T]
+
+RETRY_SECONDS = 5.0
+"""How long after a failed write something that is due is tried again."""
+
+
+@dataclass
+class Wakes:
+    """Who is told of a change once it is committed."""
+
+    jobs: JobBells = field(default_factory=JobBells)
+    timeline: Bell = field(default_factory=Bell)
+    lanes: dict[Lane, Bell] = field(default_factory=dict)
+    owed: Callable[[Lane], None] = lambda lane: None
+    watched: Callable[[str], None] = lambda cluster: None
+
+
+class Recorder:
+    """Changes jobs in the store, then in memory."""
+
+    def __init__(self, ledger: Ledger, timers: Timers, clock: Clock, completion: Completion) -> None:
+        self.ledger = ledger
+        self.timers = timers
+        self.clock = clock
+        self.completion = completion
+        self.book = Book()
+        self.outbox = Outbox()
+        self.wakes = Wakes()
+        self.decider_of: Callable[[str], Decider] = lambda cluster: Decider.SUPERVISOR
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def load(self) -> None:
+        """Take in what the store has, and let what was due while nobody was there happen."""
+        for stored in await self.ledger.load_live():
+            self.book.add(entry_of(stored))
+        for row in await self.ledger.outbox():
+            if self.book.get(row.job_id) is None:
+                await self.ledger.settle((row.token,))
+            else:
+                # An earlier process may have made the call before it died; making it again soon tells.
+                self.outbox.add(row._replace(next_try_at=0.0), tried=True)
+        await self.change([entry.job.id for entry in self.book], lambda drafts: None)
+
+    async def change(self, job_ids: Iterable[int], work: Work[T]) -> T:
+        """Let `work` fill a draft of each job that is in memory, and write all drafts in one transaction.
+
+        What `work` raises is raised here and nothing is written. StoreFailed when nothing could be written, Conflict
+        when a job was changed by somebody else.
+        """
+        return await self._uninterrupted(self._change(list(job_ids), work))
+
+    async def insert(self, entries: list[Entry]) -> None:
+        """Write new jobs and what they owe, in one transaction."""
+        await self._uninterrupted(self._insert(entries))
+
+    async def close(self) -> None:
+        """Wait for the changes under way."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def spawn(self, work: Awaitable[Any], name: str) -> None:
+        """Run something whose end nobody waits for; a failure is logged."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+
+        def end(task: asyncio.Future[Any]) -> None:
+            self._running.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                log.error("%s failed", name, exc_info=task.exception())
+
+        task.add_done_callback(end)
+
+    def poke(self, job_id: int) -> None:
+        """See what is due for a job now."""
+        self.spawn(self._poke(job_id), f"looking at job {job_id}")
+
+    async def _poke(self, job_id: int) -> None:
+        try:
+            await self.change((job_id,), lambda drafts: None)
+        except OverspanError as error:
+            log.warning("job %d: %s; trying again", job_id, error)
+            self._arm(job_id, self.clock() + RETRY_SECONDS)
+
+    async def _uninterrupted(self, work: Awaitable[T]) -> T:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Future[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            # Seen here, so that a failure whose caller has gone is no complaint of the event loop.
+            task.exception()
+
+    async def _change(self, job_ids: list[int], work: Work[T]) -> T:
+        async with self.book.locked(job_ids):
+            entries = [entry for entry in map(self.book.get, dict.fromkeys(job_ids)) if entry is not None]
+            drafts = [open_draft(entry, self.outbox) for entry in entries]
+            result = work(drafts)
+            now = self.clock()
+            for draft in drafts:
+                self.completion.complete(draft, now, self.decider_of)
+            await self._commit([draft for draft in drafts if draft.changed])
+            for draft in drafts:
+                self._arm(draft.job.id, draft.wake_at)
+            return result
+
+    async def _commit(self, drafts: list[Draft]) -> None:
+        if not drafts:
+            return
+        changes = [draft.to_change() for draft in drafts]
+        written = await self.ledger.apply(changes)
+        for draft, change, good in zip(drafts, changes, written, strict=True):
+            if good:
+                self._publish(replace(draft, job=change.job))
+        lost = [draft.job.id for draft, good in zip(drafts, written, strict=True) if not good]
+        if lost:
+            await self._reload(lost)
+            raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
+
+    async def _insert(self, entries: list[Entry]) -> None:
+        now = self.clock()
+        drafts = []
+        for entry in entries:
+            draft = Draft(entry, entry.job, [])
+            draft.timeline.append(submitted(entry.job))
+            self.completion.complete(draft, now, self.decider_of)
+            drafts.append(draft)
+        await self.ledger.insert(
+            [
+                NewJob(draft.job, draft.entry.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
+                for draft in drafts
+            ]
+        )
+        for draft in drafts:
+            draft.entry.job = draft.job
+            self.book.add(draft.entry)
+            self._publish(draft)
+            self._arm(draft.job.id, draft.wake_at)
+
+    async def _reload(self, job_ids: list[int]) -> None:
+        """Believe the store where memory was wrong."""
+        for stored in await self.ledger.find(JobQuery(ids=tuple(job_ids))):
+            log.error("job %d in memory was not the one in the store", stored.job.id)
+            self.book.remove(stored.job.id)
+            self.book.add(entry_of(stored))
+
+    def _publish(self, draft: Draft) -> None:
+        entry = draft.entry
+        watched = entry.watched and draft.handle is None
+        if draft.handle is not None:
+            self.book.unwatch(entry)
+            entry.handle_launch, entry.handle = split_handle(draft.handle)
+        entry.native_id = entry.native_id if draft.native_id is None else draft.native_id
+        entry.cursor = entry.cursor if draft.cursor is None else draft.cursor
+        for token in draft.done:
+            self.outbox.done(token)
+        for row in draft.add:
+            self.outbox.add(row)
+            self.wakes.owed((row.cluster, row.kind))
+        if self.outbox.submit_of(entry.job.id) is None:
+            entry.retry_at = None
+        self.book.put(entry, draft.job)
+        if entry.watched and not watched:
+            self.wakes.watched(entry.cluster)
+        self.wakes.jobs.ring(entry.job.id)
+        if draft.timeline:
+            self.wakes.timeline.ring()
+
+    def _arm(self, job_id: int, at: float | None) -> None:
+        if at is None:
+            self.timers.drop(f"job:{job_id}")
+        else:
+            self.timers.set(f"job:{job_id}", at, lambda: self.poke(job_id))
+
+
+def stored_handle(draft: Draft, handle: str) -> str:
+    """The handle of the draft's present launch as the store keeps it."""
+    return join_handle(draft.job.launch, handle)

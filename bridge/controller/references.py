@@ -1,0 +1,125 @@
+"""From an id as a user writes it to the job, and perhaps the task, that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from overspan.bridge.controller.book import Book, Entry, entry_of
+from overspan.bridge.controller.ledger import Ledger
+from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.ids import JobRef, parse_job_ref
+from overspan.bridge.store.records import JobQuery
+
+MAX_LETTERS = 300
+
+
+class Reference(NamedTuple):
+    """An id taken apart: the job's number, and its task by place or by name."""
+
+    text: str
+    job_id: int
+    offset: int | None = None
+    task: str = ""
+    native: str = ""
+    cluster: str = ""
+
+
+class Target(NamedTuple):
+    """A job, and the name of the one task that is meant; empty for all of it."""
+
+    entry: Entry
+    task: str = ""
+
+
+def parse_reference(text: str) -> Reference:
+    """Read N, N+k, N.task-name, CLUSTER:ID or CLUSTER:N. Raises InvalidRequest."""
+    if len(text) > MAX_LETTERS:
+        raise InvalidRequest("this is no job id: it is too long", remedy="write N, N+k or N.task")
+    head, dot, task = text.partition(".")
+    try:
+        if dot and head.isdigit() and not task.isdigit() and task not in ("batch", "extern"):
+            return _check(parse_job_ref(head), text)._replace(task=task)
+        return _check(parse_job_ref(text), text)
+    except ValueError as error:
+        raise InvalidRequest(str(error), remedy="write N, N+k or N.task") from None
+
+
+def _check(ref: JobRef, text: str) -> Reference:
+    if ref.element is not None or ref.elements is not None:
+        raise NotFound(f"job {ref.job} is no array", remedy=f"write {ref.job}")
+    return Reference(text, ref.job, ref.task, "", ref.native or "", ref.cluster or "")
+
+
+class Directory:
+    """Finds jobs in memory, and finished ones in the store."""
+
+    def __init__(self, book: Book, ledger: Ledger) -> None:
+        self.book = book
+        self.ledger = ledger
+
+    async def find(self, text: str) -> Target:
+        """The job or task that an id names. Raises InvalidRequest and NotFound."""
+        return self._target(await self._entry(parse_reference(text)), parse_reference(text))
+
+    async def find_all(self, texts: Iterable[str]) -> list[Target | InvalidRequest | NotFound]:
+        """One answer for each id, in order; finished jobs are fetched together."""
+        references: list[Reference | InvalidRequest | NotFound] = []
+        for text in texts:
+            try:
+                references.append(parse_reference(text))
+            except (InvalidRequest, NotFound) as error:
+                references.append(error)
+        stored = await self._stored(ref for ref in references if isinstance(ref, Reference))
+        return [self._answer(ref, stored) if isinstance(ref, Reference) else ref for ref in references]
+
+    def _answer(self, reference: Reference, stored: dict[int, Entry]) -> Target | NotFound:
+        try:
+            entry = self._known(reference) or stored.get(reference.job_id)
+            if entry is None:
+                raise _missing(reference)
+            return self._target(entry, reference)
+        except NotFound as error:
+            return error
+
+    def _known(self, reference: Reference) -> Entry | None:
+        if reference.native:
+            return self._by_native(reference)
+        return self.book.get(self.book.owner(reference.job_id))
+
+    async def _stored(self, references: Iterable[Reference]) -> dict[int, Entry]:
+        ids = tuple({ref.job_id for ref in references if not ref.native and self._known(ref) is None})
+        found = await self.ledger.find(JobQuery(ids=ids)) if ids else []
+        return {job.job.id: entry_of(job) for job in found}
+
+    async def _entry(self, reference: Reference) -> Entry:
+        entry = self._known(reference) or (await self._stored((reference,))).get(reference.job_id)
+        if entry is None:
+            raise _missing(reference)
+        return entry
+
+    def _by_native(self, reference: Reference) -> Entry | None:
+        for entry in self.book:
+            if entry.cluster == reference.cluster and entry.native_id == reference.native:
+                return entry
+        return None
+
+    def _target(self, entry: Entry, reference: Reference) -> Target:
+        job = entry.job
+        names = [task.name for task in job.tasks]
+        if reference.task:
+            if reference.task not in names:
+                raise NotFound(f"job {job.id} has no task {reference.task!r}", remedy=f"its tasks: {', '.join(names)}")
+            return Target(entry, reference.task)
+        offset = reference.offset
+        if offset is None and not reference.native and reference.job_id != job.id:
+            offset = reference.job_id - job.id
+        if offset is None:
+            return Target(entry)
+        if offset >= len(names):
+            raise NotFound(f"job {job.id} has no task {offset}", remedy=f"its tasks are 0 to {len(names) - 1}")
+        return Target(entry, names[offset] if len(names) > 1 else "")
+
+
+def _missing(reference: Reference) -> NotFound:
+    return NotFound(f"no job {reference.text}", remedy="`span squeue` and `span sacct` list the jobs")

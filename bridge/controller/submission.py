@@ -1,0 +1,168 @@
+"""From a request to a job that is durable: read, check, ask the cluster, one transaction, answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from overspan.adapters.contract import Admission, Plan
+from overspan.bridge.config.settings import Limits
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, Unreachable
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.names import fill_name
+from overspan.bridge.model.spec import JobSpec
+
+LARGE = 32 * 1024
+"""Letters of a text from which on it is read in a thread, so that nobody waits for it."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the client sent: the text, the words of the command line, and where it was typed."""
+
+    kind: str
+    text: str
+    file: str = ""
+    argv: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = "/"
+    umask: int = 0o022
+    user: str = ""
+    uid: int = 0
+    host: str = ""
+    command: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    test_only: bool = False
+    name: str = ""
+    hold: bool = False
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the readers made of a submission; `options` are those that the command itself acts on."""
+
+    spec: JobSpec
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Reader = Callable[[Submission, Mapping[str, str], float], Reading]
+"""Reads a submission, given the kinds of the clusters by name and the time."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The answer: the job's number, its tasks' ids where it has several, and what was not heeded."""
+
+    id: int
+    task_ids: tuple[str, ...]
+    name: str
+    cluster: str
+    notes: tuple[str, ...]
+    options: Mapping[str, Any]
+    text: str = ""
+
+
+class Submitter:
+    """Takes submissions; an answer means that the job is in the store."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, limits: Limits, reader: Reader) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self.limits = limits
+        self.reader = reader
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Make the job. Raises InvalidRequest, Rejected and StoreFailed; then nothing was written."""
+        reading, cluster, job = await self._prepare(submission)
+        if submission.test_only:
+            return _answer(job, cluster, reading, f"Job would be sent to the cluster {cluster.name}")
+        first = await self.recorder.ledger.next_ids(len(job.tasks))
+        spec = replace(job.spec, name=_fill(job.spec.name, first))
+        job = new_job(first, spec, self.recorder.clock())
+        entry = Entry(job, cluster.name, submission.user)
+        await self.recorder.insert([entry])
+        return _answer(entry.job, cluster, reading)
+
+    async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
+        """What the cluster would be sent, and the notes; with no effect at all."""
+        reading, cluster, job = await self._prepare(submission)
+        adapter = cluster.adapter
+        if not isinstance(adapter, Plan):
+            raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
+        job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
+        return await asyncio.to_thread(adapter.plan, job), reading.spec.notes
+
+    async def _prepare(self, submission: Submission) -> tuple[Reading, Cluster, Job]:
+        reading = await self._read(submission)
+        spec = reading.spec
+        self._check(spec, submission)
+        cluster = self.clusters.get(spec.clusters[0] if spec.clusters else "")
+        for task in spec.tasks:
+            if task.cluster and task.cluster != cluster.name:
+                raise InvalidRequest(
+                    f"task {task.name!r} is for the cluster {task.cluster!r} and the job for {cluster.name!r}",
+                    remedy="groups over several clusters are not carried out by this version; name one cluster",
+                    place=Place(submission.file) if submission.file else None,
+                )
+        job = new_job(0, spec, self.recorder.clock())
+        await _admit(cluster, job)
+        return reading, cluster, job
+
+    async def _read(self, submission: Submission) -> Reading:
+        arguments = (submission, self.clusters.kinds(), self.recorder.clock())
+        if len(submission.text) > LARGE:
+            return await asyncio.to_thread(self.reader, *arguments)
+        return self.reader(*arguments)
+
+    def _check(self, spec: JobSpec, submission: Submission) -> None:
+        place = Place(submission.file) if submission.file else None
+        if spec.later:
+            raise InvalidRequest(
+                f"this version cannot carry out {', '.join(sorted(spec.later))}",
+                remedy="leave it out, or wait for the version that can",
+                place=place,
+            )
+        if len(spec.tasks) > self.limits.max_tasks:
+            raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
+        if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
+            raise InvalidRequest(f"a job has at most {self.limits.max_nodes} nodes here", place=place)
+        if self.recorder.book.live >= self.limits.max_live_jobs:
+            raise Rejected(
+                f"there are {self.recorder.book.live} jobs already, which is the limit",
+                remedy="wait until some have ended, or raise limits.max_live_jobs",
+            )
+
+
+async def _admit(cluster: Cluster, job: Job) -> None:
+    """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission."""
+    adapter = cluster.adapter
+    if not isinstance(adapter, Admission):
+        return
+    admission: Callable[[Job], Awaitable[Any]] = adapter.admit
+    try:
+        refusal = await admission(job)
+    except Unreachable:
+        return
+    if refusal is not None and not refusal.transient:
+        raise Rejected(refusal.message)
+
+
+def _fill(pattern: str, job_id: int) -> str:
+    try:
+        return fill_name(pattern, job_id)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _answer(job: Job, cluster: Cluster, reading: Reading, text: str = "") -> Submitted:
+    count = len(job.tasks)
+    ids = tuple(f"{job.id}+{offset}" for offset in range(count)) if count > 1 else (str(job.id),)
+    return Submitted(job.id, ids, job.spec.name, cluster.name, job.spec.notes, reading.options, text)

@@ -1,0 +1,78 @@
+"""Times at which something is due: begin times, deadlines, backoffs. One timer a name.
+
+Nothing here is stored: each time is a fact of a job, an outbox row or a cluster's backoff, and is armed again from
+there after a restart.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+FARTHEST = 253402214400.0
+"""The last day of the year 9999, the farthest that a date can be."""
+
+
+class Timers(Protocol):
+    """Calls functions at times on the event loop."""
+
+    def set(self, name: str, at: float, call: Callable[[], None]) -> None:
+        """Call the function at that time, seconds since the epoch; at once for a time that has passed."""
+
+    def drop(self, name: str) -> None:
+        """Forget the timer, if there is one."""
+
+    def close(self) -> None:
+        """Forget all."""
+
+
+class ScheduledTimers:
+    """Timers kept by APScheduler, which is loaded with the first one: an idle daemon needs none."""
+
+    def __init__(self) -> None:
+        self._scheduler: AsyncIOScheduler | None = None
+        self._names: set[str] = set()
+
+    def set(self, name: str, at: float, call: Callable[[], None]) -> None:
+        """Call the function at that time; a timer of that name is replaced."""
+        scheduler = self._scheduler or self._start()
+        when = datetime.datetime.fromtimestamp(min(max(at, 0.0), FARTHEST), datetime.UTC)
+        self._names.add(name)
+        scheduler.add_job(
+            self._ring,
+            "date",
+            run_date=when,
+            args=(name, call),
+            id=name,
+            replace_existing=True,
+            misfire_grace_time=None,
+        )
+
+    def drop(self, name: str) -> None:
+        """Forget the timer, if there is one."""
+        if name in self._names and self._scheduler is not None:
+            self._names.discard(name)
+            self._scheduler.remove_job(name)
+
+    def close(self) -> None:
+        """Forget all."""
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=False)
+            self._scheduler = None
+        self._names.clear()
+
+    def _start(self) -> AsyncIOScheduler:
+        from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+        self._scheduler = AsyncIOScheduler(timezone=datetime.UTC)
+        self._scheduler.start()
+        return self._scheduler
+
+    async def _ring(self, name: str, call: Callable[[], None]) -> None:
+        # A coroutine, so that the scheduler runs it on the event loop and not in a thread.
+        self._names.discard(name)
+        call()

@@ -1,0 +1,27 @@
+"""Whether a waiting job may be sent to its cluster."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.states import State
+
+
+class Eligibility(NamedTuple):
+    """Whether the job may go now; if not, Slurm's reason, and the time at which it may (None: an order is needed)."""
+
+    now: bool
+    reason: str = "None"
+    at: Optional[float] = None
+
+
+def judge(job: Job, now: float) -> Eligibility:
+    """Whether the job may be submitted to its cluster at `now`."""
+    if job.state is not State.PENDING or job.granted_at is not None or job.ending is not None:
+        return Eligibility(False)
+    if job.held:
+        return Eligibility(False, job.reason if job.reason.startswith("JobHeld") else "JobHeldUser")
+    if job.begin is not None and job.begin > now:
+        return Eligibility(False, "BeginTime", job.begin)
+    return Eligibility(True)

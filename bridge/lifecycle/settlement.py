@@ -1,0 +1,117 @@
+"""The job's own state, derived from its tasks and from the decided end, after each event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from overspan.bridge.model.causes import CONSEQUENCES, Cause
+from overspan.bridge.model.job import Ending, Job, Task
+from overspan.bridge.model.states import State, move
+
+
+def settle(job: Job, at: float) -> Job:
+    """Close what the ending closes, and derive the job's state."""
+    if job.ending is not None:
+        job = _close_waiting(job, job.ending, at)
+        if not any(task.live for task in job.tasks):
+            if job.ending is not None and job.ending.cause is Cause.REQUEUE:
+                job = reset(job, at)
+            elif job.ending is not None and job.ending.hold_until is None and not job.over:
+                return _close(job, job.ending, at)
+    if job.over:
+        return job
+    state, reason = _derive(job)
+    if state is State.RUNNING and job.started_at is None:
+        job = replace(job, started_at=at)
+    return replace(job, state=move(job.state, state), reason=reason)
+
+
+def reset(job: Job, at: float) -> Job:
+    """The job back in the queue, with all its counters and past attempts."""
+    tasks = tuple(
+        replace(
+            task,
+            state=move(task.state, State.PENDING),
+            reason="None",
+            next_start=None,
+            ready_at=None,
+            noticed_at=None,
+            ended_at=None,
+            wanted=None,
+        )
+        for task in job.tasks
+    )
+    return replace(
+        job,
+        tasks=tasks,
+        state=move(job.state, State.PENDING),
+        held=job.requeue_held,
+        reason="JobHeldUser" if job.requeue_held else "None",
+        requeue_held=False,
+        granted_at=None,
+        started_at=None,
+        ended_at=None,
+        placements=(),
+        ending=None,
+        begin=None,
+        exit_code=0,
+        signal=0,
+        launch=job.launch + 1,
+    )
+
+
+def _close_waiting(job: Job, ending: Ending, at: float) -> Job:
+    """Tasks that are not running will not start again."""
+    if ending.cause is Cause.REQUEUE or all(task.over or task.live for task in job.tasks):
+        return job
+    state, reason, _ = CONSEQUENCES[ending.cause]
+    if state is State.COMPLETED:
+        state = State.CANCELLED
+    return replace(
+        job,
+        tasks=tuple(task if task.over or task.live else _close_task(task, state, reason, at) for task in job.tasks),
+    )
+
+
+def _close_task(task: Task, state: State, reason: str, at: float) -> Task:
+    return replace(task, state=move(task.state, state), reason=reason, next_start=None, wanted=None, ended_at=at)
+
+
+def _close(job: Job, ending: Ending, at: float) -> Job:
+    exit_code, signal = _codes(job, ending)
+    return replace(
+        job,
+        state=move(job.state, ending.state),
+        reason=ending.reason,
+        ended_at=at,
+        exit_code=exit_code,
+        signal=signal,
+    )
+
+
+def _codes(job: Job, ending: Ending) -> tuple[int, int]:
+    """The exit code and signal of the task that decided the end; 0, 0 for ends that are nobody's fault."""
+    if ending.state is State.COMPLETED:
+        return 0, 0
+    failed = [task for task in job.tasks if task.state is ending.state and task.current is not None]
+    failed.sort(key=lambda task: task.ended_at or 0.0)
+    attempt = failed[0].current if failed else None
+    return (attempt.exit_code, attempt.signal) if attempt else (0, 0)
+
+
+def _derive(job: Job) -> tuple[State, str]:
+    if job.ending is not None:
+        if job.ending.hold_until is not None:
+            return State.COMPLETING, "HeldOnFailure"
+        return (State.COMPLETING, "None") if job.granted_at is not None else (job.state, job.reason)
+    if job.granted_at is None:
+        return State.PENDING, job.reason
+    states = {task.state for task in job.tasks}
+    if State.RUNNING in states:
+        return State.RUNNING, "None"
+    if State.COMPLETING in states:
+        # An attempt is being ended while the job goes on; nothing new can be said of the job.
+        return (job.state if job.state is not State.PENDING else State.CONFIGURING), "None"
+    if State.CONFIGURING in states or any(not task.attempts and not task.over for task in job.tasks):
+        return State.CONFIGURING if job.state in (State.PENDING, State.CONFIGURING) else job.state, "None"
+    return State.PENDING, "BeginTime"

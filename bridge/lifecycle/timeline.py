@@ -1,0 +1,90 @@
+"""What changed by an event, as rows that people read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from overspan.bridge.model import events
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Attempt, Job, Task
+
+
+class Transition(NamedTuple):
+    """One row of a job's timeline; `task` is empty for the job itself, `start` and `end` where no state changed."""
+
+    at: float
+    task: str
+    start: str
+    end: str
+    reason: str
+    cause: str
+    text: str
+
+
+_TOLD = (
+    events.Granted,
+    events.Refused,
+    events.LaunchLost,
+    events.Notice,
+    events.Warn,
+    events.Kill,
+    events.TaskReady,
+    events.NodeRelaunch,
+    *events.ORDERS,
+)
+
+
+def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
+    """The rows of one event: each state that changed, or the event itself where none did but people ask for it."""
+    text = describe(event)
+    cause = type(event).__name__
+    rows = []
+    for old, new in zip(before.tasks, after.tasks):
+        if old.state is not new.state or (old.next_start != new.next_start and new.next_start is not None):
+            told = _tell_task(new, event, text)
+            rows.append(Transition(event.at, new.name, old.state.value, new.state.value, new.reason, cause, told))
+    if before.state is not after.state or (before.reason != after.reason and not after.over):
+        rows.append(Transition(event.at, "", before.state.value, after.state.value, after.reason, cause, text))
+    if not rows and after.late == before.late and isinstance(event, _TOLD):
+        rows.append(Transition(event.at, getattr(event, "task", ""), "", "", after.reason, cause, text))
+    return rows
+
+
+def describe(event: Event) -> str:
+    """The event in a few words."""
+    if isinstance(event, events.NodeEnded):
+        end = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
+        detail = f": {event.detail}" if event.detail else ""
+        return f"node {event.node} ended with {end}{detail}"
+    if isinstance(event, events.NodeStarted):
+        return f"node {event.node} started"
+    if isinstance(event, events.Terminate):
+        return f"TERM sent ({event.cause}), KILL in {event.kill_at - event.at:g} s"
+    if isinstance(event, (events.Refused, events.LaunchLost)):
+        return getattr(event, "message", "") or getattr(event, "detail", "") or f"lost: {getattr(event, 'cause', '')}"
+    if isinstance(event, events.Launch):
+        return f"attempt {event.attempt}"
+    if isinstance(event, events.Granted):
+        return f"resources granted on {len({member[2] for member in event.members})} node(s)"
+    if isinstance(event, events.ORDERS):
+        by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
+        return f"{type(event).__name__.lower()}{by}"
+    return _WORDS.get(type(event), type(event).__name__)
+
+
+_WORDS = {
+    events.Notice: "told that the primaries are done",
+    events.Warn: "told that the time limit is near",
+    events.Kill: "KILL sent, the grace period is over",
+    events.TaskReady: "ready",
+    events.Queued: "queued by the cluster",
+    events.HoldOver: "the time for looking at the failure is over",
+    events.Expire: "the deadline has passed",
+}
+
+
+def _tell_task(task: Task, event: Event, text: str) -> str:
+    attempt = task.current
+    if task.next_start is not None and isinstance(attempt, Attempt) and not attempt.live:
+        return f"{text}; next attempt at {task.next_start:.3f}"
+    return text

@@ -1,0 +1,79 @@
+"""Why an attempt ended, and what follows: one row a cause.
+
+`charge` says whose budget pays for another attempt: the user's (`errors`), the infrastructure's (`recoveries`),
+nobody's because the operator asked (`operator`), or none is made at all (`final`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from overspan.bridge.model.states import State
+
+
+class Charge(str, Enum):
+    """Which budget another attempt is taken from."""
+
+    NONE = "none"
+    ERRORS = "errors"
+    RECOVERIES = "recoveries"
+    OPERATOR = "operator"
+    FINAL = "final"
+
+
+class Cause(str, Enum):
+    """Why an attempt, or the whole job, ended."""
+
+    SUCCESS = "success"
+    EXIT = "exit"
+    SIGNAL = "signal"
+    SETUP = "setup"
+    LAUNCH = "launch"
+    MEMORY = "memory"
+    NODE = "node"
+    PREEMPTION = "preemption"
+    BOOT = "boot"
+    TIME = "time"
+    DEADLINE = "deadline"
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
+    RESTART = "restart"
+    GROUP_RESTART = "group_restart"
+    PRIMARIES_DONE = "primaries_done"
+    PRIMARY_FAILED = "primary_failed"
+    AUXILIARY_FAILED = "auxiliary_failed"
+    REFUSED = "refused"
+    NEVER_STARTED = "never_started"
+
+
+class Consequence(NamedTuple):
+    """The state and Slurm reason of an end that nothing follows, and the budget of one that something may."""
+
+    state: State
+    reason: str
+    charge: Charge
+
+
+CONSEQUENCES: dict[Cause, Consequence] = {
+    Cause.SUCCESS: Consequence(State.COMPLETED, "None", Charge.NONE),
+    Cause.EXIT: Consequence(State.FAILED, "NonZeroExitCode", Charge.ERRORS),
+    Cause.SIGNAL: Consequence(State.FAILED, "RaisedSignal", Charge.ERRORS),
+    Cause.SETUP: Consequence(State.FAILED, "SetupFailed", Charge.ERRORS),
+    Cause.LAUNCH: Consequence(State.FAILED, "JobLaunchFailure", Charge.ERRORS),
+    Cause.MEMORY: Consequence(State.OUT_OF_MEMORY, "OutOfMemory", Charge.ERRORS),
+    Cause.NODE: Consequence(State.NODE_FAIL, "NodeDown", Charge.RECOVERIES),
+    Cause.PREEMPTION: Consequence(State.PREEMPTED, "Preempted", Charge.RECOVERIES),
+    Cause.BOOT: Consequence(State.BOOT_FAIL, "BootFail", Charge.RECOVERIES),
+    Cause.TIME: Consequence(State.TIMEOUT, "TimeLimit", Charge.FINAL),
+    Cause.DEADLINE: Consequence(State.DEADLINE, "DeadLine", Charge.FINAL),
+    Cause.CANCEL: Consequence(State.CANCELLED, "None", Charge.FINAL),
+    Cause.REQUEUE: Consequence(State.CANCELLED, "Requeued", Charge.OPERATOR),
+    Cause.RESTART: Consequence(State.CANCELLED, "Restarted", Charge.OPERATOR),
+    Cause.GROUP_RESTART: Consequence(State.CANCELLED, "GroupRestart", Charge.OPERATOR),
+    Cause.PRIMARIES_DONE: Consequence(State.COMPLETED, "PrimariesDone", Charge.FINAL),
+    Cause.PRIMARY_FAILED: Consequence(State.CANCELLED, "PrimaryFailed", Charge.FINAL),
+    Cause.AUXILIARY_FAILED: Consequence(State.CANCELLED, "AuxiliaryFailed", Charge.FINAL),
+    Cause.REFUSED: Consequence(State.FAILED, "BadConstraints", Charge.FINAL),
+    Cause.NEVER_STARTED: Consequence(State.FAILED, "StartTimeout", Charge.RECOVERIES),
+}

@@ -1,0 +1,116 @@
+"""Frozen dataclasses to JSON documents and back, for the store, the journal's plan and the API.
+
+A value at its default is left out, so documents stay small and a new field with a default is readable from an old
+document; an unknown key of a newer version is dropped. Supported: dataclasses, NamedTuples, enums, Optional,
+tuples of one kind or of several, mappings with text keys and JSON's own scalars.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Decoder = Callable[[Any], Any]
+
+_MISSING = dataclasses.MISSING
+_decoders: dict[Any, Decoder] = {}
+_plans: dict[type, list[tuple[str, Any, Any]]] = {}
+
+
+def encode(value: Any) -> Any:
+    """The value as JSON data."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return _encode_fields(value)
+    if isinstance(value, (tuple, list)):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    raise TypeError(f"cannot encode {type(value).__name__}")
+
+
+def decode(kind: type[T], document: Any) -> T:
+    """The value of that class from JSON data; ValueError when it does not fit."""
+    try:
+        result: T = _decoder(kind)(document)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a {kind.__name__}: {error}") from None
+    return result
+
+
+def _encode_fields(value: Any) -> dict[str, Any]:
+    kind = type(value)
+    plan = _plans.get(kind)
+    if plan is None:
+        plan = _plans[kind] = [(f.name, f.default, f.default_factory) for f in dataclasses.fields(kind)]
+    document: dict[str, Any] = {}
+    for name, default, factory in plan:
+        item = getattr(value, name)
+        if item is default or item == default:
+            continue
+        if factory is not _MISSING and not item:
+            continue
+        document[name] = encode(item)
+    return document
+
+
+def _decoder(kind: Any) -> Decoder:
+    found = _decoders.get(kind)
+    if found is None:
+        # Registered before it is built, so that a class may refer to itself.
+        _decoders[kind] = lambda document: _decoders[kind](document)
+        found = _decoders[kind] = _build(kind)
+    return found
+
+
+def _build(kind: Any) -> Decoder:
+    origin = get_origin(kind)
+    if origin is Union:
+        inner = _decoder(next(arg for arg in get_args(kind) if arg is not type(None)))
+        return lambda document: None if document is None else inner(document)
+    if origin is tuple:
+        return _build_tuple(get_args(kind))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, _mapping()):
+        item = _decoder(get_args(kind)[1])
+        return lambda document: {key: item(value) for key, value in document.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if dataclasses.is_dataclass(kind):
+        return _build_fields(kind)
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        parts = [_decoder(hint) for hint in get_type_hints(kind).values()]
+        return lambda document: kind(*(part(value) for part, value in zip(parts, document)))
+    return _plain
+
+
+def _build_tuple(arguments: tuple[Any, ...]) -> Decoder:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        item = _decoder(arguments[0])
+        return lambda document: tuple(map(item, document))
+    parts = [_decoder(argument) for argument in arguments]
+    return lambda document: tuple(part(value) for part, value in zip(parts, document))
+
+
+def _build_fields(kind: Any) -> Decoder:
+    hints = get_type_hints(kind)
+    parts = {field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)}
+
+    def build(document: Any) -> Any:
+        return kind(**{name: parts[name](value) for name, value in document.items() if name in parts})
+
+    return build
+
+
+def _plain(document: Any) -> Any:
+    return document
+
+
+def _mapping() -> type:
+    from collections.abc import Mapping
+
+    return Mapping

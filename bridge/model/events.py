@@ -1,0 +1,253 @@
+"""What happens to a job: the only input of the lifecycle, and the lines of the journal.
+
+Three families. *Reports* come from the world: a node started, ended, was lost. *Orders* come from people.
+*Decisions* are made by the lifecycle itself; each is recorded before it is carried out, so that replaying a journal
+gives the same job and a restarted decider knows what it had begun.
+Times are seconds since the epoch; node indices count from 0; an empty `task` means the whole job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Union
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+class Queued(NamedTuple):
+    """The cluster keeps the job waiting, for this reason in Slurm's words; `until` is its own estimate."""
+
+    at: float
+    reason: str
+    until: Optional[float] = None
+
+
+class Granted(NamedTuple):
+    """The cluster gave the resources: (task, index, node, address, gpus) for each member."""
+
+    at: float
+    members: tuple[tuple[str, int, str, str, tuple[int, ...]], ...]
+
+
+class Refused(NamedTuple):
+    """The cluster refused the job for good."""
+
+    at: float
+    message: str
+
+
+class NodeStarted(NamedTuple):
+    """The user's program runs on that node."""
+
+    at: float
+    task: str
+    attempt: int
+    node: int
+    run: int = 0
+
+
+class NodeEnded(NamedTuple):
+    """That node's program ended; `cause` is a `Cause` value where the report knows more than the exit code."""
+
+    at: float
+    task: str
+    attempt: int
+    node: int
+    run: int = 0
+    exit_code: int = 0
+    signal: int = 0
+    cause: str = ""
+    detail: str = ""
+
+
+class TaskReady(NamedTuple):
+    """The readiness probe of a task's attempt succeeded."""
+
+    at: float
+    task: str
+    attempt: int
+
+
+class LaunchLost(NamedTuple):
+    """The cluster no longer knows the launch; `cause` is a `Cause` value (NODE, PREEMPTION, TIME, CANCEL...)."""
+
+    at: float
+    launch: int
+    cause: str
+    detail: str = ""
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+class Cancel(NamedTuple):
+    """End the job, or one task of it, for good."""
+
+    at: float
+    task: str = ""
+    by: str = ""
+
+
+class Hold(NamedTuple):
+    """Do not start the job; `by_admin` gives Slurm's JobHeldAdmin."""
+
+    at: float
+    by: str = ""
+    by_admin: bool = False
+
+
+class Release(NamedTuple):
+    """End a hold."""
+
+    at: float
+    by: str = ""
+
+
+class Requeue(NamedTuple):
+    """End what runs and put the job back into the queue, held if asked."""
+
+    at: float
+    by: str = ""
+    hold: bool = False
+
+
+class Restart(NamedTuple):
+    """Start one task again, or all, in place and at no budget's cost."""
+
+    at: float
+    task: str = ""
+    by: str = ""
+
+
+class Signal(NamedTuple):
+    """Send a signal to a task's processes, or all; `batch_only` reaches just the main process."""
+
+    at: float
+    signal: int
+    task: str = ""
+    batch_only: bool = False
+    by: str = ""
+
+
+class SetTime(NamedTuple):
+    """Change the wall time (seconds, None is no limit) of a task, or of all."""
+
+    at: float
+    time: Optional[int]
+    task: str = ""
+    by: str = ""
+
+
+class SetPriority(NamedTuple):
+    """Change the priority of a waiting job."""
+
+    at: float
+    priority: int
+    by: str = ""
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+class Launch(NamedTuple):
+    """Start an attempt of a task on all its nodes."""
+
+    at: float
+    task: str
+    attempt: int
+
+
+class NodeRelaunch(NamedTuple):
+    """Start one node of a running attempt again (`restart: node`)."""
+
+    at: float
+    task: str
+    attempt: int
+    node: int
+    run: int
+
+
+class Notice(NamedTuple):
+    """Tell an auxiliary that the primaries are done and when it will be ended: a notice, and its notice signal."""
+
+    at: float
+    task: str
+    deadline: float
+
+
+class Warn(NamedTuple):
+    """Tell an attempt that its time limit is near: a notice, and the signal that was asked for (Slurm's --signal)."""
+
+    at: float
+    task: str
+    attempt: int
+    deadline: float
+    signal: str = ""
+    batch_only: bool = False
+
+
+class Terminate(NamedTuple):
+    """Send TERM to an attempt; KILL follows at `kill_at`."""
+
+    at: float
+    task: str
+    attempt: int
+    cause: str
+    kill_at: float
+
+
+class Kill(NamedTuple):
+    """Send KILL to what is left of an attempt."""
+
+    at: float
+    task: str
+    attempt: int
+
+
+class HoldOver(NamedTuple):
+    """The time for looking at a failed job's allocation is over."""
+
+    at: float
+
+
+class Expire(NamedTuple):
+    """The job's deadline, or its start timeout, has passed before it could start."""
+
+    at: float
+    cause: str
+
+
+Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost]
+Order = Union[Cancel, Hold, Release, Requeue, Restart, Signal, SetTime, SetPriority]
+Decision = Union[Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Expire]
+Event = Union[Report, Order, Decision]
+
+REPORTS: tuple[type[Any], ...] = (Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost)
+ORDERS: tuple[type[Any], ...] = (Cancel, Hold, Release, Requeue, Restart, Signal, SetTime, SetPriority)
+DECISIONS: tuple[type[Any], ...] = (Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Expire)
+EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in REPORTS + ORDERS + DECISIONS}
+
+
+def event_to_document(event: Event) -> dict[str, Any]:
+    """The event as a flat JSON object; fields at their defaults are left out."""
+    kind = type(event)
+    document: dict[str, Any] = {"event": kind.__name__}
+    defaults = kind._field_defaults
+    for name, value in zip(kind._fields, event):
+        if name not in defaults or value != defaults[name]:
+            document[name] = value
+    return document
+
+
+def event_from_document(document: dict[str, Any]) -> Event:
+    """The event that `event_to_document` wrote; fields of a later version are dropped. ValueError if unknown."""
+    kind = EVENTS.get(str(document.get("event")))
+    if kind is None:
+        raise ValueError(f"unknown event {document.get('event')!r}")
+    fields = {name: document[name] for name in kind._fields if name in document}
+    if kind is Granted:
+        fields["members"] = tuple((*member[:4], tuple(member[4])) for member in fields["members"])
+    try:
+        event: Event = kind(**fields)
+    except TypeError as error:
+        raise ValueError(f"incomplete event {kind.__name__}: {error}") from None
+    return event

@@ -1,0 +1,204 @@
+"""What is: the facts of a job, its tasks and their attempts.
+
+Immutable; `lifecycle.reduction.reduce` makes the next value from an event. Times are seconds since the epoch.
+Nothing here is derived from the spec unless an operator may change it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.states import LIVE, State
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one member runs: address and host as its peers reach it, and the devices it was given.
+
+    `node` is the cluster's own name of the machine. GPUs are device indices on that machine.
+    """
+
+    task: str
+    index: int
+    node: str = ""
+    address: str = ""
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """One node of an attempt; `run` counts its own restarts where `restart: node` allows them."""
+
+    index: int
+    run: int = 0
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    exit_code: int = 0
+    signal: int = 0
+    cause: Optional[Cause] = None
+    detail: str = ""
+    next_start: Optional[float] = None
+    """When this node alone is started again (`restart: node`)."""
+
+    @property
+    def live(self) -> bool:
+        """Whether a process may still be there."""
+        return self.ended_at is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended, not as it should, and will not start again by itself."""
+        return self.ended_at is not None and self.cause is not Cause.SUCCESS and self.next_start is None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The decided end of an attempt: TERM was sent at `at`, KILL is due at `kill_at`."""
+
+    cause: Cause
+    at: float
+    kill_at: float
+    killed_at: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of a task, all its nodes together."""
+
+    number: int
+    state: State
+    launched_at: float
+    nodes: tuple[NodeRun, ...]
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    stop: Optional[Stop] = None
+    warned_at: Optional[float] = None
+    cause: Optional[Cause] = None
+    exit_code: int = 0
+    signal: int = 0
+    detail: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether any node may still have processes."""
+        return self.ended_at is None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task's facts. `attempts` holds every attempt; the last is the current one."""
+
+    name: str
+    state: State = State.PENDING
+    reason: str = "None"
+    attempts: tuple[Attempt, ...] = ()
+    errors: int = 0
+    recoveries: int = 0
+    restarts: int = 0
+    next_start: Optional[float] = None
+    """When the next attempt is due after a backoff."""
+    ready_at: Optional[float] = None
+    noticed_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    wanted: Optional[Cause] = None
+    """Why the current attempt is to be ended although the job goes on: cancel, restart, group_restart."""
+    time: Optional[int] = None
+    """The wall time in force where an operator changed it, 0 for no limit; None: the spec's holds."""
+
+    @property
+    def current(self) -> Optional[Attempt]:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def live(self) -> bool:
+        """Whether its newest attempt may have processes."""
+        return bool(self.attempts) and self.attempts[-1].live
+
+    @property
+    def over(self) -> bool:
+        """Whether the task has ended for good."""
+        return self.state.terminal
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The decided end of the whole job: why, since when, and the state and reason it will have."""
+
+    cause: Cause
+    at: float
+    state: State
+    reason: str = "None"
+    by: str = ""
+    hold_until: Optional[float] = None
+    """Until when a failed job's resources are kept for a look (`hold_on_failure`)."""
+    at_once: bool = False
+    """Whether termination delays no longer count."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that is known of one submission."""
+
+    id: int
+    spec: JobSpec
+    tasks: tuple[Task, ...]
+    state: State = State.PENDING
+    reason: str = "None"
+    held: bool = False
+    priority: Optional[int] = None
+    begin: Optional[float] = None
+    submitted_at: float = 0.0
+    granted_at: Optional[float] = None
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    ending: Optional[Ending] = None
+    placements: tuple[Placement, ...] = ()
+    launch: int = 0
+    """Number of the present submission to the cluster; also SLURM_RESTART_COUNT."""
+    requeue_held: bool = False
+    exit_code: int = 0
+    signal: int = 0
+    late: int = 0
+    """Reports that came late, twice or made no sense; they changed nothing."""
+    version: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.state.terminal
+
+    @property
+    def live(self) -> bool:
+        """Whether the job holds resources."""
+        return self.state in LIVE
+
+    def task(self, name: str) -> Task:
+        """The facts of the task of that name; KeyError when there is none."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        raise KeyError(name)
+
+    def spec_of(self, name: str) -> TaskSpec:
+        """The spec of the task of that name; KeyError when there is none."""
+        return self.spec.task(name)
+
+
+def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
+    """The facts of a job at the moment of its submission."""
+    return Job(
+        id=job_id,
+        spec=spec,
+        tasks=tuple(Task(name=task.name) for task in spec.tasks),
+        held=spec.hold,
+        reason="JobHeldUser" if spec.hold else "None",
+        priority=spec.priority,
+        begin=spec.begin,
+        submitted_at=now,
+    )

@@ -1,0 +1,238 @@
+"""What the user asked for: a job and its tasks, as the readers make them from any form of input.
+
+Durations are whole seconds, memory is MiB, paths are absolute. A spec never changes after submission; what an
+operator changes later (limits, priority) is a fact of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Optional
+
+from overspan.bridge.model.resources import Resources
+
+
+class Form(str, Enum):
+    """How a task's text runs."""
+
+    RUN = "run"
+    """SkyPilot's `run`: the text on every node, after `setup`."""
+    BATCH = "batch"
+    """Slurm's batch script: the text once, on the task's first node."""
+
+
+class OnFailure(str, Enum):
+    """What the final failure of an auxiliary task means."""
+
+    IGNORE = "ignore"
+    RESTART = "restart"
+    FAIL_GROUP = "fail_group"
+
+
+class RestartScope(str, Enum):
+    """What starts again when a node is lost."""
+
+    TASK = "task"
+    GROUP = "group"
+    NODE = "node"
+
+
+class NeedKind(str, Enum):
+    """What has to be true of a needed task before the needing one starts."""
+
+    STARTED = "started"
+    READY = "ready"
+    OK = "ok"
+    NOT_OK = "not_ok"
+    ENDED = "ended"
+
+
+class ReadyKind(str, Enum):
+    """How readiness is observed on a task's first node."""
+
+    TCP = "tcp"
+    HTTP = "http"
+    FILE = "file"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Another task of the same job, and what is waited for."""
+
+    task: str
+    kind: NeedKind = NeedKind.STARTED
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A readiness probe: a port, `PORT/path`, a file or a shell command; tried every `period` seconds."""
+
+    kind: ReadyKind
+    target: str
+    period: float = 0.5
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Seconds before the n-th retry: `first * factor**n`, at most `limit`, varied by +-`jitter` of itself."""
+
+    first: float = 1.0
+    factor: float = 2.0
+    limit: float = 300.0
+    jitter: float = 0.2
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """The budgets of DESIGN 6; each counts attempts after the first, and `max_restarts` caps them all together."""
+
+    max_restarts_on_errors: int = 0
+    recover_on_exit_codes: tuple[int, ...] = ()
+    max_recoveries: int = 20
+    max_restarts: int = 50
+    backoff: Backoff = Backoff()
+
+
+@dataclass(frozen=True)
+class SignalBefore:
+    """Slurm's --signal: a signal some seconds before the time limit, to the batch shell only or to all steps."""
+
+    name: str
+    seconds: int = 60
+    batch_only: bool = False
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Where a task reads and writes, as file name patterns of sbatch(1).
+
+    An empty `output` is a file in the run directory; an empty `error` joins `output`.
+    """
+
+    output: str = ""
+    error: str = ""
+    input: str = ""
+    append: bool = False
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A named part of a job: what runs, on how many nodes, with what, and how its end is treated."""
+
+    name: str
+    form: Form = Form.RUN
+    run: str = ""
+    """Shell text (RUN), or the script's whole text (BATCH)."""
+    setup: str = ""
+    args: tuple[str, ...] = ()
+    num_nodes: int = 1
+    resources: Resources = Resources()  # noqa: RUF009 - frozen
+    ntasks: Optional[int] = None
+    ntasks_per_node: Optional[int] = None
+    cpus_per_task: Optional[int] = None
+    workdir: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    file_mounts: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[str, ...] = ()
+    primary: bool = True
+    termination_delay: int = 0
+    grace_period: int = 30
+    notice_signal: str = ""
+    time: Optional[int] = None
+    signal: Optional[SignalBefore] = None
+    on_failure: OnFailure = OnFailure.IGNORE
+    restart: Optional[RestartScope] = None
+    retry: RetryPolicy = RetryPolicy()
+    needs: tuple[Need, ...] = ()
+    ready: Optional[Ready] = None
+    share: str = ""
+    spread: bool = False
+    streams: Streams = Streams()
+    cluster: str = ""
+    native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Native options by kind of cluster: `slurm`, `kubernetes`."""
+
+
+class Start(str, Enum):
+    """Whether a group's members start as a gang."""
+
+    TOGETHER = "together"
+    INDEPENDENT = "independent"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a submission came from; for sacct, scontrol and file name patterns."""
+
+    user: str = ""
+    uid: int = 0
+    host: str = ""
+    directory: str = ""
+    command: tuple[str, ...] = ()
+    """The words of the submitting command line."""
+    file: str = ""
+    text: str = ""
+    """The job file or batch script as it was submitted."""
+    umask: int = 0o022
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One submission."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    group: bool = False
+    """Whether the tasks form a named group (their names end in the job's name)."""
+    clusters: tuple[str, ...] = ()
+    """Clusters to try in order; empty is the default cluster."""
+    race: bool = False
+    failover_after: Optional[int] = None
+    start: Start = Start.TOGETHER
+    start_timeout: Optional[int] = None
+    inter_connection: bool = True
+    restart: Optional[RestartScope] = None
+    priority: Optional[int] = None
+    nice: int = 0
+    hold: bool = False
+    begin: Optional[float] = None
+    deadline: Optional[float] = None
+    hold_on_failure: int = 0
+    requeue: Optional[bool] = None
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    comment: str = ""
+    native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The exported part of the submitting environment, where the work sees the submitter's file system."""
+    origin: Origin = Origin()
+    notes: tuple[str, ...] = ()
+    """Options that were accepted without effect; printed on stderr at submission."""
+    later: Mapping[str, Any] = field(default_factory=dict)
+    """Checked keys that this version reads but cannot carry out; a submission with any is refused."""
+
+    def task(self, name: str) -> TaskSpec:
+        """The task of that name; KeyError when there is none."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        raise KeyError(name)
+
+    def public(self) -> JobSpec:
+        """The spec with its secrets' values blanked, for every eye but the work's own."""
+        from dataclasses import replace
+
+        tasks = tuple(replace(task, secrets=_blank(task.secrets)) if task.secrets else task for task in self.tasks)
+        return replace(self, tasks=tasks)
+
+
+def _blank(secrets: Mapping[str, str]) -> dict[str, str]:
+    return dict.fromkeys(secrets, "***")

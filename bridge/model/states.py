@@ -1,0 +1,161 @@
+"""Slurm's job states, and the one table of legal moves between them.
+
+Jobs and tasks use the same states. `move` is the only way to change one: a move that the table does not list
+is refused, so a late or repeated report can never overwrite a newer state.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class State(str, Enum):
+    """A job's or task's state; the value is the name that squeue and sacct print."""
+
+    PENDING = "PENDING"
+    """Entered at submission, by a requeue and between attempts. The decider takes it out when it starts."""
+    CONFIGURING = "CONFIGURING"
+    """Resources are granted, not every node has started. Left at the last start or the first failure."""
+    RUNNING = "RUNNING"
+    """Every node of the attempt has started. Left when the work ends or its end is decided."""
+    SUSPENDED = "SUSPENDED"
+    """Stopped by the operator; left by resume or by an end."""
+    COMPLETING = "COMPLETING"
+    """The end is decided, processes may still be there. Left when the last one is gone."""
+    COMPLETED = "COMPLETED"
+    """Terminal: ended as it should."""
+    FAILED = "FAILED"
+    """Terminal: the user's program failed, or could not be started."""
+    CANCELLED = "CANCELLED"
+    """Terminal: ended by a person, or because the group ended."""
+    TIMEOUT = "TIMEOUT"
+    """Terminal: the time limit was reached."""
+    NODE_FAIL = "NODE_FAIL"
+    """Terminal: a node was lost and no recovery was left."""
+    PREEMPTED = "PREEMPTED"
+    """Terminal: resources were taken away and no recovery was left."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    """Terminal: the memory limit was exceeded."""
+    BOOT_FAIL = "BOOT_FAIL"
+    """Terminal: the node could not be made ready."""
+    DEADLINE = "DEADLINE"
+    """Terminal: the job could not end before its deadline."""
+
+    @property
+    def code(self) -> str:
+        """Slurm's compact code, as squeue's ST column prints it."""
+        return CODES[self]
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing but an operator's requeue or restart leads out of this state."""
+        return self in TERMINAL
+
+
+CODES: dict[State, str] = {
+    State.PENDING: "PD",
+    State.CONFIGURING: "CF",
+    State.RUNNING: "R",
+    State.SUSPENDED: "S",
+    State.COMPLETING: "CG",
+    State.COMPLETED: "CD",
+    State.FAILED: "F",
+    State.CANCELLED: "CA",
+    State.TIMEOUT: "TO",
+    State.NODE_FAIL: "NF",
+    State.PREEMPTED: "PR",
+    State.OUT_OF_MEMORY: "OOM",
+    State.BOOT_FAIL: "BF",
+    State.DEADLINE: "DL",
+}
+
+TERMINAL: frozenset[State] = frozenset(
+    {
+        State.COMPLETED,
+        State.FAILED,
+        State.CANCELLED,
+        State.TIMEOUT,
+        State.NODE_FAIL,
+        State.PREEMPTED,
+        State.OUT_OF_MEMORY,
+        State.BOOT_FAIL,
+        State.DEADLINE,
+    }
+)
+
+# Attempts that hold, or may hold, processes on a cluster.
+LIVE: frozenset[State] = frozenset({State.CONFIGURING, State.RUNNING, State.SUSPENDED, State.COMPLETING})
+
+
+class Move(NamedTuple):
+    """One legal move: from, to, who makes it and why."""
+
+    start: State
+    end: State
+    by: str
+    why: str
+
+
+_FAILURES: tuple[tuple[State, str, str], ...] = (
+    (State.FAILED, "work", "exit code, signal or a failed start"),
+    (State.OUT_OF_MEMORY, "cluster", "memory limit exceeded"),
+    (State.NODE_FAIL, "cluster", "node lost, no recovery left"),
+    (State.PREEMPTED, "cluster", "resources taken away, no recovery left"),
+    (State.BOOT_FAIL, "cluster", "node could not be made ready"),
+    (State.TIMEOUT, "decider", "time limit reached"),
+    (State.DEADLINE, "decider", "deadline reached"),
+    (State.CANCELLED, "operator", "cancelled, or the group ended"),
+)
+
+
+def _ends(start: State) -> tuple[Move, ...]:
+    return tuple(Move(start, end, by, why) for end, by, why in _FAILURES)
+
+
+def _leaves(start: State) -> tuple[Move, ...]:
+    """The moves out of a state that holds resources."""
+    return (
+        Move(start, State.COMPLETED, "work", "every node ended as it should"),
+        Move(start, State.PENDING, "decider", "another attempt is due, or requeued"),
+        *_ends(start),
+    )
+
+
+MOVES: tuple[Move, ...] = (
+    Move(State.PENDING, State.CONFIGURING, "decider", "start decided"),
+    Move(State.CONFIGURING, State.RUNNING, "work", "every node started"),
+    Move(State.RUNNING, State.SUSPENDED, "operator", "suspend"),
+    Move(State.SUSPENDED, State.RUNNING, "operator", "resume"),
+    Move(State.CONFIGURING, State.COMPLETING, "decider", "end decided"),
+    Move(State.RUNNING, State.COMPLETING, "decider", "end decided"),
+    Move(State.SUSPENDED, State.COMPLETING, "decider", "end decided"),
+    *_ends(State.PENDING),
+    *_leaves(State.CONFIGURING),
+    *_leaves(State.RUNNING),
+    *_leaves(State.SUSPENDED),
+    *_leaves(State.COMPLETING),
+    *(Move(state, State.PENDING, "operator", "requeue or restart") for state in State if state in TERMINAL),
+)
+
+_LEGAL: frozenset[tuple[State, State]] = frozenset((move.start, move.end) for move in MOVES)
+
+
+def is_legal(start: State, end: State) -> bool:
+    """Whether the table has this move; staying where one is always is."""
+    return start is end or (start, end) in _LEGAL
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram, one arrow for each pair of states."""
+    lines: list[str] = ["stateDiagram-v2", "    [*] --> PENDING: submitted"]
+    lines += [f"    {move.start.value} --> {move.end.value}: {move.by}: {move.why}" for move in MOVES]
+    lines += [f"    {state.value} --> [*]" for state in State if state.terminal]
+    return "\n".join(lines) + "\n"
+
+
+def move(start: State, end: State) -> State:
+    """The state after the move; ValueError when the table does not have it."""
+    if not is_legal(start, end):
+        raise ValueError(f"no legal move from {start.value} to {end.value}")
+    return end

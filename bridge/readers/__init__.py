@@ -1,0 +1,1 @@
+"""Text to model: job files, batch scripts and option values."""

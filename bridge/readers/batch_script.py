@@ -1,0 +1,319 @@
+"""A batch script with #SBATCH lines to a JobSpec: one batch body, or several components of a hetjob."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from overspan.bridge.model.durations import parse_when
+from overspan.bridge.model.errors import Place
+from overspan.bridge.model.ids import format_array_indices, parse_array
+from overspan.bridge.model.spec import Form, JobSpec, RetryPolicy, TaskSpec
+from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.dependencies import parse_dependency
+from overspan.bridge.readers.export import select_environment
+from overspan.bridge.readers.group_checks import MAX_TASKS
+from overspan.bridge.readers.sbatch_arguments import (
+    Given,
+    GivenOptions,
+    SbatchCall,
+    Word,
+    scan_options,
+    split_directive,
+)
+from overspan.bridge.readers.sbatch_errors import SbatchRefused, refused_script, refused_submission
+from overspan.bridge.readers.sbatch_options import Treatment
+from overspan.bridge.readers.sbatch_values import (
+    place_of,
+    read_geometry,
+    read_needs_of_node,
+    read_nice,
+    read_option,
+    read_streams,
+    read_text,
+    read_time,
+    refuse_option,
+)
+from overspan.bridge.readers.signals import parse_signal_before
+
+MAX_SCRIPT = 4 * 1024 * 1024
+"""Bytes of a script: Slurm's default max_script_size."""
+SEPARATORS = ("hetjob", "packjob")
+STDIN = ("", "-", "/dev/stdin")
+MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
+# Where a later source gives one of them, it replaces all that an earlier one gave.
+_RIVALS = (MEMORY, ("requeue", "no-requeue"))
+_WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
+_DIRECTIVE = re.compile(r"#SBATCH[ \t]")
+_TOP_PRIORITY = 2**31 - 1
+
+
+class Directives(NamedTuple):
+    """What a script's #SBATCH lines give to each component, and what was skipped."""
+
+    components: list[GivenOptions]
+    notes: list[str]
+
+
+def read_batch_script(text: str, file: str, *, call: SbatchCall, context: ReadContext) -> JobSpec:
+    """Read a script as sbatch reads it. `file` is its name for messages; empty for standard input.
+
+    Precedence: command line, then SBATCH_* variables, then #SBATCH lines (sbatch(1)). Raises SbatchUsage (exit code
+    255) for options, SbatchRefused (1) for what sbatch or its controller refuses.
+    """
+    if call.wrap is not None:
+        if call.script is not None:
+            raise refused_script("Script arguments not permitted with --wrap option")
+        text, directives = _WRAPPED.format(call.wrap), Directives([{}], [])
+    else:
+        check_script(text, file)
+        directives = scan_directives(text, file or "stdin")
+    components = merge_components(directives.components, call)
+    _check_components(components)
+    first = components[0]
+    tasks, notes = [], list(directives.notes)
+    for index, options in enumerate(components):
+        task, more = _make_task(options, index, text if index == 0 else "", context)
+        name = f"het-{index}" if len(components) > 1 else "batch"
+        tasks.append(replace(task, name=name, primary=index == 0, args=call.arguments if index == 0 else ()))
+        notes += more
+    if len(tasks) > 1:
+        notes.append("the script runs on the first component; the others hold their nodes while it runs")
+    job = _make_job(first, call, file, context)
+    notes += _note_options(components, job.clusters, context)
+    return replace(
+        job,
+        tasks=tuple(tasks),
+        notes=tuple(dict.fromkeys(notes)),
+        origin=replace(context.origin, file=context.origin.file or file, text=text),
+    )
+
+
+def check_script(text: str, file: str) -> None:
+    """Refuse what sbatch refuses to submit, in its words (measured on Slurm 22.05)."""
+    place = Place(file or "stdin", 1)
+    if not text:
+        raise refused_script("Batch script is empty!", place=place)
+    if not text.strip():
+        raise refused_script("Batch script contains only whitespace!", place=place)
+    if not text.startswith("#!"):
+        raise refused_script(
+            "This does not look like a batch script.  The first",
+            "line must start with #! followed by the path to an interpreter.",
+            "For instance: #!/bin/sh",
+            place=place,
+        )
+    if "\0" in text:
+        raise refused_script(
+            "The SLURM controller does not allow scripts that contain a NULL character '\\0'.", place=place
+        )
+    if "\r\n" in text:
+        line = text.count("\n", 0, text.index("\r\n")) + 1
+        raise refused_script(
+            "Batch script contains DOS line breaks (\\r\\n)",
+            "instead of expected UNIX line breaks (\\n).",
+            place=place._replace(line=line),
+            remedy="convert it with dos2unix",
+        )
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_SCRIPT:
+        raise refused_script("Job script exceeds size allowed", place=place)
+
+
+def scan_directives(text: str, file: str) -> Directives:
+    """Read #SBATCH lines up to the first line that is neither blank nor a comment."""
+    components: list[GivenOptions] = [{}]
+    notes: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line.startswith("#"):
+            break
+        if not _DIRECTIVE.match(line):
+            continue
+        place = Place(file, number, 9)
+        try:
+            words = list(split_directive(line[8:], place))
+        except ValueError as error:
+            raise refused_script(f"{file}: line {number}: {error}", place=place) from None
+        if words and words[0].text in SEPARATORS:
+            components.append({})
+            continue
+        found, _ = scan_options(words, stop=False)
+        notes += _skipped(words, found)
+        components[-1] = _lay(components[-1], found)
+    return Directives(components, notes)
+
+
+def _skipped(words: Sequence[Word], found: GivenOptions) -> list[str]:
+    """Notes about words of a directive that are neither options nor their values."""
+    values = {given.value for given in found.values()}
+    return [
+        f"{word.place}: {word.text!r} is not an option of sbatch and is ignored"
+        for word in words
+        if not word.text.startswith("-") and word.text not in values
+    ]
+
+
+def merge_components(directives: Sequence[GivenOptions], call: SbatchCall) -> list[GivenOptions]:
+    """Lay the sources of each component over each other; a later component inherits some options of the one before."""
+    merged: list[GivenOptions] = []
+    count = max(len(directives), len(call.components))
+    if count > MAX_TASKS:
+        raise refused_script(f"Invalid number of hetjob components: {count}; the limit is {MAX_TASKS}")
+    for index in range(count):
+        options: GivenOptions = {}
+        if merged:
+            options = {name: given for name, given in merged[-1].items() if given.option.heir}
+        options = _lay(options, directives[index] if index < len(directives) else {})
+        options = _lay(options, call.environment)
+        merged.append(_lay(options, call.components[index] if index < len(call.components) else {}))
+    return merged
+
+
+def _lay(below: GivenOptions, above: GivenOptions) -> dict[str, Given]:
+    dropped = {name for rivals in _RIVALS if any(rival in above for rival in rivals) for name in rivals}
+    return {**{name: given for name, given in below.items() if name not in dropped}, **above}
+
+
+def _check_components(components: Sequence[GivenOptions]) -> None:
+    for options in components:
+        for given in options.values():
+            if given.option.treatment is Treatment.REFUSED:
+                raise refuse_option(given)
+        rivals = [name for name in MEMORY if name in options]
+        if len(rivals) > 1:
+            raise refused_script(
+                "--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", place=place_of(options, rivals[-1])
+            )
+    if len(components) > 1 and any("array" in options for options in components):
+        raise refused_submission("Invalid job array specification", None, "a hetjob cannot be an array")
+
+
+def _make_task(options: GivenOptions, index: int, text: str, context: ReadContext) -> tuple[TaskSpec, list[str]]:
+    geometry = read_geometry(options)
+    workdir = os.path.normpath(os.path.join(context.directory, read_text(options, "chdir")))
+    requeue = _read_requeue(options)
+    native = {name: given.value or "" for name, given in options.items() if given.option.treatment is Treatment.NOTED}
+    if index and read_text(options, "partition"):
+        native["partition"] = read_text(options, "partition")
+    task = TaskSpec(
+        name="batch",
+        form=Form.BATCH,
+        run=text,
+        num_nodes=geometry.nodes,
+        resources=read_needs_of_node(options, geometry),
+        ntasks=geometry.ntasks,
+        ntasks_per_node=geometry.ntasks_per_node,
+        workdir=workdir,
+        env=_read_environment(options, context),
+        time=read_time(options),
+        signal=read_option(options, "signal", parse_signal_before),
+        retry=RetryPolicy(max_recoveries=0) if requeue is False else RetryPolicy(),
+        streams=read_streams(options, workdir),
+        native={"slurm": native} if native else {},
+    )
+    return task, list(geometry.notes)
+
+
+def _read_environment(options: GivenOptions, context: ReadContext) -> dict[str, str]:
+    given = options.get("export")
+    return {**select_environment(given.value if given else None, context.environment), **context.env}
+
+
+def _make_job(options: GivenOptions, call: SbatchCall, file: str, context: ReadContext) -> JobSpec:
+    priority = read_option(options, "priority", _parse_priority)
+    return JobSpec(
+        name=context.name or read_text(options, "job-name") or _default_name(call, file),
+        tasks=(),
+        clusters=_read_clusters(options, context),
+        priority=priority or None,
+        nice=read_nice(options),
+        # A priority of 0 is a hold (sbatch(1)).
+        hold="hold" in options or context.hold or priority == 0,
+        begin=read_option(options, "begin", lambda text: parse_when(text, context.now)),
+        deadline=read_option(options, "deadline", lambda text: parse_when(text, context.now)),
+        requeue=_read_requeue(options),
+        partition=read_text(options, "partition"),
+        account=read_text(options, "account"),
+        qos=read_text(options, "qos"),
+        comment=read_text(options, "comment"),
+        later=_read_later(options),
+    )
+
+
+def _default_name(call: SbatchCall, file: str) -> str:
+    """The script's base name, `wrap` or `sbatch` (measured on Slurm 22.05)."""
+    if call.wrap is not None:
+        return "wrap"
+    script = call.script or file
+    if script == "/dev/stdin":
+        return "stdin"
+    return "sbatch" if script in STDIN else os.path.basename(script) or "sbatch"
+
+
+def _parse_priority(text: str) -> int:
+    if text.upper() == "TOP":
+        return _TOP_PRIORITY
+    if not re.fullmatch("[0-9]{1,10}", text) or int(text) > 2**32 - 2:
+        raise ValueError("write a whole number, or TOP")
+    return min(int(text), _TOP_PRIORITY)
+
+
+def _read_requeue(options: GivenOptions) -> bool | None:
+    """The last of --requeue and --no-requeue; None where neither is given."""
+    last = [name for name in options if name in ("requeue", "no-requeue")]
+    return last[-1] == "requeue" if last else None
+
+
+def _read_clusters(options: GivenOptions, context: ReadContext) -> tuple[str, ...]:
+    if context.cluster:
+        return (context.cluster,)
+    names = [name for name in read_text(options, "clusters").split(",") if name]
+    if names == ["all"] and context.clusters is not None:
+        names = [name for name, kind in context.clusters.items() if kind == "slurm"]
+    for name in names:
+        if context.clusters is not None and name not in context.clusters:
+            raise refused_script(
+                f"'{name}' can't be reached now, or it is an invalid entry for --cluster.",
+                place=place_of(options, "clusters"),
+                remedy=f"the clusters are {', '.join(context.clusters)}",
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _read_later(options: GivenOptions) -> Mapping[str, Any]:
+    """Arrays and dependencies, checked; a later version carries them out."""
+    later: dict[str, Any] = {}
+    try:
+        if "array" in options:
+            array = parse_array(read_text(options, "array"))
+            later["array"] = format_array_indices(array.ranges, array.throttle, steps=True)
+    except ValueError as error:
+        raise _refused(options, "array", "Invalid job array specification", error) from None
+    try:
+        needs = parse_dependency(read_text(options, "dependency"))
+    except ValueError as error:
+        raise _refused(options, "dependency", "Job dependency problem", error) from None
+    if needs:
+        later["needs"] = [needs]
+    return later
+
+
+def _refused(options: GivenOptions, name: str, message: str, error: ValueError) -> SbatchRefused:
+    return refused_submission(message, place_of(options, name), str(error))
+
+
+def _note_options(components: Sequence[GivenOptions], clusters: Sequence[str], context: ReadContext) -> list[str]:
+    """One note about the options that only a Slurm cluster can carry out."""
+    if clusters and all(context.kind_of(cluster) == "slurm" for cluster in clusters):
+        return []
+    names = {
+        name
+        for options in components
+        for name, given in options.items()
+        if given.option.treatment is Treatment.NOTED and given.value not in ("NONE", "none")
+    }
+    return (
+        [f"accepted without effect outside Slurm: {' '.join(f'--{name}' for name in sorted(names))}"] if names else []
+    )

@@ -1,0 +1,161 @@
+"""The keys of a header document, and the tables of every kind of document."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from overspan.bridge.model.ids import format_array_indices, parse_array
+from overspan.bridge.model.spec import RestartScope, Start
+from overspan.bridge.readers.dependencies import parse_dependency
+from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.shapes import (
+    Field,
+    Record,
+    boolean,
+    by_form,
+    checked,
+    choice,
+    integer,
+    list_of,
+    mapping_of,
+    text,
+)
+from overspan.bridge.readers.task_fields import OWN, POOL_KEY, SKYPILOT, clusters, delay
+
+PRIORITY_LIMIT = 2**31 - 1
+"""Highest priority, either way; what the store and Slurm can both keep."""
+
+
+class Execution(Enum):
+    """How the tasks of a file run."""
+
+    PARALLEL = "parallel"
+    SERIAL = "serial"
+
+
+def _parse_array(value: Any) -> str:
+    array = parse_array(str(value))
+    return format_array_indices(array.ranges, array.throttle, steps=True)
+
+
+def _parse_cron(value: Any) -> str:
+    # Loaded where a file has the key: the scheduler takes long to import.
+    from apscheduler.triggers.cron import CronTrigger
+
+    try:
+        CronTrigger.from_crontab(str(value), timezone="UTC")
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{value!r} is not a schedule; write five fields as crontab(5) has them: 0 3 * * mon"
+        ) from None
+    return str(value)
+
+
+def _parse_select(value: Any) -> str:
+    if value not in ("all", "latest"):
+        raise ValueError(f"{value!r} is none of all, latest, or every: N")
+    return str(value)
+
+
+def _parse_checkpoint_ready(value: Any) -> str:
+    if value not in ("marker", "quiet"):
+        raise ValueError(f"{value!r} is none of marker, quiet")
+    return str(value)
+
+
+_TEXT = {"type": "string"}
+
+ON_CHECKPOINT = Record(
+    "on_checkpoint",
+    {
+        "path": Field(text(4096), "Folder or URL where checkpoints appear.", required=True),
+        "pattern": Field(text(), "Pattern of a checkpoint's name."),
+        "ready": Field(
+            checked(_parse_checkpoint_ready, {"enum": ["marker", "quiet"]}), "How a checkpoint is known to be complete."
+        ),
+        "select": Field(
+            by_form(
+                scalar=checked(_parse_select, {"enum": ["all", "latest"]}),
+                table=Record("select", {"every": Field(integer(1, 10**9), "Every Nth.", required=True)}).shape(),
+            ),
+            "Which checkpoints: all, latest, or every: N.",
+        ),
+        "max_parallel": Field(integer(1, 10_000), "Evaluations at the same time."),
+        "job": Field(text(4096), "Task or job file that evaluates one checkpoint.", required=True),
+        "timeout": Field(delay(), "Longest time of one evaluation."),
+    },
+)
+
+JOB_NEEDS = list_of(
+    by_form(
+        scalar=checked(lambda value: parse_dependency(str(value)), {"type": ["string", "integer"]}),
+    ),
+    single=True,
+)
+
+_GROUP: dict[str, Field] = {
+    "name": Field(text(), "Name of the job: letters, digits, '-' and '_'; {id} becomes the job's id."),
+    "execution": Field(
+        choice(Execution), "parallel: a group, all tasks at once. serial: a pipeline, one after another."
+    ),
+    "primary_tasks": Field(
+        list_of(text()), "Tasks that decide when the group ends; all of them where it is empty or missing."
+    ),
+    "termination_delay": Field(
+        by_form(scalar=delay(), table=mapping_of(delay())),
+        "How long auxiliary tasks live after the primaries: 30s, or one for each task with a default.",
+    ),
+    "inter_connection": Field(boolean(), "Whether the tasks find each other by name."),
+}
+
+JOB: dict[str, Field] = {
+    "failover_after": Field(delay(), "How long to wait for a cluster before the next one is tried."),
+    "race": Field(boolean(), "Whether to queue on all clusters and take the first that starts."),
+    "start": Field(choice(Start), "together: all tasks start, or none. independent: each as it can."),
+    "start_timeout": Field(delay(), "How long a start may take before what is held is given back."),
+    "array": Field(checked(_parse_array, {"type": ["string", "integer"]}), "Indices of a job array: 0-99%10."),
+    "begin": Field(checked(str, _TEXT), "When the job may start: now+1hour, 16:00, 2030-01-31T12:00."),
+    "cron": Field(checked(_parse_cron, _TEXT), "When to submit the job again and again, as in crontab(5)."),
+    "priority": Field(integer(-PRIORITY_LIMIT, PRIORITY_LIMIT), "Priority among waiting jobs; higher starts first."),
+    "hold": Field(boolean(), "Whether the job waits for a release."),
+    "hold_on_failure": Field(delay(), "How long a failed job keeps its nodes, to look around."),
+    "on_checkpoint": Field(ON_CHECKPOINT.shape(), "A job for every checkpoint."),
+}
+
+_SHARED: dict[str, Field] = {
+    "cluster": Field(clusters(), "Cluster to run on; a list is tried in order."),
+    "restart": Field(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
+    "needs": Field(JOB_NEEDS, "Other jobs that are waited for: afterok:12."),
+    "slurm": Field(slurm_options(), "Options for sbatch."),
+    "kubernetes": Field(pod_overlay(), "A part of a pod manifest."),
+    **POOL_KEY,
+}
+
+_HEADER_KEYS = {**_GROUP, **JOB, **_SHARED}
+_TASK_KEYS = {**SKYPILOT, **OWN}
+
+TASK_ONLY = frozenset(_TASK_KEYS) - frozenset(_HEADER_KEYS)
+"""Keys that tell a task document from a header."""
+HEADER_ONLY = frozenset(_GROUP) - {"name"}
+
+HEADER = Record(
+    "the header",
+    _HEADER_KEYS,
+    dict.fromkeys(TASK_ONLY, "it belongs in the document of a task, after a line of ---"),
+)
+"""The first document of a group or pipeline."""
+
+TASK = Record(
+    "a task",
+    _TASK_KEYS,
+    {key: "it belongs in the header, the first document of the file" for key in _HEADER_KEYS if key not in _TASK_KEYS},
+)
+"""A task of a group or pipeline."""
+
+SINGLE = Record(
+    "the job",
+    {**_TASK_KEYS, **JOB, "needs": _SHARED["needs"], **POOL_KEY},
+    dict.fromkeys(HEADER_ONLY, "it belongs in the header of a group: a first document with `execution: parallel`"),
+)
+"""A file of one document: the job and its only task."""

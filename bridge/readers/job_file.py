@@ -1,0 +1,269 @@
+"""A job file to a JobSpec: a group, a pipeline, or one document that is a job with a single task."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from overspan.bridge.model.durations import parse_when
+from overspan.bridge.model.errors import InvalidRequest, Place
+from overspan.bridge.model.names import ID_FIELD, dns_label
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.findings import Findings, nearest, refuse
+from overspan.bridge.readers.group_checks import (
+    check_auxiliaries,
+    check_cycles,
+    check_job_name,
+    check_shares,
+    check_sizes,
+    job_name_of,
+    read_delays,
+    read_names,
+    read_needs,
+    read_primaries,
+)
+from overspan.bridge.readers.header_fields import HEADER, HEADER_ONLY, SINGLE, TASK, TASK_ONLY, Execution
+from overspan.bridge.readers.nodes import Scalar, Table, place_in
+from overspan.bridge.readers.overrides import apply_overrides
+from overspan.bridge.readers.placement import check_clusters, place_job
+from overspan.bridge.readers.task_document import Draft, read_task
+from overspan.bridge.readers.yaml_documents import read_tables
+
+Values = dict[str, Any]
+
+LATER_KEYS = ("array", "cron", "on_checkpoint", "pool")
+"""Header keys that are checked here and carried out by a later version."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The documents by what they are. A single document is header and task at once: `header` is None there."""
+
+    header: Table | None
+    tasks: list[Table]
+    group: bool
+
+    @property
+    def single(self) -> bool:
+        return self.header is None and len(self.tasks) == 1
+
+    @property
+    def top(self) -> Table:
+        """The document where keys of the whole job stand."""
+        return self.tasks[0] if self.header is None else self.header
+
+
+def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
+    """Read a job file.
+
+    `file` names it in messages. Every fault is reported at once: InvalidRequest with the first one's position and
+    remedy, the others as further lines of its message.
+    """
+    _check_context(context)
+    layout = _arrange(read_tables(text, file))
+    header, tasks = apply_overrides(layout.header, layout.tasks, context.overrides)
+    layout = replace(layout, header=header, tasks=tasks)
+    found = Findings()
+    job_name = _read_job_name(layout, file, context, found)
+    names = [_task_name(job_name)] if layout.single else read_names(tasks, group=layout.group, found=found)
+    values = HEADER.read(header, found) if header is not None else {}
+    record = SINGLE if layout.single else TASK
+    drafts = [read_task(table, record, name, context, found) for table, name in zip(tasks, names, strict=True)]
+    if layout.single:
+        values = drafts[0].values
+    specs, later = _finish_tasks(layout, values, drafts, found)
+    spec = _make_job(layout, values, drafts, context, found)
+    found.raise_any()
+    return replace(
+        spec,
+        name=job_name,
+        tasks=tuple(replace(task, cluster=placed.cluster) for task, placed in zip(specs, spec.tasks, strict=True)),
+        later={**spec.later, **later},
+        notes=tuple(found.notes),
+        origin=replace(context.origin, file=context.origin.file or file, text=context.origin.text or text),
+    )
+
+
+def _check_context(context: ReadContext) -> None:
+    if context.cluster and context.clusters is not None and context.cluster not in context.clusters:
+        raise InvalidRequest(
+            f"there is no cluster named {context.cluster!r}{nearest(context.cluster, context.clusters)}",
+            remedy=f"the clusters are {', '.join(context.clusters)}",
+        )
+
+
+def _arrange(tables: list[Table]) -> _Layout:
+    """Tell a group, a pipeline and a single job apart. Raises InvalidRequest."""
+    first = tables[0]
+    if "execution" not in first.entries:
+        keys = set(first.entries)
+        if len(tables) == 1:
+            if keys & HEADER_ONLY and not keys & TASK_ONLY:
+                refuse("the group has no task", first.place, "write one document for each task, after lines of ---")
+            return _Layout(None, tables, False)
+        if keys & TASK_ONLY and not keys & HEADER_ONLY:
+            return _Layout(None, tables, False)
+        if keys & {"primary_tasks", "termination_delay", "inter_connection"}:
+            refuse("the header has no `execution`", first.place, "write `execution: parallel` for a group")
+        return _Layout(first, tables[1:], False)
+    if len(tables) == 1:
+        refuse("the file has a header and no task", first.place, "write one document for each task, after lines of ---")
+    node = first.get("execution")
+    group = isinstance(node, Scalar) and node.text == Execution.PARALLEL.value
+    return _Layout(first, tables[1:], group)
+
+
+def _read_job_name(layout: _Layout, file: str, context: ReadContext, found: Findings) -> str:
+    """--name, or the header's name, or the only task's, or one made of the file's name."""
+    fallback = job_name_of(os.path.splitext(os.path.basename(file))[0])
+    node = layout.top.get("name") if layout.header is not None or layout.single else None
+    if context.name:
+        name, place = context.name, Place("--name")
+    elif isinstance(node, Scalar):
+        name, place = node.text, node.place
+    elif layout.group:
+        found.add("the header has no name", layout.top.place, "give the group a `name`")
+        return fallback
+    else:
+        return fallback
+    with found.collecting():
+        return check_job_name(name, place, group=layout.group)
+    return fallback
+
+
+def _task_name(job_name: str) -> str:
+    """The name of a job's only task: the job's, where that is a host name."""
+    name = job_name_of(job_name.replace(ID_FIELD, ""))
+    try:
+        dns_label(f"{name}-0")
+    except ValueError:
+        return "task"
+    return name
+
+
+def _finish_tasks(
+    layout: _Layout, values: Values, drafts: Sequence[Draft], found: Findings
+) -> tuple[list[TaskSpec], Values]:
+    """Give every task what depends on the header and on the other tasks."""
+    names = [draft.spec.name for draft in drafts]
+    check_sizes(drafts, found)
+    check_shares(drafts, found)
+    primaries = read_primaries(layout.header, values, names, found)
+    check_auxiliaries(drafts, primaries, values.get("termination_delay", {}), found)
+    delays = read_delays(layout.header, values, drafts, found) if layout.header is not None else {}
+    needs = {} if layout.single else {draft.spec.name: read_needs(draft, drafts, found) for draft in drafts}
+    if not layout.group:
+        _chain(drafts, needs)
+    check_cycles(drafts, needs, found)
+    specs = [
+        replace(
+            draft.spec,
+            primary=draft.spec.name in primaries,
+            termination_delay=0 if draft.spec.name in primaries else delays.get(draft.spec.name, 0),
+            needs=needs.get(draft.spec.name, ()),
+        )
+        for draft in drafts
+    ]
+    return specs, {key: value for draft in drafts for key, value in draft.later.items()}
+
+
+def _chain(drafts: Sequence[Draft], needs: dict[str, tuple[Need, ...]]) -> None:
+    """In a pipeline each task needs the success of the one before it, besides what it names itself."""
+    for before, draft in pairwise(drafts):
+        follows = Need(before.spec.name, NeedKind.OK)
+        own = needs.get(draft.spec.name, ())
+        if follows not in own:
+            needs[draft.spec.name] = (follows, *own)
+
+
+def _make_job(
+    layout: _Layout, values: Values, drafts: Sequence[Draft], context: ReadContext, found: Findings
+) -> JobSpec:
+    """The job without its name and its tasks' last details; the tasks' clusters are set."""
+    top = layout.top
+    clusters: tuple[str, ...] = ()
+    if not layout.single and isinstance(values.get("cluster"), tuple):
+        clusters = values["cluster"]
+        if not context.cluster:
+            with found.collecting():
+                clusters = check_clusters(clusters, place_in(top, "cluster"), context)
+    names = [draft.spec.name for draft in drafts]
+    placed = place_job(clusters, [draft.wish for draft in drafts], names, context, found)
+    partitions = {draft.partition for draft in drafts}
+    native = {} if layout.single else {kind: values[kind] for kind in ("slurm", "kubernetes") if values.get(kind)}
+    options: Mapping[str, str] = (drafts[0].spec.native if layout.single else native).get("slurm", {})
+    inter_connection = values.get("inter_connection", True)
+    together = layout.single or (layout.group and inter_connection)
+    job = JobSpec(
+        name="",
+        tasks=tuple(replace(draft.spec, cluster=own) for draft, own in zip(drafts, placed.of_task, strict=True)),
+        group=layout.group,
+        clusters=placed.clusters,
+        race=values.get("race", False),
+        failover_after=values.get("failover_after"),
+        start=values.get("start", Start.TOGETHER if together else Start.INDEPENDENT),
+        start_timeout=values.get("start_timeout"),
+        inter_connection=inter_connection,
+        restart=None if layout.single else values.get("restart"),
+        priority=_read_priority(values, top, drafts, found),
+        hold=values.get("hold", False) or context.hold,
+        begin=_read_begin(values, top, context, found),
+        hold_on_failure=values.get("hold_on_failure", 0),
+        partition=options.get("partition", "") or (partitions.pop() if len(partitions) == 1 else ""),
+        account=options.get("account", ""),
+        qos=options.get("qos", ""),
+        comment=options.get("comment", ""),
+        native=native,
+        later={**_read_later(layout, values, found), **placed.later},
+    )
+    _check_job(job, layout, values, found)
+    return job
+
+
+def _read_priority(values: Values, top: Table, drafts: Sequence[Draft], found: Findings) -> int | None:
+    """One priority for the job: the header's, or the one that all tasks share."""
+    given = {draft.priority: draft for draft in drafts if draft.priority is not None}
+    if "priority" in values:
+        given[values["priority"]] = drafts[0]
+    if len(given) > 1:
+        listed = ", ".join(str(priority) for priority in sorted(given))
+        place = place_in(top, "priority") if "priority" in values else drafts[-1].place("resources", "priority")
+        found.add(f"the job has several priorities: {listed}", place, "write one, in the header")
+    return next(iter(given), None)
+
+
+def _read_begin(values: Values, top: Table, context: ReadContext, found: Findings) -> float | None:
+    if "begin" not in values:
+        return None
+    try:
+        return parse_when(values["begin"], context.now)
+    except ValueError as error:
+        found.add(str(error), place_in(top, "begin"))
+    return None
+
+
+def _read_later(layout: _Layout, values: Values, found: Findings) -> Values:
+    """Keys that are checked now and carried out by a later version."""
+    later: Values = {key: values[key] for key in LATER_KEYS if key in values}
+    needs = values.get("needs", ()) if layout.header is not None or layout.single else ()
+    if needs := [need for need in needs if need]:
+        later["needs"] = needs
+    if "array" in values and not layout.single:
+        found.add(
+            "an array of a job with several tasks is refused", place_in(layout.top, "array"), "submit one job each"
+        )
+    return later
+
+
+def _check_job(job: JobSpec, layout: _Layout, values: Values, found: Findings) -> None:
+    """Keys of the header that need each other."""
+    if job.race and len(job.clusters) < 2:
+        found.add("race needs several clusters", place_in(layout.top, "race"), "write `cluster: [a, b]`")
+    if job.failover_after is not None and len(job.clusters) < 2:
+        found.note(f"{place_in(layout.top, 'failover_after')}: failover_after has no effect with one cluster")
+    if job.race and job.failover_after is not None:
+        found.add("race and failover_after exclude each other", place_in(layout.top, "race"), "keep one of them")

@@ -1,0 +1,66 @@
+"""Values given with --set, laid over a job file: `trainer.resources.cpus=0.1`, `*.num_nodes=1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overspan.bridge.model.errors import InvalidRequest, Place
+from overspan.bridge.readers.findings import nearest
+from overspan.bridge.readers.nodes import Node, Scalar, Table, with_entry
+from overspan.bridge.readers.yaml_documents import read_value
+
+EVERY_TASK = "*"
+
+
+def apply_overrides(
+    header: Table | None, tasks: Sequence[Table], overrides: Sequence[str]
+) -> tuple[Table | None, list[Table]]:
+    """Lay overrides over the documents, in order.
+
+    PATH=VALUE, with VALUE as YAML and an empty one taking the key away. The first part of a path is a task's name
+    or `*` for every task; else the path is the header's, or the only document's. Raises InvalidRequest.
+    """
+    changed = list(tasks)
+    for text in overrides:
+        place = Place(f"--set {text}")
+        path, equals, written = text.partition("=")
+        parts = tuple(path.strip().split("."))
+        if not equals or not all(parts):
+            raise InvalidRequest("an override is PATH=VALUE", place=place, remedy="write TASK.KEY=VALUE or KEY=VALUE")
+        value = read_value(written, place.file)
+        names = [_name_of(task) for task in changed]
+        if parts[0] == EVERY_TASK or parts[0] in names:
+            if len(parts) == 1:
+                raise InvalidRequest("an override of a task needs a key", place=place, remedy="write TASK.KEY=VALUE")
+            for index, name in enumerate(names):
+                if parts[0] in (EVERY_TASK, name):
+                    changed[index] = _changed(changed[index], parts[1:], value, place)
+        elif header is not None:
+            _check_owner(header, parts, names, place)
+            header = _changed(header, parts, value, place)
+        elif len(changed) == 1:
+            changed[0] = _changed(changed[0], parts, value, place)
+        else:
+            raise InvalidRequest(f"no task is named {parts[0]!r}{nearest(parts[0], names)}", place=place)
+    return header, changed
+
+
+def _name_of(task: Table) -> str:
+    node = task.get("name")
+    return node.text if isinstance(node, Scalar) else ""
+
+
+def _check_owner(header: Table, parts: tuple[str, ...], names: list[str], place: Place) -> None:
+    """A longer path that begins with nothing the header has is more likely a misspelt task."""
+    if len(parts) > 1 and parts[0] not in header.entries and parts[0] not in ("slurm", "kubernetes", "on_checkpoint"):
+        listed = ", ".join(name for name in names if name)
+        raise InvalidRequest(
+            f"no task is named {parts[0]!r}{nearest(parts[0], names)}", place=place, remedy=f"the tasks are {listed}"
+        )
+
+
+def _changed(table: Table, path: tuple[str, ...], value: Node, place: Place) -> Table:
+    try:
+        return with_entry(table, path, value)
+    except ValueError as error:
+        raise InvalidRequest(str(error), place=place) from None

@@ -1,0 +1,216 @@
+"""sbatch's command line, environment and #SBATCH lines, taken apart as getopt_long(3) does.
+
+Standard library only. Later sources give way: command line, then SBATCH_* variables, then #SBATCH lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from overspan.bridge.model.errors import Place
+from overspan.bridge.readers.sbatch_errors import SbatchUsage
+from overspan.bridge.readers.sbatch_options import BY_LETTER, BY_NAME, OPTIONS, Argument, Option, Treatment, canonical
+
+TRY_HELP = 'Try "sbatch --help" for more information'
+SEPARATOR = ":"
+"""The word between the options of two hetjob components."""
+
+
+class Word(NamedTuple):
+    """A word of a command line or directive, and where it stands."""
+
+    text: str
+    place: Place | None = None
+
+
+class Given(NamedTuple):
+    """An option as it was given; the value is None where there is none."""
+
+    option: Option
+    value: str | None
+    place: Place | None = None
+
+
+GivenOptions = Mapping[str, Given]
+"""Options by their long names."""
+
+
+@dataclass(frozen=True)
+class SbatchCall:
+    """A command line of sbatch: options of each component, the script's path (None: stdin) and its arguments.
+
+    `flags` are the names of the options that concern the command alone: parsable, quiet, verbose, wait, test-only,
+    help, usage, version. `environment` are the options that SBATCH_* variables give, for every component.
+    """
+
+    options: GivenOptions
+    flags: frozenset[str]
+    script: str | None
+    arguments: tuple[str, ...]
+    components: tuple[GivenOptions, ...]
+    environment: GivenOptions = field(default_factory=dict)
+
+    @property
+    def wrap(self) -> str | None:
+        """The command of --wrap."""
+        given = self.options.get("wrap")
+        return given.value if given else None
+
+
+def parse_sbatch(argv: Sequence[str], environment: Mapping[str, str]) -> SbatchCall:
+    """Take the words after `sbatch` apart. Raises SbatchUsage as sbatch would.
+
+    `options` are those of the first component with the environment's below them.
+    """
+    components: list[dict[str, Given]] = []
+    words = [Word(text) for text in argv]
+    at = 0
+    while True:
+        found, at = scan_options(words, at)
+        components.append(found)
+        if at < len(words) and words[at].text == SEPARATOR:
+            at += 1
+            continue
+        break
+    rest = argv[at:]
+    from_environment = read_environment(environment)
+    options = {**from_environment, **components[0]}
+    every = {name for component in (options, *components[1:]) for name in component}
+    return SbatchCall(
+        options=options,
+        flags=frozenset(name for name in every if BY_NAME[name].treatment is Treatment.CLIENT),
+        script=rest[0] if rest else None,
+        arguments=tuple(rest[1:]),
+        components=tuple(components),
+        environment=from_environment,
+    )
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, Given]:
+    """The options that SBATCH_* variables give; the first variable of an option wins."""
+    found: dict[str, Given] = {}
+    for option in OPTIONS:
+        for variable in option.environment:
+            if option.name not in found and variable in environment:
+                value = None if option.argument is Argument.NONE else environment[variable]
+                if value == "" and option.argument is Argument.OPTIONAL:
+                    value = None
+                found[option.name] = Given(option, value, Place(variable))
+    return found
+
+
+def scan_options(words: Sequence[Word], at: int = 0, *, stop: bool = True) -> tuple[dict[str, Given], int]:
+    """Take options from a position on; give them and where the rest begins.
+
+    With `stop` the first word that is no option ends them, as on the command line; else such words are skipped,
+    as in a directive. `--` ends them, and so does the separator of hetjob components.
+    """
+    found: dict[str, Given] = {}
+    while at < len(words):
+        word = words[at]
+        if word.text == "--":
+            return found, at + 1
+        if word.text in ("", "-", SEPARATOR) or not word.text.startswith("-"):
+            if stop:
+                break
+            at += 1
+            continue
+        taken, used = _take_long(words, at) if word.text.startswith("--") else _take_letters(words, at)
+        for given in taken:
+            # The last one wins, at the place of the last.
+            found.pop(given.option.name, None)
+            found[given.option.name] = given
+        at += used
+    return found, at
+
+
+def _take_long(words: Sequence[Word], at: int) -> tuple[list[Given], int]:
+    """Read a long option: what it gives, and how many words it used."""
+    word = words[at]
+    name, equals, value = word.text[2:].partition("=")
+    option = _find_long(name, word)
+    if option.argument is Argument.NONE and equals:
+        raise _usage(f"option '--{option.name}' doesn't allow an argument", word)
+    if option.argument is not Argument.REQUIRED or equals:
+        return [Given(canonical(option), value if equals else None, word.place)], 1
+    if at + 1 >= len(words):
+        raise _usage(f"option '--{option.name}' requires an argument", word)
+    return [Given(canonical(option), words[at + 1].text, word.place)], 2
+
+
+def _find_long(name: str, word: Word) -> Option:
+    if name in BY_NAME:
+        return BY_NAME[name]
+    matches = [option for option in OPTIONS if name and option.name.startswith(name)]
+    if not matches:
+        raise _usage(f"unrecognized option '--{name}'", word)
+    if len({canonical(option).name for option in matches}) > 1:
+        listed = " ".join(f"'--{option.name}'" for option in matches)
+        raise _usage(f"option '--{name}' is ambiguous; possibilities: {listed}", word)
+    return matches[0]
+
+
+def _take_letters(words: Sequence[Word], at: int) -> tuple[list[Given], int]:
+    """Read a word of letters, the last perhaps with a value: what it gives, and how many words it used."""
+    word = words[at]
+    taken: list[Given] = []
+    for place, letter in enumerate(word.text[1:], 1):
+        option = BY_LETTER.get(letter)
+        if option is None:
+            raise _usage(f"invalid option -- '{letter}'", word)
+        attached = word.text[place + 1 :]
+        if option.argument is Argument.NONE:
+            taken.append(Given(option, None, word.place))
+            continue
+        if not attached and option.argument is Argument.REQUIRED:
+            if at + 1 >= len(words):
+                raise _usage(f"option requires an argument -- '{letter}'", word)
+            return [*taken, Given(option, words[at + 1].text, word.place)], 2
+        taken.append(Given(option, attached or None, word.place))
+        break
+    return taken, 1
+
+
+def _usage(message: str, word: Word) -> SbatchUsage:
+    return SbatchUsage(f"sbatch: {message}\n{TRY_HELP}", place=word.place)
+
+
+def split_directive(line: str, place: Place) -> Iterator[Word]:
+    """Split the text after #SBATCH into words: quotes group, a backslash keeps a character, an unquoted # ends it.
+
+    `place` is that of the text's first character. Raises ValueError for a quote that is not closed.
+    """
+    at = 0
+    while at < len(line):
+        if line[at].isspace():
+            at += 1
+            continue
+        if line[at] == "#":
+            return
+        start = at
+        text, at = _read_word(line, at)
+        yield Word(text, place._replace(column=place.column + start))
+
+
+def _read_word(line: str, at: int) -> tuple[str, int]:
+    text: list[str] = []
+    quote = ""
+    while at < len(line):
+        letter = line[at]
+        if letter == "\\" and at + 1 < len(line):
+            at += 1
+            text.append(line[at])
+        elif letter == quote:
+            quote = ""
+        elif not quote and letter in "\"'":
+            quote = letter
+        elif not quote and (letter.isspace() or letter == "#"):
+            break
+        else:
+            text.append(letter)
+        at += 1
+    if quote:
+        raise ValueError(f"Unmatched `{quote}` in [{line.strip()}]")
+    return "".join(text), at

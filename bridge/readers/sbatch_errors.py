@@ -1,0 +1,34 @@
+"""sbatch's own errors: its words and its exit codes."""
+
+from __future__ import annotations
+
+from overspan.bridge.model.errors import InvalidRequest, Place
+
+PREFIX = "sbatch: error: "
+
+
+class SbatchUsage(InvalidRequest):
+    """An unknown option or a bad value; sbatch ends with 255."""
+
+    exit_code = 255
+
+
+class SbatchRefused(InvalidRequest):
+    """A script or request that sbatch does not take; it ends with 1."""
+
+    exit_code = 1
+
+
+def invalid_value(option: str, place: Place | None, remedy: str = "") -> SbatchUsage:
+    """The error for a value that an option cannot take."""
+    return SbatchUsage(f"{PREFIX}Invalid --{option} specification", place=place, remedy=remedy)
+
+
+def refused_script(*lines: str, place: Place | None = None, remedy: str = "") -> SbatchRefused:
+    """The error of those lines, each as sbatch prints it."""
+    return SbatchRefused("\n".join(PREFIX + line for line in lines), place=place, remedy=remedy)
+
+
+def refused_submission(line: str, place: Place | None, remedy: str = "") -> SbatchRefused:
+    """The error that Slurm's controller answers with."""
+    return refused_script(f"Batch job submission failed: {line}", place=place, remedy=remedy)

@@ -1,0 +1,190 @@
+"""Every option of sbatch(1): its names, its environment variables, and what becomes of it.
+
+Standard library only. The table is data, so that support widens by changing an option's treatment.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Argument(Enum):
+    """Whether an option takes a value; an optional one is attached: --nice=5."""
+
+    NONE = "none"
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+
+
+class Treatment(Enum):
+    """What becomes of an option."""
+
+    MAPPED = "mapped"
+    """It sets a field of the job."""
+    CLIENT = "client"
+    """It concerns the submitting command alone."""
+    NOTED = "noted"
+    """A Slurm cluster gets it; elsewhere it is accepted with a note."""
+    REFUSED = "refused"
+    """Ignoring it would change what the user gets."""
+
+
+class Option(NamedTuple):
+    """One option. `heir` tells that a later hetjob component takes the value from the one before."""
+
+    name: str
+    letter: str
+    argument: Argument
+    environment: tuple[str, ...]
+    treatment: Treatment
+    heir: bool
+
+
+_ARGUMENTS = {"": Argument.NONE, "=": Argument.REQUIRED, "?": Argument.OPTIONAL}
+_TREATMENTS = {"m": Treatment.MAPPED, "c": Treatment.CLIENT, "n": Treatment.NOTED, "r": Treatment.REFUSED}
+
+# name, letter, value, treatment, + where hetjob components inherit it, environment variables (first wins).
+# Sources: sbatch(1) of 22.05 to 26.05; inheritance from its HETEROGENEOUS JOBS rules.
+_ROWS = """
+account                 A = m + SBATCH_ACCOUNT
+acctg-freq              . = n + SBATCH_ACCTG_FREQ
+array                   a = m . SBATCH_ARRAY_INX
+batch                   . = n .
+bb                      . = n . SBATCH_BURST_BUFFER
+bbf                     . = n .
+begin                   b = m +
+chdir                   D = m +
+cluster-constraint      . = n +
+clusters                M = m + SBATCH_CLUSTERS,SLURM_CLUSTERS
+comment                 . = m +
+consolidate-segments    . . n .
+constraint              C = n . SBATCH_CONSTRAINT
+container               . = r . SBATCH_CONTAINER
+container-id            . = r . SBATCH_CONTAINER_ID
+contiguous              . . n .
+core-spec               S = n . SBATCH_CORE_SPEC
+cores-per-socket        . = n .
+cpu-freq                . = n . SLURM_CPU_FREQ_REQ
+cpus-per-gpu            . = m . SBATCH_CPUS_PER_GPU
+cpus-per-task           c = m .
+deadline                . = m +
+delay-boot              . = n + SBATCH_DELAY_BOOT
+dependency              d = m +
+distribution            m = n + SBATCH_DISTRIBUTION
+error                   e = m + SBATCH_ERROR
+exclude                 x = n +
+exclusive               . ? n . SBATCH_EXCLUSIVE
+export                  . = m + SBATCH_EXPORT
+export-file             . = r +
+extra                   . = n .
+extra-node-info         B = n .
+get-user-env            . ? n + SBATCH_GET_USER_ENV
+gid                     . = r +
+gpu-bind                . = n . SBATCH_GPU_BIND
+gpu-freq                . = n . SBATCH_GPU_FREQ
+gpus                    G = m . SBATCH_GPUS
+gpus-per-node           . = m . SBATCH_GPUS_PER_NODE
+gpus-per-socket         . = n . SBATCH_GPUS_PER_SOCKET
+gpus-per-task           . = m . SBATCH_GPUS_PER_TASK
+gres                    . = m . SBATCH_GRES
+gres-flags              . = n . SBATCH_GRES_FLAGS
+help                    h . c .
+hint                    . = n . SBATCH_HINT
+hold                    H . m +
+ignore-pbs              . . n + SBATCH_IGNORE_PBS
+input                   i = m + SBATCH_INPUT
+job-name                J = m + SBATCH_JOB_NAME
+kill-on-invalid-dep     . = n .
+licenses                L = n .
+mail-type               . = n .
+mail-user               . = n .
+mcs-label               . = n +
+mem                     . = m + SBATCH_MEM_PER_NODE
+mem-bind                . = n . SBATCH_MEM_BIND
+mem-per-cpu             . = m . SBATCH_MEM_PER_CPU
+mem-per-gpu             . = m . SBATCH_MEM_PER_GPU
+mincpus                 . = n .
+network                 . = n . SBATCH_NETWORK
+nice                    . ? m +
+no-kill                 k ? n + SBATCH_NO_KILL
+no-requeue              . . m + SBATCH_NO_REQUEUE
+nodefile                F = n .
+nodelist                w = n .
+nodes                   N = m .
+ntasks                  n = m .
+ntasks-per-core         . = n .
+ntasks-per-gpu          . = n .
+ntasks-per-node         . = m .
+ntasks-per-socket       . = n .
+open-mode               . = m . SBATCH_OPEN_MODE
+output                  o = m + SBATCH_OUTPUT
+overcommit              O . n . SBATCH_OVERCOMMIT
+oversubscribe           s ? n .
+parsable                . . c +
+partition               p = m . SBATCH_PARTITION
+power                   . = n . SBATCH_POWER
+prefer                  . = n .
+priority                . = m +
+profile                 . = n + SBATCH_PROFILE
+propagate               . ? n +
+qos                     q = m + SBATCH_QOS
+quiet                   Q . c +
+reboot                  . . n +
+requeue                 . . m + SBATCH_REQUEUE
+reservation             . = n + SBATCH_RESERVATION
+resv-ports              . ? n .
+segment                 . = n . SBATCH_SEGMENT_SIZE
+signal                  . = m + SBATCH_SIGNAL
+sockets-per-node        . = n .
+spread-job              . . n . SBATCH_SPREAD_JOB
+switches                . = n . SBATCH_REQ_SWITCH
+tasks-per-node          . = m .
+test-only               . . c +
+thread-spec             . = n . SBATCH_THREAD_SPEC
+threads-per-core        . = n . SBATCH_THREADS_PER_CORE
+time                    t = m + SBATCH_TIMELIMIT
+time-min                . = n +
+tmp                     . = n .
+tres-bind               . = n . SBATCH_TRES_BIND
+tres-per-task           . = n . SBATCH_TRES_PER_TASK
+uid                     . = r +
+usage                   . . c .
+use-min-nodes           . . n . SBATCH_USE_MIN_NODES
+verbose                 v . c +
+version                 V . c .
+wait                    W . c + SBATCH_WAIT
+wait-all-nodes          . = n + SBATCH_WAIT_ALL_NODES
+wckey                   . = n + SBATCH_WCKEY
+wrap                    . = m .
+"""
+
+ALIASES = {"tasks-per-node": "ntasks-per-node"}
+"""Second names of options."""
+
+
+def _read_rows() -> tuple[Option, ...]:
+    options = []
+    for row in _ROWS.strip().splitlines():
+        name, letter, argument, treatment, heir, *variables = row.split()
+        options.append(
+            Option(
+                name,
+                letter.strip("."),
+                _ARGUMENTS[argument.strip(".")],
+                tuple(variables[0].split(",")) if variables else (),
+                _TREATMENTS[treatment],
+                heir == "+",
+            )
+        )
+    return tuple(options)
+
+
+OPTIONS = _read_rows()
+BY_NAME = {option.name: option for option in OPTIONS}
+BY_LETTER = {option.letter: option for option in OPTIONS if option.letter}
+
+
+def canonical(option: Option) -> Option:
+    """The option that a second name stands for."""
+    return BY_NAME[ALIASES.get(option.name, option.name)]

@@ -1,0 +1,243 @@
+"""One task document to a draft of its TaskSpec; what concerns other tasks is left to group_checks."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from overspan.bridge.model.errors import Place
+from overspan.bridge.model.spec import (
+    Backoff,
+    OnFailure,
+    Ready,
+    ReadyKind,
+    RetryPolicy,
+    TaskSpec,
+)
+from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.findings import Fault, Findings
+from overspan.bridge.readers.native_options import slurm_options
+from overspan.bridge.readers.nodes import Node, Table, describe, place_in
+from overspan.bridge.readers.placement import Wish, check_clusters
+from overspan.bridge.readers.resources_mapping import Wanted, map_resources
+from overspan.bridge.readers.shapes import Record
+from overspan.bridge.readers.variables import fill_variables, read_variables
+
+Values = dict[str, Any]
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A task as its document alone tells it, with what is needed to check it against the others."""
+
+    spec: TaskSpec
+    table: Table
+    values: Values
+    wish: Wish
+    infra: tuple[str, ...]
+    partition: str
+    priority: int | None
+    later: Mapping[str, Any]
+
+    def place(self, *path: str | int) -> Place:
+        """A position in the task's document."""
+        return place_in(self.table, *path)
+
+
+def read_task(table: Table, record: Record, name: str, context: ReadContext, found: Findings) -> Draft:
+    """Read a task document under a name that is known already; faults go to `found`."""
+    variables = read_variables(table, context, found)
+    table = fill_variables(table, variables)
+    values = record.read(table, found)
+    wanted = _read_wanted(table, values, context, found)
+    targets = wanted.targets
+    spec = TaskSpec(
+        name=name,
+        run=values.get("run", ""),
+        setup=values.get("setup", ""),
+        num_nodes=values.get("num_nodes", 1),
+        resources=wanted.resources,
+        env=variables.env,
+        secrets=variables.secrets,
+        image=wanted.image,
+        labels=wanted.labels,
+        ports=tuple(dict.fromkeys((*values.get("ports", ()), *wanted.ports))),
+        grace_period=values.get("grace_period", 30),
+        notice_signal=values.get("notice_signal", ""),
+        time=values.get("time"),
+        signal=values.get("signal"),
+        on_failure=values.get("on_failure", OnFailure.IGNORE),
+        restart=values.get("restart"),
+        retry=_read_retry(values, wanted.recovery, table, found),
+        ready=_read_ready(values.get("ready"), table, found),
+        share=values.get("share", ""),
+        spread=values.get("spread", False),
+        native=_read_native(table, values, wanted, found),
+    )
+    later: Values = {}
+    spec = replace(spec, **_read_files(table, values, context, later, found))
+    if "event_callback" in values:
+        later["event_callback"] = values["event_callback"]
+    return Draft(
+        spec=spec,
+        table=table,
+        values=values,
+        wish=_read_wish(table, values, wanted, context, found),
+        infra=wanted.infra,
+        partition=targets[0].partition if targets else "",
+        priority=wanted.priority,
+        later={f"{name}.{key}": value for key, value in later.items()},
+    )
+
+
+def _read_wanted(table: Table, values: Values, context: ReadContext, found: Findings) -> Wanted:
+    node = table.get("resources")
+    if not isinstance(node, Table) or "resources" not in values:
+        return Wanted()
+    return map_resources(values["resources"], node, context, found)
+
+
+def _read_wish(table: Table, values: Values, wanted: Wanted, context: ReadContext, found: Findings) -> Wish:
+    """The task's clusters: its own key, or else those of `infra`."""
+    place = place_in(table, "cluster")
+    if not isinstance(values.get("cluster"), tuple):
+        clusters = tuple(dict.fromkeys(target.cluster for target in wanted.targets))
+        return Wish(clusters or (wanted.infra if context.cluster else ()), place_in(table, "resources", "infra"))
+    if context.cluster:
+        return Wish(values["cluster"], place)
+    with found.collecting():
+        clusters = check_clusters(values["cluster"], place, context)
+        if wanted.targets and set(clusters) != {target.cluster for target in wanted.targets}:
+            raise Fault("cluster and infra name different clusters", place, "keep one of them")
+        return Wish(clusters, place)
+    return Wish((), place)
+
+
+def _read_retry(values: Values, recovery: Values, table: Table, found: Findings) -> RetryPolicy:
+    """The budgets, from the task's own keys or from resources.job_recovery."""
+    kept: Values = {}
+    for key in ("max_restarts_on_errors", "recover_on_exit_codes"):
+        if key in values and key in recovery and values[key] != recovery[key]:
+            found.add(f"{key} differs from the one in resources.job_recovery", place_in(table, key), "keep one of them")
+        if key in values or key in recovery:
+            kept[key] = values.get(key, recovery.get(key))
+    for key in ("max_recoveries", "max_restarts"):
+        if key in values:
+            kept[key] = values[key]
+    backoff = Backoff(**values.get("backoff", {}))
+    if backoff.first > backoff.limit:
+        found.add("the first wait is longer than the limit", place_in(table, "backoff", "first"))
+    return RetryPolicy(**kept, backoff=backoff)
+
+
+def _read_ready(values: Values | None, table: Table, found: Findings) -> Ready | None:
+    if values is None:
+        return None
+    place = place_in(table, "ready")
+    kinds = [kind for kind in ReadyKind if kind.value in values]
+    if len(kinds) != 1:
+        found.add(
+            "ready needs exactly one of tcp, http, file, command", place, "write for example `ready: {tcp: 8000}`"
+        )
+        return None
+    kind = kinds[0]
+    target = str(values[kind.value])
+    if kind is ReadyKind.HTTP:
+        port, _, path = target.partition("/")
+        if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+            found.add(f"{target!r} is not PORT/path", place_in(table, "ready", "http"), 'write "8000/health"')
+        target = f"{port}/{path}"
+    if not target.strip():
+        found.add(f"{kind.value} is empty", place_in(table, "ready", kind.value))
+    return Ready(kind, target, values.get("period", Ready.period))
+
+
+def _read_native(table: Table, values: Values, wanted: Wanted, found: Findings) -> dict[str, Values]:
+    """Native options of the task: its own keys laid over SkyPilot's `config`."""
+    config = values.get("config", {})
+    slurm: Values = {}
+    options = _config_node(table, "slurm", "sbatch_options", found)
+    if options is not None:
+        with found.collecting():
+            slurm.update(slurm_options().read(options, found))
+    slurm.update(values.get("slurm", {}))
+    if wanted.targets and wanted.targets[0].partition:
+        slurm.setdefault("partition", wanted.targets[0].partition)
+    pod: Values = {}
+    if wanted.priority_class:
+        pod = {"spec": {"priorityClassName": wanted.priority_class}}
+    if _config_node(table, "kubernetes", "pod_config", found) is not None:
+        pod = overlay(pod, config["kubernetes"]["pod_config"])
+    pod = overlay(pod, values.get("kubernetes", {}))
+    return {kind: options for kind, options in (("slurm", slurm), ("kubernetes", pod)) if options}
+
+
+def _config_node(table: Table, kind: str, key: str, found: Findings) -> Node | None:
+    """The value of config.KIND.KEY; other keys there are noted."""
+    config = table.get("config")
+    section = config.get(kind) if isinstance(config, Table) else None
+    if section is None:
+        return None
+    if not isinstance(section, Table):
+        found.add(f"config.{kind} is a mapping, and this is {describe(section)}", section.place)
+        return None
+    for other, entry in section.entries.items():
+        if other != key:
+            found.note(f"{entry.place}: config.{kind}.{other} has no effect here")
+    value = section.get(key)
+    if kind == "kubernetes" and value is not None and not isinstance(value, Table):
+        found.add(f"config.{kind}.{key} is a mapping, and this is {describe(value)}", value.place)
+        return None
+    return value
+
+
+def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
+    """Lay one mapping over another, mapping by mapping; lists and values are replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _read_files(table: Table, values: Values, context: ReadContext, later: Values, found: Findings) -> Values:
+    """workdir, file_mounts and volumes; repositories, storage and sized volumes go to `later`."""
+    files: Values = {"file_mounts": {}, "volumes": {}}
+    workdir = values.get("workdir")
+    if isinstance(workdir, str):
+        files["workdir"] = absolute(workdir, context)
+    elif workdir:
+        later["workdir"] = workdir
+    storage: Values = {}
+    for target, source in values.get("file_mounts", {}).items():
+        if isinstance(source, str) and not _URL.match(source):
+            files["file_mounts"][target] = absolute(source, context)
+        else:
+            storage[target] = source if isinstance(source, dict) else {"source": source}
+    if storage:
+        later["file_mounts"] = storage
+    sized: Values = {}
+    for target, volume in values.get("volumes", {}).items():
+        if not target.startswith(("/", "~", ".")):
+            found.add(f"{target!r} is not a path", place_in(table, "volumes", target), "write /PATH: VOLUME")
+        if isinstance(volume, dict) and not set(volume) - {"name"} and volume.get("name"):
+            volume = volume["name"]
+        if isinstance(volume, str):
+            files["volumes"][target] = absolute(volume, context) if volume.startswith(("~/", "./", "../")) else volume
+        else:
+            sized[target] = volume
+    if sized:
+        later["volumes"] = sized
+    return files
+
+
+def absolute(path: str, context: ReadContext) -> str:
+    """A path of the submitter's: `~` is the home, a relative one starts at the directory of the submission."""
+    home = context.environment.get("HOME", "")
+    if home and (path == "~" or path.startswith("~/")):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(context.directory, path))

@@ -1,0 +1,240 @@
+"""The keys of a task document."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from overspan.bridge.model.durations import parse_delay, parse_wall_time
+from overspan.bridge.model.spec import NeedKind, OnFailure, RestartScope
+from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.resource_fields import AMOUNT, MAX_PORT, MAX_RETRIES, RESOURCES, exit_codes, ports
+from overspan.bridge.readers.shapes import (
+    Effect,
+    Field,
+    Record,
+    Shape,
+    anything,
+    boolean,
+    by_form,
+    checked,
+    choice,
+    integer,
+    list_of,
+    mapping_of,
+    number,
+    program,
+    text,
+)
+from overspan.bridge.readers.signals import parse_signal_before, parse_signal_name
+
+MAX_NODES = 10_000
+"""Nodes of one task."""
+MAX_DELAY = 366 * 86400
+
+
+class MountMode(Enum):
+    """How storage is mounted; written in any case."""
+
+    MOUNT = "MOUNT"
+    COPY = "COPY"
+    MOUNT_CACHED = "MOUNT_CACHED"
+
+
+def parse_bounded_delay(value: Any) -> int:
+    """Read a delay of at most a year, in seconds. Raises ValueError."""
+    seconds = parse_delay(value)
+    if seconds > MAX_DELAY:
+        raise ValueError(f"{value!r} is longer than a year")
+    return seconds
+
+
+def delay() -> Shape:
+    """Whole seconds, or a whole number with s, m, h, d or w."""
+    return checked(parse_bounded_delay, {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
+
+
+def _parse_seconds(value: Any) -> float:
+    if isinstance(value, float) and 0 <= value <= MAX_DELAY:
+        return value
+    return float(parse_bounded_delay(value))
+
+
+def seconds() -> Shape:
+    """Seconds, fractions too, or a delay with a unit."""
+    return checked(_parse_seconds, {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
+
+
+def _parse_mode(value: Any) -> str:
+    try:
+        return MountMode(str(value).upper()).value
+    except ValueError:
+        raise ValueError(f"{value!r} is not a mode; write MOUNT, COPY or MOUNT_CACHED") from None
+
+
+def clusters() -> Shape:
+    """One cluster, or several in the order to try them."""
+    return list_of(text(253), single=True)
+
+
+STORAGE = Record(
+    "storage",
+    {
+        "name": Field(text(), "Name of the bucket or volume."),
+        "source": Field(by_form(scalar=text(), items=list_of(text())), "Where the data comes from: a path or a URL."),
+        "store": Field(text(), "Kind of store."),
+        "persistent": Field(boolean(), "Whether the store outlives the job."),
+        "mode": Field(checked(_parse_mode, {"type": "string"}), "MOUNT, COPY or MOUNT_CACHED."),
+        "type": Field(text(), "Kind of storage."),
+        "config": Field(anything(), "Options of the mount."),
+    },
+)
+
+REPOSITORY = Record(
+    "workdir",
+    {
+        "url": Field(text(), "URL of a git repository.", required=True),
+        "ref": Field(text(), "Branch, tag or commit."),
+    },
+)
+
+VOLUME = Record(
+    "a volume",
+    {
+        "name": Field(text(253), "Name of the volume."),
+        "size": Field(text(), "Size of a volume that lives as long as the job."),
+        "type": Field(text(), "Kind of volume."),
+        "config": Field(anything(), "Options of the volume."),
+        "labels": Field(mapping_of(text()), "Labels of the volume."),
+    },
+)
+
+POOL = Record(
+    "pool",
+    {
+        "workers": Field(integer(0, MAX_NODES), "Number of workers."),
+        "min_workers": Field(integer(0, MAX_NODES), "Lowest number of workers."),
+        "max_workers": Field(integer(1, MAX_NODES), "Highest number of workers."),
+        "queue_length_threshold": Field(integer(1, 10**9), "Waiting jobs that call for one more worker."),
+        "upscale_delay_seconds": Field(number(0, MAX_DELAY), "How long the queue is long before a worker is added."),
+        "downscale_delay_seconds": Field(number(0, MAX_DELAY), "How long a worker is idle before it is ended."),
+    },
+)
+
+NEED = Record(
+    "a need",
+    {
+        "task": Field(text(), "Name of the task that is needed.", required=True),
+        "until": Field(choice(NeedKind), "What is waited for: started, ready, ok, not_ok or ended."),
+    },
+)
+
+READY = Record(
+    "ready",
+    {
+        "tcp": Field(integer(1, MAX_PORT), "A port that accepts a connection."),
+        "http": Field(checked(str, AMOUNT), "PORT/path that answers with a status below 400."),
+        "file": Field(text(4096), "A file that exists."),
+        "command": Field(program(), "Shell text that exits with 0."),
+        "period": Field(number(0.05, 3600), "Seconds between two tries."),
+    },
+)
+
+BACKOFF = Record(
+    "backoff",
+    {
+        "first": Field(seconds(), "Seconds before the first retry."),
+        "factor": Field(number(1, 100), "How much longer each further wait is."),
+        "limit": Field(seconds(), "Longest wait."),
+        "jitter": Field(number(0, 1), "Part of itself by which a wait varies."),
+    },
+)
+
+CONFIG = Record(
+    "config",
+    {
+        "kubernetes": Field(anything(), "Settings for Kubernetes; pod_config is laid over the pod."),
+        "slurm": Field(anything(), "Settings for Slurm; sbatch_options are passed to sbatch."),
+        "docker": Field(anything(), "Settings for Docker.", Effect.NOTED, "no container is run by Docker here"),
+        "nvidia_gpus": Field(anything(), "GPU settings.", Effect.NOTED, "it belongs to cloud machines"),
+        "jobs": Field(anything(), "Settings of a job server.", Effect.NOTED, "the daemon has settings of its own"),
+        **{
+            cloud: Field(anything(), f"Settings for {cloud}.", Effect.NOTED, "it belongs to cloud machines")
+            for cloud in ("allowed_clouds", "aws", "azure", "gcp", "nebius", "oci", "ssh", "vsphere")
+        },
+    },
+)
+
+SKYPILOT: dict[str, Field] = {
+    "name": Field(text(), "Name of the task: letters, digits, '-' and '_'."),
+    "workdir": Field(
+        by_form(scalar=text(4096), table=REPOSITORY.shape()), "Folder the task starts in, or a git repository."
+    ),
+    "num_nodes": Field(integer(1, MAX_NODES), "Number of nodes."),
+    "resources": Field(RESOURCES.shape(), "What each node needs."),
+    "file_mounts": Field(
+        mapping_of(by_form(scalar=text(4096), table=STORAGE.shape())),
+        "Files and data: where they appear, and their source.",
+    ),
+    "setup": Field(program(), "Shell text that runs on every node before `run`."),
+    "run": Field(program(), "Shell text that runs on every node."),
+    "envs": Field(mapping_of(text(131072), nullable=True), "Environment; null has to be given with --env."),
+    "secrets": Field(
+        by_form(table=mapping_of(text(131072), nullable=True), items=list_of(text())),
+        "Secret environment; null, and every name of a list, has to be given with --secret.",
+    ),
+    "volumes": Field(
+        mapping_of(by_form(scalar=text(4096), table=VOLUME.shape())), "Volumes: where they appear, and names."
+    ),
+    "config": Field(CONFIG.shape(), "Settings for one kind of cluster."),
+    "event_callback": Field(program(), "Shell text that runs when the state changes."),
+    "api_server_access": Field(
+        boolean(),
+        "Whether span works inside the task.",
+        Effect.NOTED,
+        "span inside a task reaches the daemon as it can",
+    ),
+    "inputs": Field(anything(), "Sizes of inputs.", Effect.NOTED, "it only guides a choice between clouds"),
+    "outputs": Field(anything(), "Sizes of outputs.", Effect.NOTED, "it only guides a choice between clouds"),
+    "managed_secrets": Field(
+        anything(), "", Effect.REFUSED, "list the names under `secrets` and give them with --secret"
+    ),
+    "service": Field(
+        anything(), "", Effect.REFUSED, "serving is not a batch job; run the server as an auxiliary task of a group"
+    ),
+}
+
+OWN: dict[str, Field] = {
+    "cluster": Field(clusters(), "Cluster to run on; a list is tried in order."),
+    "share": Field(text(), "Another task on whose nodes this one runs."),
+    "spread": Field(boolean(), "Whether the task has nodes of its own."),
+    "restart": Field(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
+    "on_failure": Field(
+        choice(OnFailure), "What the failure of an auxiliary task means: ignore, restart or fail_group."
+    ),
+    "max_restarts_on_errors": Field(integer(0, MAX_RETRIES), "Restarts after errors of the program itself."),
+    "recover_on_exit_codes": Field(exit_codes(), "Exit codes after which the task always starts again."),
+    "max_recoveries": Field(integer(0, MAX_RETRIES), "Restarts after a lost node or a preemption."),
+    "max_restarts": Field(integer(0, MAX_RETRIES), "Restarts for any cause, all together."),
+    "backoff": Field(BACKOFF.shape(), "Waits between attempts."),
+    "time": Field(
+        checked(parse_wall_time, {"type": ["integer", "string"]}), "Wall time: minutes, 90s, 2h or 1-12:00:00."
+    ),
+    "grace_period": Field(delay(), "Seconds between TERM and KILL."),
+    "notice_signal": Field(
+        checked(parse_signal_name, {"type": ["integer", "string"]}), "Signal when the primaries are done."
+    ),
+    "signal": Field(
+        checked(parse_signal_before, {"type": ["integer", "string"]}), "Signal before the time limit: USR1@90."
+    ),
+    "needs": Field(
+        list_of(by_form(scalar=text(), table=NEED.shape()), single=True),
+        "Tasks that are waited for: NAME, KIND:NAME or {task, until}.",
+    ),
+    "ports": Field(ports(), "Ports that the task listens on."),
+    "ready": Field(READY.shape(), "How the task is known to be ready."),
+    "slurm": Field(slurm_options(), "Options for sbatch."),
+    "kubernetes": Field(pod_overlay(), "A part of a pod manifest."),
+}
+
+POOL_KEY = {"pool": Field(by_form(scalar=text(), table=POOL.shape()), "Workers of a pool, or the pool to run on.")}

@@ -1,0 +1,112 @@
+"""Environment and secrets of a task, and the keys that they are filled into before anything else is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from overspan.bridge.model.errors import Place
+from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.nodes import Entry, Items, Node, Table, map_texts
+from overspan.bridge.readers.task_fields import SKYPILOT
+
+FILLED = ("workdir", "file_mounts", "volumes")
+"""Keys of a task in which variables are filled in, besides resources.image_id."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_USE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+
+
+class Variables(NamedTuple):
+    """A task's environment, and its secret part."""
+
+    env: dict[str, str]
+    secrets: dict[str, str]
+
+
+def read_variables(task: Table, context: ReadContext, found: Findings) -> Variables:
+    """Read `envs` and `secrets` with the values given outside the file laid over them.
+
+    A name without a value in either is a fault; what the file does not name is added.
+    """
+    env = _read(task, "envs", "--env", context.env, found)
+    secrets = _read(task, "secrets", "--secret", context.secrets, found)
+    for name in set(_names(task, "envs")) & set(_names(task, "secrets")):
+        found.add(f"{name} is in envs and in secrets", _key_place(task, "secrets"), "keep it in one of them")
+    return Variables(env, secrets)
+
+
+def fill_variables(task: Table, variables: Variables) -> Table:
+    """The task with ${NAME} and $NAME of its variables filled in; unknown names stay as they are."""
+    values = {**variables.env, **variables.secrets}
+    if not values:
+        return task
+    entries = dict(task.entries)
+    for key in FILLED:
+        if key in entries:
+            entries[key] = Entry(entries[key].place, _filled(entries[key].node, values))
+    if "resources" in entries:
+        resources = entries["resources"]
+        entries["resources"] = Entry(resources.place, _fill_images(resources.node, values))
+    return replace(task, entries=entries)
+
+
+def _fill_images(node: Node, values: Mapping[str, str]) -> Node:
+    """Fill image_id in resources and in its alternatives."""
+    if isinstance(node, Items):
+        return replace(node, items=tuple(_fill_images(item, values) for item in node.items))
+    if not isinstance(node, Table):
+        return node
+    entries = dict(node.entries)
+    for key, entry in entries.items():
+        if key == "image_id":
+            entries[key] = Entry(entry.place, _filled(entry.node, values))
+        elif key in ("any_of", "ordered"):
+            entries[key] = Entry(entry.place, _fill_images(entry.node, values))
+    return replace(node, entries=entries)
+
+
+def _filled(node: Node, values: Mapping[str, str]) -> Node:
+    def fill(match: re.Match[str]) -> str:
+        return values.get(match[1] or match[2], match[0])
+
+    return map_texts(node, lambda text: _USE.sub(fill, text))
+
+
+def _names(task: Table, key: str) -> list[str]:
+    node = task.get(key)
+    if isinstance(node, Table):
+        return list(node.entries)
+    return [getattr(item, "text", "") for item in node.items] if isinstance(node, Items) else []
+
+
+def _read(task: Table, key: str, option: str, given: Mapping[str, str], found: Findings) -> dict[str, str]:
+    node = task.get(key)
+    values: Mapping[str, str | None] = {}
+    if node is not None:
+        with found.collecting():
+            read = SKYPILOT[key].shape.read(node, found)
+            values = read if isinstance(read, dict) else dict.fromkeys(read)
+    for name in values:
+        if not _NAME.fullmatch(name):
+            found.add(f"{name!r} is not the name of a variable", _key_place(task, key, name))
+    merged: dict[str, str] = {}
+    for name, value in {**values, **given}.items():
+        if value is not None:
+            merged[name] = value
+        else:
+            found.add(f"{name} has no value", _key_place(task, key, name), f"give it with {option} {name}=VALUE")
+    return merged
+
+
+def _key_place(task: Table, key: str, name: str = "") -> Place:
+    entry = task.entries[key]
+    node = entry.node
+    if isinstance(node, Table) and name in node.entries:
+        return node.entries[name].place
+    if isinstance(node, Items):
+        return next((item.place for item in node.items if getattr(item, "text", None) == name), entry.place)
+    return entry.place

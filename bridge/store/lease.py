@@ -1,0 +1,271 @@
+"""The lease of a state directory: who is its one daemon, also where the directory is on NFS and seen by many hosts.
+
+The lease is a JSON file `PATH.N`; the highest N is in force and only grows. Taking the lease over is making the next
+number, which link(2) lets one caller do, on NFS too and without locks; a taker then looks again and yields to a
+higher number, so a slow one that counted from an old listing never holds. The highest file is never removed, only
+marked as released. Standard library only.
+
+A holder on this host lives while its process does (pid and start time); one elsewhere while its heartbeat is younger
+than `STALE` seconds by this host's clock. Losing the lease to such a rule is noticed by `renew_lease`; the store's
+epoch stops the late writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket as sockets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+
+FORMAT = 1
+STALE = 60.0
+"""Age in seconds at which another host's heartbeat no longer counts."""
+BEAT = 10.0
+"""How often, in seconds, a holder should renew."""
+
+_TRIES = 20
+
+
+class Holder(NamedTuple):
+    """A process that may hold the lease. `start_time` is field 22 of /proc/PID/stat, in clock ticks (proc(5))."""
+
+    host: str
+    pid: int
+    start_time: int
+    boot_id: str
+    pid_space: str
+    """Which pid namespace the pid counts in: containers may share host name and boot."""
+    socket: str
+
+
+class Lease(NamedTuple):
+    """The lease as it is written; times are the holder's clock."""
+
+    holder: Holder
+    number: int
+    since: float
+    heartbeat: float
+    released: bool = False
+
+
+Alive = Callable[[Holder], bool]
+
+
+def identify(socket: str, pid: int | None = None) -> Holder:
+    """This process, or another of this host, as a holder that listens on a socket."""
+    pid = os.getpid() if pid is None else pid
+    return Holder(sockets.gethostname(), pid, _start_time(pid) or 0, _boot_id(), _pid_space(), socket)
+
+
+def read_lease(path: str | os.PathLike[str]) -> Lease | None:
+    """The lease in force or the last one; None when there never was one. StoreFailed when it cannot be read."""
+    for _ in range(_TRIES):
+        number = _highest(path)
+        if number == 0:
+            return None
+        lease = _read(path, number)
+        if lease is not None:
+            return lease
+    raise StoreFailed(
+        f"the lease {_file(path, number)} cannot be read",
+        remedy="make sure that no daemon of yours runs on any host, then remove the file",
+    )
+
+
+def holds(lease: Lease | None, me: Holder, now: float, alive: Alive | None = None) -> bool:
+    """Whether somebody holds that lease now, as seen from `me`."""
+    if lease is None or lease.released:
+        return False
+    other = lease.holder
+    if other.host == me.host and other.boot_id != me.boot_id:
+        return False  # This host has been started anew since.
+    if other.host == me.host and other.pid_space == me.pid_space:
+        return (alive or is_alive)(other)
+    return now - lease.heartbeat < STALE
+
+
+def take_lease(path: str | os.PathLike[str], me: Holder, now: float, *, alive: Alive | None = None) -> Lease:
+    """Take the lease where nobody holds it.
+
+    Raises Conflict naming the holder, StoreFailed when the folder cannot be written.
+    """
+    for _ in range(_TRIES):
+        present = read_lease(path)
+        if present is not None and holds(present, me, now, alive):
+            raise _held(present, now)
+        lease = Lease(me, present.number + 1 if present else 1, now, now)
+        if not _claim(path, lease):
+            continue
+        if _highest(path) == lease.number:
+            _clear(path, lease.number)
+            return lease
+        _remove(_file(path, lease.number))
+    raise Conflict(f"the lease {path} is being taken by others", remedy="try again")
+
+
+def renew_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> Lease:
+    """Write a new heartbeat; Conflict when another daemon has taken over, and then this one must stop writing."""
+    renewed = lease._replace(heartbeat=now)
+    _check_own(path, lease, now)
+    _replace(path, renewed)
+    _check_own(path, lease, now)
+    return renewed
+
+
+def release_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> None:
+    """Give the lease back; does nothing when it was lost."""
+    if _highest(path) == lease.number:
+        _replace(path, lease._replace(heartbeat=now, released=True))
+
+
+def is_alive(holder: Holder) -> bool:
+    """Whether that very process runs in this pid namespace; a zombie does not."""
+    started = _start_time(holder.pid)
+    return started is not None and started == holder.start_time
+
+
+def _held(lease: Lease, now: float) -> Conflict:
+    holder = lease.holder
+    return Conflict(
+        f"another daemon holds this state folder: pid {holder.pid} on {holder.host}, "
+        f"last heard of {max(0, round(now - lease.heartbeat))} s ago",
+        remedy=f"use that one (ssh {holder.host}), or end it there: span shutdown",
+    )
+
+
+def _check_own(path: str | os.PathLike[str], lease: Lease, now: float) -> None:
+    present = read_lease(path)
+    if present is None or present.number != lease.number or present.holder != lease.holder:
+        if present is not None and present.number > lease.number:
+            _remove(_file(path, lease.number))
+            raise _held(present, now)
+        raise Conflict(f"the lease {_file(path, lease.number)} is gone", remedy="this daemon must end")
+
+
+def _file(path: str | os.PathLike[str], number: int) -> Path:
+    return Path(f"{os.fspath(path)}.{number}")
+
+
+def _numbers(path: str | os.PathLike[str]) -> list[int]:
+    folder, name = os.path.split(os.fspath(path))
+    try:
+        entries = os.listdir(folder or ".")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _failed(path, error) from error
+    heads = (entry.rpartition(".") for entry in entries)
+    return [int(tail) for head, _, tail in heads if head == name and tail.isascii() and tail.isdigit()]
+
+
+def _highest(path: str | os.PathLike[str]) -> int:
+    return max(_numbers(path), default=0)
+
+
+def _read(path: str | os.PathLike[str], number: int) -> Lease | None:
+    """The lease of that number; None when it was removed meanwhile or makes no sense."""
+    try:
+        document = json.loads(_file(path, number).read_bytes())
+        holder = Holder(**{name: document[name] for name in Holder._fields})
+        return Lease(holder, number, document["since"], document["heartbeat"], document.get("released", False))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _failed(path, error) from error
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _document(lease: Lease) -> bytes:
+    document: dict[str, Any] = {"format": FORMAT, **lease.holder._asdict()}
+    document.update(since=lease.since, heartbeat=lease.heartbeat, released=lease.released)
+    return json.dumps(document).encode()
+
+
+def _claim(path: str | os.PathLike[str], lease: Lease) -> bool:
+    """Make the file of that number, whole; False when somebody else has made it."""
+    draft = _draft(path, lease)
+    try:
+        os.link(draft, _file(path, lease.number))
+    except OSError as error:
+        # A reply lost on NFS may report failure for a link that was made (open(2), O_EXCL).
+        if os.stat(draft).st_nlink != 2:
+            if isinstance(error, FileExistsError):
+                return False
+            raise _failed(path, error) from error
+    finally:
+        _remove(draft)
+    return True
+
+
+def _replace(path: str | os.PathLike[str], lease: Lease) -> None:
+    draft = _draft(path, lease)
+    try:
+        os.replace(draft, _file(path, lease.number))
+    except OSError as error:
+        _remove(draft)
+        raise _failed(path, error) from error
+
+
+def _draft(path: str | os.PathLike[str], lease: Lease) -> Path:
+    draft = Path(f"{os.fspath(path)}.{lease.holder.host}-{lease.holder.pid}-{secrets.token_hex(4)}.new")
+    try:
+        draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(_document(lease))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        _remove(draft)
+        raise _failed(path, error) from error
+    return draft
+
+
+def _clear(path: str | os.PathLike[str], number: int) -> None:
+    for lower in _numbers(path):
+        if lower < number:
+            _remove(_file(path, lower))
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink()
+    except OSError:
+        pass
+
+
+def _failed(path: str | os.PathLike[str], error: OSError) -> OverspanError:
+    return StoreFailed(
+        f"the lease {os.fspath(path)} cannot be written: {error.strerror or error}",
+        remedy="mend the folder's permissions or space, or use another state folder (SPAN_STATE_DIR)",
+    )
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _pid_space() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""

@@ -1,0 +1,133 @@
+"""What goes into the store and comes out of it; used by the controller and the API. Standard library only.
+
+Times are seconds since the epoch. Payloads are JSON objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from overspan.bridge.model.job import Job
+
+
+class Transition(Protocol):
+    """What the lifecycle says about one move; `lifecycle.timeline.Transition` has this shape."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def start(self) -> str: ...
+    @property
+    def end(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def cause(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class TimelineRow(NamedTuple):
+    """One transition as it is stored; `seq` only grows and is its position in the event stream."""
+
+    seq: int
+    job_id: int
+    task: str
+    at: float
+    start: str
+    end: str
+    reason: str
+    cause: str
+    text: str
+
+
+class OutboxRow(NamedTuple):
+    """A call that is owed to a cluster; `token` is unique and finds the call's own earlier effect."""
+
+    token: str
+    job_id: int
+    cluster: str
+    kind: str
+    payload: Mapping[str, Any]
+    created_at: float
+    tries: int = 0
+    next_try_at: float = 0.0
+    error: str = ""
+
+
+class TimerRow(NamedTuple):
+    """Something due at a time; one of a name for each job, job 0 for the daemon's own."""
+
+    name: str
+    job_id: int
+    due: float
+    payload: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job with what only the daemon needs of it: where it is and how far its news was read."""
+
+    job: Job
+    cluster: str
+    handle: str
+    native_id: str
+    cursor: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to insert with all that starts it; `user` empty takes the one in the spec's origin."""
+
+    job: Job
+    cluster: str
+    user: str = ""
+    outbox: tuple[OutboxRow, ...] = ()
+    timeline: tuple[Transition, ...] = ()
+    timers: tuple[TimerRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """New facts of a job, written only while the stored version is `expected_version`.
+
+    `job.version` is the version to be written and must differ from the expected one. None leaves a column as it is.
+    The spec, the user and the name are not written again.
+    """
+
+    job: Job
+    expected_version: int
+    cluster: str | None = None
+    handle: str | None = None
+    native_id: str | None = None
+    cursor: str | None = None
+    timeline: tuple[Transition, ...] = ()
+    outbox_add: tuple[OutboxRow, ...] = ()
+    outbox_done: tuple[str, ...] = ()
+    timers_set: tuple[TimerRow, ...] = ()
+    timers_drop: tuple[str, ...] = ()
+    """Names of this job's timers that are over; dropped before `timers_set` are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs: every given field must fit; empty means any.
+
+    The window takes jobs that existed at some time in [since, until). `over` picks ended (True) or live (False) jobs.
+    `limit` keeps the newest. A field takes up to 30,000 values (SQLite's limit of variables).
+    """
+
+    ids: tuple[int, ...] = ()
+    users: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    over: bool | None = None
+    limit: int | None = None

@@ -1,0 +1,190 @@
+"""Jobs and records to table rows and back; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.errors import StoreFailed
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.store.records import Change, NewJob, OutboxRow, StoredJob, TimelineRow, TimerRow, Transition
+
+Row = dict[str, Any]
+
+# Non-ASCII is escaped, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
+_write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_NO_SPEC = JobSpec(name="", tasks=())
+
+
+@dataclass(slots=True)
+class Atom:
+    """Rows that are written together or not at all."""
+
+    jobs: list[Row] = field(default_factory=list)
+    specs: list[Row] = field(default_factory=list)
+    updates: list[Row] = field(default_factory=list)
+    outbox_done: list[Row] = field(default_factory=list)
+    outbox_add: list[Row] = field(default_factory=list)
+    timers_drop: list[Row] = field(default_factory=list)
+    timers_set: list[Row] = field(default_factory=list)
+    timeline: list[Row] = field(default_factory=list)
+
+
+def insertion(jobs: Iterable[NewJob]) -> Atom:
+    """The rows of new jobs, all in one atom."""
+    atom = Atom()
+    for new in jobs:
+        job, origin = new.job, new.job.spec.origin
+        named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
+        atom.jobs.append(_facts(job) | named | {"id": job.id, "handle": "", "native_id": "", "cursor": ""})
+        atom.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
+        atom.outbox_add += map(outbox_values, new.outbox)
+        atom.timers_set += map(timer_values, new.timers)
+        atom.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
+    return atom
+
+
+def alteration(change: Change) -> Atom:
+    """The rows of one change of one job."""
+    job = change.job
+    if job.version == change.expected_version:
+        raise ValueError(f"job {job.id}: the new version {job.version} is the expected one")
+    update = _facts(job) | {
+        "key": job.id,
+        "expected_version": change.expected_version,
+        "new_cluster": change.cluster,
+        "new_handle": change.handle,
+        "new_native_id": change.native_id,
+        "new_cursor": change.cursor,
+    }
+    timers = [timer_values(timer) for timer in change.timers_set]
+    return Atom(
+        updates=[update],
+        outbox_done=[{"key": token} for token in change.outbox_done],
+        outbox_add=[outbox_values(row) for row in change.outbox_add],
+        timers_drop=[{"key_job": job.id, "key_name": name} for name in change.timers_drop],
+        timers_set=timers,
+        timeline=[_timeline_values(job.id, entry) for entry in change.timeline],
+    )
+
+
+def merge(atoms: Iterable[Atom]) -> Atom | None:
+    """All atoms as one with the same effect, or None where their order among themselves matters."""
+    whole = Atom()
+    for atom in atoms:
+        whole.jobs += atom.jobs
+        whole.specs += atom.specs
+        whole.updates += atom.updates
+        whole.outbox_done += atom.outbox_done
+        whole.outbox_add += atom.outbox_add
+        whole.timers_drop += atom.timers_drop
+        whole.timers_set += atom.timers_set
+        whole.timeline += atom.timeline
+    added = {row["token"] for row in whole.outbox_add}
+    if added and any(row["key"] in added for row in whole.outbox_done):
+        return None
+    armed = {(row["job_id"], row["name"]) for row in whole.timers_set}
+    if len(armed) < len(whole.timers_set):
+        return None
+    if armed and any((row["key_job"], row["key_name"]) in armed for row in whole.timers_drop):
+        return None
+    return whole
+
+
+def stored_job(row: Any) -> StoredJob:
+    """The job of a row of `job` joined with its spec; StoreFailed when its documents cannot be read."""
+    try:
+        document = json.loads(row.facts)
+        document["id"], document["version"] = row.id, row.version
+        document["spec"] = json.loads(row.document)
+        job = decode(Job, document)
+    except ValueError as error:
+        raise StoreFailed(
+            f"job {row.id} in the store cannot be read: {error}",
+            remedy="the store was written by another version or is damaged; nothing was changed",
+        ) from None
+    return StoredJob(job, row.cluster, row.handle, row.native_id, row.cursor, row.user)
+
+
+def outbox_row(row: Any) -> OutboxRow:
+    """The record of a row of `outbox`."""
+    return OutboxRow(
+        row.token,
+        row.job_id,
+        row.cluster,
+        row.kind,
+        json.loads(row.payload),
+        row.created_at,
+        row.tries,
+        row.next_try_at,
+        row.error,
+    )
+
+
+def timer_row(row: Any) -> TimerRow:
+    """The record of a row of `timer`."""
+    return TimerRow(row.name, row.job_id, row.due, json.loads(row.payload))
+
+
+def timeline_row(row: Any) -> TimelineRow:
+    """The record of a row of `timeline`."""
+    return TimelineRow(*row)
+
+
+def outbox_values(row: OutboxRow) -> Row:
+    """The columns of an owed call."""
+    return row._asdict() | {"payload": _write(_plain(row.payload)), "error": clean(row.error)}
+
+
+def timer_values(row: TimerRow) -> Row:
+    """The columns of a timer."""
+    return row._asdict() | {"payload": _write(_plain(row.payload))}
+
+
+def clean(text: str) -> str:
+    """The text with what UTF-8 cannot hold (lone surrogates, from undecodable bytes) replaced by '?'."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _facts(job: Job) -> Row:
+    document = encode(replace(job, spec=_NO_SPEC))
+    for name in ("spec", "id", "version"):
+        document.pop(name, None)
+    # A job that was requeued keeps the end of its earlier run as a fact; to queries it is live again.
+    ended_at = None
+    if job.over:
+        ended_at = job.submitted_at if job.ended_at is None else job.ended_at
+    return {
+        "version": job.version,
+        "state": job.state.value,
+        "priority": job.priority,
+        "submitted_at": job.submitted_at,
+        "ended_at": ended_at,
+        "facts": _write(document),
+    }
+
+
+def _timeline_values(job_id: int, entry: Transition) -> Row:
+    return {
+        "job_id": job_id,
+        "task": entry.task,
+        "at": entry.at,
+        "start": _word(entry.start),
+        "end": _word(entry.end),
+        "reason": clean(_word(entry.reason)),
+        "cause": _word(entry.cause),
+        "text": clean(entry.text),
+    }
+
+
+def _word(value: str) -> str:
+    return str(value.value) if isinstance(value, Enum) else value
+
+
+def _plain(payload: Mapping[str, Any]) -> Any:
+    return encode(dict(payload))

@@ -1,0 +1,194 @@
+"""Every statement the store sends, as SQLAlchemy Core on the tables; run by the writer thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Executable,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    union_all,
+    update,
+)
+
+from overspan.bridge.store.records import JobQuery, OutboxRow, TimelineRow, TimerRow
+from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row, timer_row
+from overspan.bridge.store.tables import job, meta, outbox, spec, timeline, timer
+
+_INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)
+_INSERT_OUTBOX, _INSERT_TIMER, _INSERT_TIMELINE = insert(outbox), insert(timer), insert(timeline)
+_DONE = delete(outbox).where(outbox.c.token == bindparam("key"))
+_DROP_TIMER = delete(timer).where(timer.c.job_id == bindparam("key_job"), timer.c.name == bindparam("key_name"))
+_UPDATE_JOB = (
+    update(job)
+    .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected_version"))
+    .values(
+        **{name: bindparam(name) for name in ("version", "state", "priority", "submitted_at", "ended_at", "facts")},
+        **{
+            name: func.coalesce(bindparam(f"new_{name}"), job.c[name])
+            for name in ("cluster", "handle", "native_id", "cursor")
+        },
+    )
+)
+_DEFER = (
+    update(outbox)
+    .where(outbox.c.token == bindparam("key"))
+    .values(tries=outbox.c.tries + 1, next_try_at=bindparam("due"), error=bindparam("why"))
+)
+_META_GET = select(meta.c.value).where(meta.c.key == bindparam("key"))
+_META_SET = update(meta).where(meta.c.key == bindparam("meta_key")).values(value=bindparam("value"))
+_META_ADD = insert(meta)
+
+_JOBS = select(job, spec.c.document).join_from(job, spec, spec.c.job_id == job.c.id)
+_LIVE = _JOBS.where(job.c.ended_at.is_(None)).order_by(job.c.id)
+_TIMELINE = select(
+    *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
+)
+
+
+def write(connection: Connection, atom: Atom) -> bool:
+    """Write the atom's rows; False, with rows half written, when a job's version was not the expected one."""
+    _many(connection, _INSERT_JOB, atom.jobs)
+    _many(connection, _INSERT_SPEC, atom.specs)
+    if atom.updates and _many(connection, _UPDATE_JOB, atom.updates) != len(atom.updates):
+        return False
+    _many(connection, _DONE, atom.outbox_done)
+    _many(connection, _INSERT_OUTBOX, atom.outbox_add)
+    _many(connection, _DROP_TIMER, atom.timers_drop)
+    _many(connection, _DROP_TIMER, [{"key_job": row["job_id"], "key_name": row["name"]} for row in atom.timers_set])
+    _many(connection, _INSERT_TIMER, atom.timers_set)
+    _many(connection, _INSERT_TIMELINE, atom.timeline)
+    return True
+
+
+def _many(connection: Connection, statement: Executable, rows: list[Row]) -> int:
+    if not rows:
+        return 0
+    result = cast("CursorResult[Any]", connection.execute(statement, rows))
+    return int(result.rowcount)
+
+
+def read_live(connection: Connection) -> Sequence[Any]:
+    """Rows for `rows.stored_job`: every job that is not over, by id."""
+    return connection.execute(_LIVE).all()
+
+
+def find(connection: Connection, query: JobQuery) -> Sequence[Any]:
+    """Rows for `rows.stored_job`: the jobs that fit, newest last."""
+    chosen = _chosen(query).subquery()
+    statement = _JOBS.where(job.c.id.in_(select(chosen.c.id))).order_by(job.c.id)
+    return connection.execute(statement).all()
+
+
+def _chosen(query: JobQuery) -> Select[Any]:
+    """The ids that fit, read from the window's index alone wherever the query allows it."""
+    live = select(job.c.id).where(job.c.ended_at.is_(None))
+    ended = select(job.c.id).where(job.c.ended_at.is_not(None))
+    if query.since is not None:
+        ended = ended.where(job.c.ended_at >= query.since)
+    parts = [part for part, wanted in ((live, query.over is not True), (ended, query.over is not False)) if wanted]
+    windowed = query.since is not None or query.until is not None or query.over is not None
+    if not windowed:
+        parts = [select(job.c.id)]
+    elif not query.ids:
+        # SQLite would rather walk all rows by id to save the sort.
+        parts = [part.with_hint(job, "INDEXED BY job_window", "sqlite") for part in parts]
+    parts = [_filtered(part, query) for part in parts]
+    union = (parts[0] if len(parts) == 1 else union_all(*parts)).subquery()
+    statement = select(union.c.id)
+    return statement if query.limit is None else statement.order_by(union.c.id.desc()).limit(query.limit)
+
+
+def _filtered(statement: Select[Any], query: JobQuery) -> Select[Any]:
+    lists: tuple[tuple[str, Sequence[Any]], ...] = (
+        ("id", query.ids),
+        ("user", query.users),
+        ("name", query.names),
+        ("state", query.states),
+        ("cluster", query.clusters),
+    )
+    for name, values in lists:
+        if values:
+            statement = statement.where(job.c[name].in_(values))
+    return statement if query.until is None else statement.where(job.c.submitted_at < query.until)
+
+
+def read_outbox(connection: Connection, cluster: str | None) -> list[OutboxRow]:
+    """The owed calls of a cluster, or all, oldest first."""
+    statement = select(outbox).order_by(outbox.c.seq)
+    if cluster is not None:
+        statement = statement.where(outbox.c.cluster == cluster)
+    return [outbox_row(row) for row in connection.execute(statement)]
+
+
+def defer(connection: Connection, token: str, due: float, error: str) -> bool:
+    """Count a failed try of an owed call; False when the call is no longer owed."""
+    return _many(connection, _DEFER, [{"key": token, "due": due, "why": error}]) == 1
+
+
+def settle(connection: Connection, tokens: Sequence[str]) -> int:
+    """Strike owed calls out; how many there were."""
+    return _many(connection, _DONE, [{"key": token} for token in tokens])
+
+
+def read_timeline(connection: Connection, job_id: int) -> list[TimelineRow]:
+    """A job's transitions, oldest first."""
+    statement = _TIMELINE.where(timeline.c.job_id == job_id).order_by(timeline.c.seq)
+    return [timeline_row(row) for row in connection.execute(statement)]
+
+
+def read_events(connection: Connection, since: int, limit: int) -> list[TimelineRow]:
+    """Transitions of all jobs behind a position, oldest first."""
+    statement = _TIMELINE.where(timeline.c.seq > since).order_by(timeline.c.seq).limit(limit)
+    return [timeline_row(row) for row in connection.execute(statement)]
+
+
+def read_timers(connection: Connection) -> list[TimerRow]:
+    """Every timer, the next due first."""
+    statement = select(timer).order_by(timer.c.due, timer.c.job_id, timer.c.name)
+    return [timer_row(row) for row in connection.execute(statement)]
+
+
+def forget(connection: Connection, before: float, count: int) -> int:
+    """Delete up to `count` jobs that ended before a time and owe no call; how many there were."""
+    owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
+    chosen = select(job.c.id).where(job.c.ended_at < before, ~owed).order_by(job.c.ended_at).limit(count)
+    ids = list(connection.scalars(chosen))
+    if ids:
+        # Positions must go on behind the rows that are deleted, also after a restart.
+        set_meta(connection, "last_seq", str(highest_seq(connection)))
+        for table, column in ((job, "id"), (spec, "job_id"), (timeline, "job_id"), (timer, "job_id")):
+            connection.execute(delete(table).where(table.c[column].in_(ids)))
+    return len(ids)
+
+
+def get_meta(connection: Connection, key: str) -> str | None:
+    """A single value."""
+    value = connection.scalar(_META_GET, {"key": key})
+    return None if value is None else str(value)
+
+
+def set_meta(connection: Connection, key: str, value: str) -> None:
+    """Write a single value."""
+    if _many(connection, _META_SET, [{"meta_key": key, "value": value}]) == 0:
+        _many(connection, _META_ADD, [{"key": key, "value": value}])
+
+
+def highest_seq(connection: Connection) -> int:
+    """The newest position of the event stream."""
+    present = connection.scalar(select(func.max(timeline.c.seq))) or 0
+    return max(int(present), int(get_meta(connection, "last_seq") or 0))
+
+
+def free_id(connection: Connection) -> int:
+    """The lowest id that was never used."""
+    recorded = int(get_meta(connection, "next_id") or 1)
+    return max(recorded, int(connection.scalar(select(func.max(job.c.id))) or 0) + 1)

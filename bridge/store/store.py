@@ -1,0 +1,203 @@
+"""The store as the controller sees it: async, durable when it answers. Imports SQLModel; for the daemon only.
+
+Every method raises StoreFailed when the database fails (full disk, damage, no permission), and Conflict when another
+daemon has taken it over; then nothing of the call is written. Cancelling the caller does not take a write back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.store import statements
+from overspan.bridge.store.connection import parse_target
+from overspan.bridge.store.records import (
+    Change,
+    JobQuery,
+    NewJob,
+    OutboxRow,
+    StoredJob,
+    TimelineRow,
+    TimerRow,
+)
+from overspan.bridge.store.rows import Atom, alteration, clean, insertion, stored_job, timer_values
+from overspan.bridge.store.writer import Call, Unit, Writer
+
+_FORGET_AT_ONCE = 200
+_DECODE_HERE = 20
+
+
+class Store:
+    """Jobs, outbox, timers, timeline and single values in one database, behind one writer thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    @classmethod
+    def open(cls, target: str | os.PathLike[str], *, exclusive: bool = True, wait: float = 5.0) -> Store:
+        """Open or make the database at a path, ':memory:' or sqlite:// URL, and upgrade it. Blocks.
+
+        `exclusive` keeps everybody else out for as long as it is open, and needs no shared memory (NFS).
+        `wait` is how long, in seconds, to wait for another's lock. Raises StoreFailed; Conflict when it is in use.
+        """
+        writer = Writer(parse_target(target, exclusive=exclusive, wait=wait))
+        writer.start()
+        return cls(writer)
+
+    def close(self) -> None:
+        """Write what is queued and close. Blocks; a second call does nothing."""
+        self._writer.stop()
+
+    @property
+    def last_seq(self) -> int:
+        """The newest committed position of the event stream."""
+        return self._writer.last_seq
+
+    @property
+    def trouble(self) -> OverspanError | None:
+        """Why the last transaction failed; None when it went well."""
+        return self._writer.trouble
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def next_ids(self, count: int) -> int:
+        """The first of `count` consecutive ids that nobody else has; never given again once a job uses one."""
+        if count < 1:
+            raise ValueError("count must be at least 1")
+        return self._writer.draw_ids(count)
+
+    async def insert(self, jobs: Sequence[NewJob]) -> None:
+        """Write new jobs with their outbox, timers and timeline, all or none.
+
+        Conflict for an id or token that exists, InvalidRequest for a value that no database can hold.
+        """
+        if not jobs:
+            return
+        atom = insertion(jobs)
+        self._writer.reserve_ids(max(new.job.id + max(1, len(new.job.tasks)) for new in jobs))
+        await self._write((atom,))
+
+    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+        """Write each change whose job has the expected version; False where it had not, and nothing of that is written.
+
+        Conflict when a token to add exists already; then none of the changes is written.
+        """
+        if not changes:
+            return []
+        result: list[bool] = await self._write(tuple(map(alteration, changes)))
+        return result
+
+    async def load_live(self) -> list[StoredJob]:
+        """Every job that is not over, by id."""
+        return await _decode(await self._read(statements.read_live))
+
+    async def find(self, query: JobQuery) -> list[StoredJob]:
+        """Ended and live jobs that fit, newest last."""
+        return await _decode(await self._read(lambda connection: statements.find(connection, query)))
+
+    async def forget(self, before: float) -> int:
+        """Delete jobs that ended before a time, unless they still owe a call; how many there were."""
+        total = 0
+        while True:
+            # Few at a time, so that submissions do not wait.
+            count: int = await self._call(lambda connection: statements.forget(connection, before, _FORGET_AT_ONCE))
+            total += count
+            if count < _FORGET_AT_ONCE:
+                return total
+
+    # --- outbox -------------------------------------------------------------------------------------------------------
+
+    async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
+        """The calls owed to a cluster, or all, oldest first; also those whose next try is not due yet."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.read_outbox(connection, cluster)
+        )
+
+    async def defer(self, token: str, next_try_at: float, error: str) -> bool:
+        """Count a failed try; False when the call is not owed any more."""
+        text = clean(error)
+        done: int = await self._call(lambda connection: int(statements.defer(connection, token, next_try_at, text)))
+        return bool(done)
+
+    async def settle(self, tokens: Sequence[str]) -> int:
+        """Strike out calls that were made and changed no job; how many were owed."""
+        return await self._call(lambda connection: statements.settle(connection, tokens))  # type: ignore[no-any-return]
+
+    # --- timeline and events ------------------------------------------------------------------------------------------
+
+    async def timeline(self, job_id: int) -> list[TimelineRow]:
+        """A job's transitions, oldest first."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.read_timeline(connection, job_id)
+        )
+
+    async def events(self, since: int, limit: int = 1000) -> list[TimelineRow]:
+        """Transitions of all jobs behind position `since`, oldest first, at most `limit`."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.read_events(connection, since, limit)
+        )
+
+    # --- timers and single values -------------------------------------------------------------------------------------
+
+    async def timers(self) -> list[TimerRow]:
+        """Every timer, the next due first."""
+        return await self._read(statements.read_timers)  # type: ignore[no-any-return]
+
+    async def set_timer(self, name: str, job_id: int, due: float, payload: dict[str, Any] | None = None) -> None:
+        """Set a timer; one of the same name and job is replaced."""
+        await self._write((Atom(timers_set=[timer_values(TimerRow(name, job_id, due, payload or {}))]),))
+
+    async def drop_timer(self, name: str, job_id: int) -> None:
+        """Drop a timer; fine when there is none."""
+        await self._write((Atom(timers_drop=[{"key_job": job_id, "key_name": name}]),))
+
+    async def meta(self, key: str) -> str | None:
+        """A single value of the daemon's."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.get_meta(connection, f"user.{key}")
+        )
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """Write a single value of the daemon's."""
+        await self._call(lambda connection: statements.set_meta(connection, f"user.{key}", value))
+
+    async def count(self, name: str, by: int = 1) -> int:
+        """Add to a counter and return it; `by` 0 reads it."""
+
+        def add(connection: Connection) -> int:
+            value = int(statements.get_meta(connection, f"count.{name}") or 0) + by
+            if by:
+                statements.set_meta(connection, f"count.{name}", str(value))
+            return value
+
+        return await (self._call(add) if by else self._read(add))  # type: ignore[no-any-return]
+
+    # --- the way to the thread ----------------------------------------------------------------------------------------
+
+    async def _write(self, atoms: tuple[Atom, ...]) -> Any:
+        loop = asyncio.get_running_loop()
+        return await self._queue(Unit(loop, loop.create_future(), atoms=atoms))
+
+    async def _call(self, call: Call) -> Any:
+        loop = asyncio.get_running_loop()
+        return await self._queue(Unit(loop, loop.create_future(), call=call))
+
+    async def _read(self, call: Call) -> Any:
+        loop = asyncio.get_running_loop()
+        return await self._queue(Unit(loop, loop.create_future(), call=call, reads=True))
+
+    async def _queue(self, unit: Unit) -> Any:
+        self._writer.put(unit)
+        return await unit.answer
+
+
+async def _decode(rows: Sequence[Any]) -> list[StoredJob]:
+    """The jobs of the rows; many are decoded beside the event loop and beside the writer."""
+    if len(rows) <= _DECODE_HERE:
+        return [stored_job(row) for row in rows]
+    return await asyncio.to_thread(lambda: [stored_job(row) for row in rows])

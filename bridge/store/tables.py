@@ -1,0 +1,103 @@
+"""The tables. A change here needs a migration in `migrations/versions`; a test compares the two.
+
+Documents are JSON text. The spec has a table of its own because SQLite rewrites a whole row on each update, and facts
+change often while the spec never does.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Index, Text
+from sqlmodel import Field, SQLModel
+
+
+class JobTable(SQLModel, table=True):
+    """A job's facts, and the columns that queries need."""
+
+    __tablename__ = "job"
+    # One index serves the live jobs (ended_at IS NULL), time windows and retention.
+    __table_args__ = (Index("job_window", "ended_at", "submitted_at", "user"),)
+
+    id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    version: int
+    state: str
+    user: str
+    name: str
+    cluster: str
+    handle: str
+    native_id: str
+    cursor: str
+    priority: int | None
+    submitted_at: float
+    ended_at: float | None
+    """Null while the job is not over, whatever earlier runs of it did."""
+    facts: str = Field(sa_type=Text)
+
+
+class SpecTable(SQLModel, table=True):
+    """A job's spec, written once."""
+
+    __tablename__ = "spec"
+
+    job_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    document: str = Field(sa_type=Text)
+
+
+class OutboxTable(SQLModel, table=True):
+    """Calls that are owed, oldest first by `seq`."""
+
+    __tablename__ = "outbox"
+    __table_args__ = (Index("outbox_job", "job_id"), {"sqlite_autoincrement": True})
+
+    seq: int | None = Field(default=None, primary_key=True)
+    token: str = Field(unique=True)
+    job_id: int
+    cluster: str
+    kind: str
+    payload: str = Field(sa_type=Text)
+    created_at: float
+    tries: int
+    next_try_at: float
+    error: str = Field(sa_type=Text)
+
+
+class TimerTable(SQLModel, table=True):
+    """What is due when."""
+
+    __tablename__ = "timer"
+
+    job_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    name: str = Field(primary_key=True)
+    due: float
+    payload: str = Field(sa_type=Text)
+
+
+class TimelineTable(SQLModel, table=True):
+    """Every transition; `seq` is never used twice, so it is also the event stream's position."""
+
+    __tablename__ = "timeline"
+    __table_args__ = (Index("timeline_job", "job_id", "seq"), {"sqlite_autoincrement": True})
+
+    seq: int | None = Field(default=None, primary_key=True)
+    job_id: int
+    task: str
+    at: float
+    start: str
+    end: str
+    reason: str
+    cause: str
+    text: str = Field(sa_type=Text)
+
+
+class MetaTable(SQLModel, table=True):
+    """Single values: format, epoch, next_id, last_seq; the daemon's own under `user.`, counters under `count.`."""
+
+    __tablename__ = "meta"
+
+    key: str = Field(primary_key=True)
+    value: str = Field(sa_type=Text)
+
+
+metadata = SQLModel.metadata
+job, spec, outbox, timer, timeline, meta = (
+    metadata.tables[name] for name in ("job", "spec", "outbox", "timer", "timeline", "meta")
+)

@@ -1,0 +1,249 @@
+"""The one thread that touches the database: whatever waits when it looks goes into one transaction (group commit).
+
+A caller's unit is acknowledged after the commit. A unit that fails by its own fault is taken back alone (savepoint);
+when the database fails, the whole group is refused and nothing of it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from sqlalchemy import Connection
+
+from overspan.bridge.model.errors import OverspanError, StoreFailed
+from overspan.bridge.store import statements
+from overspan.bridge.store.connection import Session, Target, connect
+from overspan.bridge.store.failures import is_fatal, translate
+from overspan.bridge.store.rows import Atom, merge
+
+GROUP = 512
+"""Most units in one transaction, so that the first of them does not wait long."""
+
+Call = Callable[[Connection], Any]
+
+
+@dataclass(eq=False, slots=True)
+class Unit:
+    """One caller's wish: rows in atoms, a call that writes, or a call that reads."""
+
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+    atoms: tuple[Atom, ...] = ()
+    call: Call | None = None
+    reads: bool = False
+    result: Any = None
+    error: OverspanError | None = None
+
+
+class Writer:
+    """The thread and its queue. `start` returns when the database is open, `stop` when all is written and closed."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.last_seq = 0
+        self.trouble: OverspanError | None = None
+        self._queue: SimpleQueue[Unit | None] = SimpleQueue()
+        self._opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._ids = threading.Lock()
+        self._gate = threading.Lock()
+        self._next_id = self._recorded_id = 1
+        self._closed = False
+
+    def start(self) -> None:
+        """Open the database; raises what `connect` raises, as the store's errors."""
+        self._thread.start()
+        self._opened.result()
+
+    def stop(self) -> None:
+        """Write what is queued, close the database and end the thread; a second call does nothing."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def put(self, unit: Unit) -> None:
+        """Queue a unit; StoreFailed when the store is closed."""
+        with self._gate:
+            if self._closed:
+                raise StoreFailed("the store is closed", remedy="the daemon is ending; ask again")
+            self._queue.put(unit)
+
+    def draw_ids(self, count: int) -> int:
+        """The first of `count` ids that were never used; recorded with the next transaction."""
+        with self._ids:
+            first = self._next_id
+            self._next_id += count
+            return first
+
+    def reserve_ids(self, end: int) -> None:
+        """Never draw an id below `end` again."""
+        with self._ids:
+            self._next_id = max(self._next_id, end)
+
+    def _run(self) -> None:
+        try:
+            session = connect(self.target)
+        except BaseException as error:
+            self._closed = True
+            self._opened.set_exception(translate(error, self.target.path))
+            return
+        self._next_id = self._recorded_id = session.next_id
+        self.last_seq = session.last_seq
+        self._opened.set_result(None)
+        ending = False
+        while not ending:
+            units, ending = self._take()
+            writes = [unit for unit in units if not unit.reads]
+            if writes:
+                self._commit(session, writes)
+                _deliver(writes)
+            reads = [unit for unit in units if unit.reads]
+            for unit in reads:
+                self._read(session, unit)
+            _deliver(reads)
+        session.close()
+
+    def _take(self) -> tuple[list[Unit], bool]:
+        units: list[Unit] = []
+        unit = self._queue.get()
+        while unit is not None:
+            units.append(unit)
+            if len(units) == GROUP:
+                return units, False
+            try:
+                unit = self._queue.get_nowait()
+            except Empty:
+                return units, False
+        return units, True
+
+    def _read(self, session: Session, unit: Unit) -> None:
+        assert unit.call is not None
+        try:
+            unit.result = unit.call(session.connection)
+        except Exception as error:
+            unit.error = translate(error, session.place)
+
+    def _commit(self, session: Session, units: Sequence[Unit]) -> None:
+        with self._ids:
+            next_id = self._next_id
+        try:
+            session.begin()
+            session.check_epoch()
+            if next_id > self._recorded_id:
+                statements.set_meta(session.connection, "next_id", str(next_id))
+            for plain, run in groupby(units, key=lambda unit: unit.call is None):
+                if plain:
+                    _write_rows(session, list(run))
+                else:
+                    _make_calls(session, run)
+            last_seq = statements.highest_seq(session.connection)
+            session.commit()
+        except Exception as error:
+            self._refuse(session, units, error)
+        else:
+            self._recorded_id, self.last_seq, self.trouble = next_id, last_seq, None
+
+    def _refuse(self, session: Session, units: Sequence[Unit], error: Exception) -> None:
+        self.trouble = translate(error, session.place)
+        for unit in units:
+            unit.error = translate(error, session.place)
+        try:
+            session.rollback()
+        except Exception as second:
+            self.trouble = translate(second, session.place)
+
+
+class _RowFailed(Exception):
+    """One unit's own fault; its savepoint was rolled back."""
+
+    def __init__(self, error: OverspanError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _write_rows(session: Session, units: list[Unit]) -> None:
+    """Write all units at once; one by one where that fails or their order matters."""
+    whole = merge(atom for unit in units for atom in unit.atoms)
+    if whole is not None:
+        try:
+            written = _attempt(session, partial(_write_atom, whole))
+        except _RowFailed:
+            written = False
+        if written:
+            for unit in units:
+                unit.result = [True] * len(unit.atoms)
+            return
+    _make_calls(session, units)
+
+
+def _make_calls(session: Session, units: Iterable[Unit]) -> None:
+    for unit in units:
+        try:
+            unit.result = _attempt(session, unit.call or partial(_write_atoms, session, unit.atoms))
+        except _RowFailed as failed:
+            unit.error = failed.error
+
+
+def _write_atoms(session: Session, atoms: Sequence[Atom], connection: Connection) -> list[bool]:
+    return [_attempt(session, partial(_write_atom, atom)) for atom in atoms]
+
+
+def _write_atom(atom: Atom, connection: Connection) -> bool:
+    return statements.write(connection, atom)
+
+
+def _attempt(session: Session, call: Call) -> Any:
+    """Run in a savepoint, taken back when the call fails or returns False; other errors end the transaction."""
+    session.execute("SAVEPOINT unit")
+    try:
+        result = call(session.connection)
+    except Exception as error:
+        # SQLite ends the transaction itself on some errors; going on would then write without one.
+        if is_fatal(error) or not session.raw.in_transaction:
+            raise
+        _take_back(session)
+        if isinstance(error, _RowFailed):
+            raise
+        raise _RowFailed(translate(error, session.place)) from error
+    if result is False:
+        _take_back(session)
+    else:
+        session.execute("RELEASE unit")
+    return result
+
+
+def _take_back(session: Session) -> None:
+    session.execute("ROLLBACK TO unit")
+    session.execute("RELEASE unit")
+
+
+def _deliver(units: Sequence[Unit]) -> None:
+    """Wake each event loop once for all its units."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Unit]] = {}
+    for unit in units:
+        by_loop.setdefault(unit.loop, []).append(unit)
+    for loop, mine in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, mine)
+        except RuntimeError:
+            pass  # The loop is closed: nobody waits any more.
+
+
+def _resolve(units: Sequence[Unit]) -> None:
+    for unit in units:
+        if unit.answer.done():
+            continue
+        if unit.error is not None:
+            unit.answer.set_exception(unit.error)
+        else:
+            unit.answer.set_result(unit.result)

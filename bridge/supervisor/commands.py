@@ -1,0 +1,51 @@
+"""What a node executes: the user's text as files, and the words that start them."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from overspan.bridge.model.spec import Form, TaskSpec
+
+_SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+# Set-up runs in a shell of its own, as SkyPilot's does; its failure is told apart by the marker file.
+_WITH_SETUP = (
+    'shell=$1 setup=$2 marker=$3; shift 3; "$shell" "$setup" || { code=$?; : >"$marker"; exit $code; }; exec "$@"'
+)
+
+
+class Command(NamedTuple):
+    """The words to execute, and the file that exists afterwards when it was the set-up that failed."""
+
+    argv: tuple[str, ...]
+    setup_marker: str = ""
+
+
+def find_shell() -> str:
+    """bash where there is one, else sh."""
+    return next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
+
+
+def prepare_command(spec: TaskSpec, folder: str, marker: str) -> Command:
+    """Write the task's scripts into `folder`, once for all its nodes and attempts, and tell how to start them."""
+    shell = find_shell()
+    program = _write(folder, f"{spec.name}.run", spec.run)
+    if spec.form is Form.BATCH or spec.run.startswith("#!"):
+        argv: tuple[str, ...] = (program, *spec.args)
+    else:
+        argv = (shell, program, *spec.args)
+    if not spec.setup.strip():
+        return Command(argv)
+    setup = _write(folder, f"{spec.name}.setup", spec.setup)
+    return Command((shell, "-c", _WITH_SETUP, "setup", shell, setup, marker, *argv), marker)
+
+
+def _write(folder: str, name: str, text: str) -> str:
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        part = f"{path}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(part, 0o700)
+        os.rename(part, path)
+    return path

@@ -1,0 +1,201 @@
+"""The environment that every task finds, on every cluster: Overspan's variables, Slurm's and SkyPilot's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.names import dns_label, env_name, member_host, member_name
+from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.spec import Form, TaskSpec
+
+_OWN_PREFIXES = ("OVERSPAN_", "SLURM_", "SLURMD_", "SKYPILOT_")
+
+
+class Place(NamedTuple):
+    """One node run, and what the cluster adds for it."""
+
+    task: str
+    node: int
+    attempt: int
+    run: int
+    run_dir: str
+    cluster: str
+    extra: Mapping[str, str]
+
+
+def domain_of(job: Job) -> str:
+    """The domain of the members' names: the job's name, or `job-N` where that cannot be one."""
+    try:
+        return dns_label(job.spec.name)
+    except ValueError:
+        return f"job-{job.id}"
+
+
+def list_members(job: Job) -> list[tuple[str, list[str]]]:
+    """Address and names of each placed member, for the hosts file."""
+    domain = domain_of(job)
+    return [
+        (place.address, [member_host(place.task, place.index, domain), member_name(place.task, place.index)])
+        for place in job.placements
+    ]
+
+
+def build_environment(job: Job, place: Place) -> dict[str, str]:
+    """All variables of one node run, secrets included."""
+    spec = job.spec_of(place.task)
+    environment = {name: value for name, value in job.spec.environment.items() if not name.startswith(_OWN_PREFIXES)}
+    environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    environment.update(spec.env)
+    environment.update(spec.secrets)
+    environment.update(_overspan(job, place))
+    environment.update(_slurm(job, spec, place))
+    environment.update(_skypilot(job, spec, place))
+    environment.update(place.extra)
+    return environment
+
+
+def _overspan(job: Job, place: Place) -> dict[str, str]:
+    domain = domain_of(job)
+    own = _placement(job, place)
+    spec = job.spec_of(place.task)
+    variables = {
+        "OVERSPAN_JOB_ID": str(job.id),
+        "OVERSPAN_GROUP": job.spec.name if job.spec.group else "",
+        "OVERSPAN_TASK": place.task,
+        "OVERSPAN_NODE_INDEX": str(place.node),
+        "OVERSPAN_NUM_NODES": str(spec.num_nodes),
+        "OVERSPAN_ATTEMPT": str(place.attempt),
+        "OVERSPAN_RUN_DIR": place.run_dir,
+        "OVERSPAN_HOST": member_host(place.task, place.node, domain),
+        "OVERSPAN_ADDR": own.address,
+        "OVERSPAN_MEMBERS": ",".join(member_host(item.task, item.index, domain) for item in job.placements),
+    }
+    for task in job.spec.tasks:
+        members = _members(job, task.name)
+        name = env_name(task.name)
+        variables[f"OVERSPAN_{name}_HOSTS"] = ",".join(member_host(task.name, item.index, domain) for item in members)
+        variables[f"OVERSPAN_{name}_ADDRS"] = ",".join(item.address for item in members)
+    return variables
+
+
+def _skypilot(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
+    addresses = "\n".join(item.address for item in _members(job, place.task))
+    variables = {
+        "SKYPILOT_NODE_RANK": str(place.node),
+        "SKYPILOT_NODE_IPS": addresses,
+        "SKYPILOT_NUM_NODES": str(spec.num_nodes),
+        "SKYPILOT_NUM_GPUS_PER_NODE": str(len(_placement(job, place).gpus)),
+        "SKYPILOT_TASK_ID": f"overspan-{job.id}-{place.task}",
+        "SKYPILOT_TASK_IDS": "\n".join(f"overspan-{job.id}-{task.name}" for task in job.spec.tasks),
+        "SKYPILOT_MANAGED_JOB_ID": str(job.id),
+        "SKYPILOT_ROOT_JOB_ID": str(job.id),
+        "SKYPILOT_JOB_RANK": "0",
+        "SKYPILOT_NUM_JOBS": "1",
+    }
+    if job.spec.group:
+        variables["SKYPILOT_JOBGROUP_NAME"] = job.spec.name
+    return variables
+
+
+def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
+    origin = job.spec.origin
+    variables = {
+        "ENVIRONMENT": "BATCH",
+        "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOBID": str(job.id),
+        "SLURM_CLUSTER_NAME": place.cluster,
+        "SLURM_JOB_PARTITION": job.spec.partition or place.cluster,
+        "SLURM_JOB_USER": origin.user,
+        "SLURM_JOB_UID": str(origin.uid),
+        "SLURM_SUBMIT_DIR": origin.directory,
+        "SLURM_SUBMIT_HOST": origin.host,
+        "SLURM_NODEID": str(place.node),
+        "SLURM_PROCID": str(place.node if spec.form is Form.RUN else 0),
+        "SLURM_LOCALID": "0",
+        "SLURM_GTIDS": str(place.node if spec.form is Form.RUN else 0),
+        "SLURMD_NODENAME": _node_names(job, [_placement(job, place)])[0],
+        **_slurm_shape(job, spec, _members(job, place.task)),
+    }
+    gpus = _placement(job, place).gpus
+    if gpus:
+        listed = ",".join(map(str, gpus))
+        variables.update(SLURM_JOB_GPUS=listed, SLURM_GPUS_ON_NODE=str(len(gpus)), CUDA_VISIBLE_DEVICES=listed)
+    if job.launch:
+        variables["SLURM_RESTART_COUNT"] = str(job.launch)
+    for name, value in (("ACCOUNT", job.spec.account), ("QOS", job.spec.qos)):
+        if value:
+            variables[f"SLURM_JOB_{name}"] = value
+    if len(job.spec.tasks) > 1:
+        variables.update(_slurm_components(job))
+    return variables
+
+
+def _slurm_shape(job: Job, spec: TaskSpec, members: Sequence[Placement]) -> dict[str, str]:
+    """What Slurm says of the size of an allocation: here, of one task's nodes."""
+    count = max(1, len(members))
+    ntasks = spec.ntasks or (spec.ntasks_per_node or 1) * spec.num_nodes
+    cpus = max(1, -(-spec.resources.need().cpu_milli // MILLI))
+    nodes = compress(_node_names(job, members))
+    each = -(-ntasks // count)
+    variables = {
+        "SLURM_JOB_NAME": job.spec.name,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": str(count),
+        "SLURM_NNODES": str(count),
+        "SLURM_NTASKS": str(ntasks),
+        "SLURM_NPROCS": str(ntasks),
+        "SLURM_CPUS_ON_NODE": str(cpus),
+        "SLURM_JOB_CPUS_PER_NODE": _repeat(cpus, count),
+        "SLURM_TASKS_PER_NODE": _repeat(each, count),
+    }
+    memory = spec.resources.need().memory_mib
+    if memory:
+        variables["SLURM_MEM_PER_NODE"] = str(memory)
+    if spec.ntasks_per_node:
+        variables["SLURM_NTASKS_PER_NODE"] = str(spec.ntasks_per_node)
+    if spec.cpus_per_task:
+        variables["SLURM_CPUS_PER_TASK"] = str(spec.cpus_per_task)
+    return variables
+
+
+def _slurm_components(job: Job) -> dict[str, str]:
+    """A group as a heterogeneous job: the shape of each task with its component's number."""
+    variables = {"SLURM_HET_SIZE": str(len(job.spec.tasks))}
+    for number, task in enumerate(job.spec.tasks):
+        shape = _slurm_shape(job, task, _members(job, task.name))
+        shape["SLURM_JOB_ID"] = str(job.id + number)
+        shape["SLURM_JOB_PARTITION"] = job.spec.partition or "local"
+        for name, value in shape.items():
+            variables[f"{name}_HET_GROUP_{number}"] = value
+    return variables
+
+
+def _repeat(value: int, count: int) -> str:
+    return str(value) if count == 1 else f"{value}(x{count})"
+
+
+def _members(job: Job, task: str) -> list[Placement]:
+    return [item for item in job.placements if item.task == task]
+
+
+def _placement(job: Job, place: Place) -> Placement:
+    for item in job.placements:
+        if item.task == place.task and item.index == place.node:
+            return item
+    return Placement(place.task, place.node)
+
+
+def _node_names(job: Job, members: Sequence[Placement]) -> list[str]:
+    """The nodes' names as peers reach them: the members' own, or the machine's for an ordinary single-node job."""
+    if not has_names(job):
+        return [item.node or "localhost" for item in members] or ["localhost"]
+    return [member_name(item.task, item.index) for item in members]
+
+
+def has_names(job: Job) -> bool:
+    """Whether members get names of their own: groups, and tasks of several nodes."""
+    return job.spec.group or len(job.placements) > 1

@@ -1,0 +1,211 @@
+"""The supervisor process: one poll loop for all runs of its host directory.
+
+    lock         held by flock while it lives; says who it is
+    inbox.jsonl  {"run": DIRECTORY, "launch": R}: the runs to look after
+    log          what went wrong
+
+SIGUSR1 means that an inbox or an orders file has news; both are read again every second all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from typing import Optional
+
+from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.isolation import Probe, probe
+from overspan.bridge.supervisor.processes import EndWatch, Shim, reap_all
+from overspan.bridge.supervisor.run import Run, Services
+from overspan.bridge.supervisor.rundir import RunDirectory
+
+LOOK_SECONDS = 1.0
+IDLE_SECONDS = 30.0
+
+
+class Host:
+    """The runs of one host directory."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._wake_path = os.path.join(os.path.dirname(os.path.dirname(path)), "wake")
+        self._poller = select.poll()
+        self._ends = EndWatch(self._poller)
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._inbox_offset = 0
+        self._probe: Optional[Probe] = None
+        self._idle_since = time.time()
+        self._services = Services(self._ends.add, self._probe_once, self._wake)
+
+    def serve(self) -> None:
+        """Run until nothing is left to look after."""
+        wakeup, wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        self._poller.register(wakeup, select.POLLIN)
+        ended: list[Shim] = []
+        ready: list[int] = []
+        while True:
+            now = time.time()
+            self._read_inbox(now)
+            ended = self._ends.ended(ready)
+            self._turn(ended, now)
+            if not self._runs and self._may_leave(now):
+                return
+            ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
+            if wakeup in ready:
+                _drain(wakeup)
+
+    def _turn(self, ended: list[Shim], now: float) -> None:
+        for name, run in list(self._runs.items()):
+            run.turn([shim for shim in ended if run.owns(shim)], now)
+            if run.done:
+                run.close()
+                del self._runs[name]
+                self._idle_since = now
+        if not self._runs:
+            # What killed shims left behind came to this process, and nobody asks for it any more.
+            reap_all()
+
+    def _timeout(self, now: float) -> float:
+        """Seconds until the next look."""
+        waits = [LOOK_SECONDS]
+        if self._ends.timeout is not None:
+            waits.append(self._ends.timeout)
+        for run in self._runs.values():
+            due = run.wake_at(now)
+            if due is not None:
+                waits.append(max(0.001, due - now))
+        return min(waits)
+
+    def _read_inbox(self, now: float) -> None:
+        try:
+            with open(os.path.join(self.path, "inbox.jsonl"), "rb") as file:
+                file.seek(self._inbox_offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        size = data.rfind(b"\n") + 1
+        self._inbox_offset += size
+        for line in data[:size].splitlines():
+            entry = json.loads(line)
+            name = (str(entry["run"]), int(entry["launch"]))
+            if name not in self._runs:
+                self._open(name, now)
+
+    def _open(self, name: tuple[str, int], now: float) -> None:
+        try:
+            run = Run(RunDirectory(*name), self._services, now)
+        except (OSError, ValueError, KeyError) as error:
+            self.log(f"cannot look after {name[0]} launch {name[1]}: {error}")
+            return
+        if run.done:
+            run.close()
+        else:
+            self._runs[name] = run
+
+    def _may_leave(self, now: float) -> bool:
+        """Whether to end: everything in the inbox is served, nobody is writing to it, and a shared host was idle."""
+        shared = os.path.exists(os.path.join(self.path, "shared"))
+        if shared and now - self._idle_since < IDLE_SECONDS:
+            return False
+        try:
+            inbox = os.open(os.path.join(self.path, "inbox.jsonl"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(inbox, fcntl.LOCK_EX)
+            if os.fstat(inbox).st_size > self._inbox_offset:
+                return False
+            # Whoever writes next sees, under the same lock, that this host is gone.
+            with open(os.path.join(self.path, "ended"), "w", encoding="utf-8"):
+                return True
+        finally:
+            os.close(inbox)
+
+    def _probe_once(self) -> Probe:
+        if self._probe is None:
+            self._probe = probe()
+        return self._probe
+
+    def _wake(self, text: str) -> None:
+        """Tell the daemon, if one listens."""
+        try:
+            fd = os.open(self._wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.write(fd, f"{text}\n".encode())
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EPIPE):
+                raise
+        finally:
+            os.close(fd)
+
+    def log(self, text: str) -> None:
+        """Write a line to the host's log; never fails."""
+        try:
+            with open(os.path.join(self.path, "log"), "a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
+        except OSError:
+            pass
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _lock(path: str) -> Optional[int]:
+    """Take the host's lock and say who holds it; None when another process has it."""
+    fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    pid = os.getpid()
+    holder = {"pid": pid, "start_time": kernel.read_start_time(pid), "boot_id": kernel.read_boot_id()}
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(holder).encode(), 0)
+    return fd
+
+
+def main() -> int:
+    """Serve the host directory named on the command line; 0 at the end, 1 when another process serves it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    os.umask(0o077)
+    path = os.path.abspath(sys.argv[1])
+    lock = _lock(path)
+    if lock is None:
+        return 1
+    kernel.set_comm("span-supervisor")
+    try:
+        kernel.set_subreaper()
+    except OSError:
+        # Without it only the exit codes of orphans are lost.
+        pass
+    host = Host(path)
+    try:
+        host.serve()
+    except Exception:
+        host.log(traceback.format_exc())
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The journal: one line for each event of a launch, on the disk before anything is done about it.
+
+A line without its newline was cut by a crash and does not count. The daemon reads the same lines and reduces them to
+the same job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from overspan.bridge.model.events import Event, event_from_document, event_to_document
+
+FORMAT = 1
+
+
+class Entry(NamedTuple):
+    """An event, and the number of the order that it came from (0: none)."""
+
+    event: Event
+    order: int = 0
+
+
+class Journal:
+    """Appends entries; `flush` makes everything added so far durable in one write and one fdatasync."""
+
+    def __init__(self, path: str, job: int, launch: int) -> None:
+        self._buffer: list[bytes] = []
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lines, self._size = _read_lines(self._fd)
+        self.entries = [_entry(line) for line in lines if "event" in line]
+        self.ended = bool(lines) and bool(lines[-1].get("end"))
+        os.ftruncate(self._fd, self._size)
+        os.lseek(self._fd, self._size, os.SEEK_SET)
+        if not lines:
+            self._add({"format": FORMAT, "job": job, "launch": launch})
+
+    def add(self, event: Event, order: int = 0) -> None:
+        """Append an event; durable at the next flush."""
+        document = event_to_document(event)
+        if order:
+            document["order"] = order
+        self._add(document)
+
+    def end(self) -> None:
+        """Append the last line: nothing follows."""
+        self._add({"end": True})
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something is not durable yet."""
+        return bool(self._buffer)
+
+    def flush(self) -> None:
+        """Write and sync what was added. OSError leaves it all to be tried again; the file keeps whole lines only."""
+        if not self._buffer:
+            return
+        data = memoryview(b"".join(self._buffer))
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+            os.fdatasync(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            os.lseek(self._fd, self._size, os.SEEK_SET)
+            raise
+        self._size += len(data)
+        self._buffer.clear()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _add(self, document: dict[str, Any]) -> None:
+        self._buffer.append(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+
+
+def _read_lines(fd: int) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of the file and their length in bytes."""
+    parts = []
+    while True:
+        part = os.read(fd, 1 << 20)
+        if not part:
+            break
+        parts.append(part)
+    data = b"".join(parts)
+    size = data.rfind(b"\n") + 1
+    return [json.loads(line) for line in data[:size].splitlines()], size
+
+
+def _entry(document: dict[str, Any]) -> Entry:
+    return Entry(event_from_document(document), int(document.get("order", 0)))

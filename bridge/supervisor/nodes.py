@@ -1,0 +1,196 @@
+"""The node runs of one launch: start them, adopt them after a restart, and turn their records into reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Callable, NamedTuple, Optional
+
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Event, NodeEnded, NodeStarted
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.names import member_name
+from overspan.bridge.supervisor import processes
+from overspan.bridge.supervisor.commands import prepare_command
+from overspan.bridge.supervisor.environment import Place, build_environment
+from overspan.bridge.supervisor.isolation import Isolation
+from overspan.bridge.supervisor.processes import Shim
+from overspan.bridge.supervisor.records import NodeRecord, read_record
+from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.supervisor.shim import NodeLaunch, spawn
+from overspan.bridge.supervisor.streams import NodeKey, choose_paths, record_paths
+
+# Slurm's exit code of a job that could not be launched is 0:53.
+LAUNCH_SIGNAL = 53
+_FIRST_LOOK = 0.002
+_LAST_LOOK = 0.05
+_LOST = "lost"
+
+
+class Setting(NamedTuple):
+    """What all node runs of a launch share."""
+
+    directory: RunDirectory
+    cluster: str
+    isolation: Isolation
+    environment: Mapping[str, str]
+    watch: Callable[[Shim], None]
+    """Has the poll loop tell when a shim has ended."""
+
+
+class Nodes:
+    """The node runs that may have processes."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._folder = setting.directory.folder("nodes")
+        self._shims: dict[NodeKey, Shim] = {}
+        self._starting: dict[NodeKey, float] = {}
+        self._lost: list[NodeKey] = []
+        self._look_at: Optional[float] = None
+        self._pause = _FIRST_LOOK
+
+    def start(self, job: Job, key: NodeKey, now: float) -> Optional[Event]:
+        """Start a node run; the report where it cannot be started at all."""
+        try:
+            launch = self._launch(job, key)
+            shim = spawn(launch)
+        except FileExistsError:
+            return self.adopt(job, key, now)
+        except OSError as error:
+            return _ended(key, now, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
+        self._watch(key, shim, now)
+        return None
+
+    def adopt(self, job: Job, key: NodeKey, now: float) -> Optional[Event]:
+        """Take over a node run that an earlier supervisor began, or begin it; the report of what it missed."""
+        node = processes.adopt(self._folder, str(key))
+        if node.state == processes.ABSENT:
+            return self.start(job, key, now)
+        if node.shim is not None:
+            self._watch(key, node.shim, now)
+            return None
+        return self._close(key, node, now)
+
+    def look(self, now: float) -> list[Event]:
+        """Reports of node runs that have started since the last look."""
+        if not self._starting or (self._look_at is not None and self._look_at > now):
+            return []
+        reports: list[Event] = []
+        for key in list(self._starting):
+            record = read_record(self._folder, str(key))
+            if record is not None and record.started_at:
+                del self._starting[key]
+                reports.append(NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run))
+        self._pause = _FIRST_LOOK if reports else min(self._pause * 1.5, _LAST_LOOK)
+        self._look_at = now + self._pause if self._starting else None
+        return reports
+
+    def end(self, shim: Shim, now: float) -> list[Event]:
+        """Reports of a shim that the poll loop found ended."""
+        key = next((key for key, held in self._shims.items() if held.key == shim.key), None)
+        if key is None:
+            return []
+        del self._shims[key]
+        node = processes.release(shim)
+        reports: list[Event] = []
+        if self._starting.pop(key, None) is not None and node.record is not None and node.record.started_at:
+            reports.append(NodeStarted(node.record.started_at, key.task, key.attempt, key.node, key.run))
+        report = self._close(key, node, now)
+        return reports if report is None else [*reports, report]
+
+    def settle(self, now: float) -> list[Event]:
+        """Reports of killed shims whose leftovers are gone at last."""
+        lost, self._lost = self._lost, []
+        reports = [self._settle(key, now) for key in lost]
+        return [report for report in reports if report is not None]
+
+    def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> None:
+        """Signal every live node run of an attempt."""
+        for key, shim in list(self._shims.items()):
+            if key.task == task and key.attempt == attempt:
+                try:
+                    processes.send(shim, signum, scope)
+                except ProcessLookupError:
+                    continue
+
+    @property
+    def wake_at(self) -> Optional[float]:
+        """When to look again without being woken."""
+        return 0.0 if self._lost else self._look_at
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether leftovers of a killed shim are still being ended."""
+        return bool(self._lost)
+
+    def _watch(self, key: NodeKey, shim: Shim, now: float) -> None:
+        self._shims[key] = shim
+        self._starting[key] = now
+        self._pause = _FIRST_LOOK
+        self._look_at = now + self._pause
+        self._setting.watch(shim)
+
+    def _close(self, key: NodeKey, node: processes.Node, now: float) -> Optional[Event]:
+        if node.state == processes.UNSTARTED:
+            return _ended(key, now, cause=Cause.NODE, detail="the shim ended before the program was started")
+        if node.state == processes.LOST:
+            return self._settle(key, now)
+        if node.state == processes.ENDED and node.record is not None:
+            return self._report(key, node.record, now)
+        return _ended(key, now, cause=Cause.NODE, detail=f"the node is {node.state} although its shim has ended")
+
+    def _settle(self, key: NodeKey, now: float) -> Optional[Event]:
+        record = None
+        try:
+            record = processes.settle_lost(self._folder, str(key), {})
+        except OSError:
+            # A full disk keeps the record away, not the end of the leftovers.
+            pass
+        if record is None:
+            self._lost.append(key)
+            return None
+        return self._report(key, record, now)
+
+    def _report(self, key: NodeKey, record: NodeRecord, now: float) -> Event:
+        at = record.ended_at or now
+        if record.failed_at == _LOST:
+            return _ended(key, at, cause=Cause.NODE, detail=record.error)
+        if record.failed_at:
+            return _ended(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=record.error)
+        cause = Cause.SETUP if record.exit_code and os.path.exists(self._marker(key)) else None
+        return _ended(key, at, cause=cause, exit_code=record.exit_code or 0, signal=record.signal or 0)
+
+    def _marker(self, key: NodeKey) -> str:
+        return os.path.join(self._folder, f"{key}.setup-failed")
+
+    def _launch(self, job: Job, key: NodeKey) -> NodeLaunch:
+        setting = self._setting
+        spec = job.spec_of(key.task)
+        directory = setting.directory
+        cwd = spec.workdir or job.spec.origin.directory or directory.path
+        command = prepare_command(spec, directory.folder("scripts"), self._marker(key))
+        host = member_name(key.task, key.node) if setting.isolation.method != "env" else os.uname().nodename
+        paths = choose_paths(job, key, directory, cwd, host)
+        record_paths(directory, key, paths)
+        place = Place(*key, directory.path, setting.cluster, setting.environment)
+        return NodeLaunch(
+            directory=self._folder,
+            key=str(key),
+            argv=command.argv,
+            env=build_environment(job, place),
+            cwd=cwd,
+            stdin=paths.input,
+            stdout=paths.output,
+            stderr=paths.error,
+            append=paths.append,
+            umask=job.spec.origin.umask,
+            isolation=setting.isolation._replace(hostname=host) if setting.isolation.method != "env" else Isolation(),
+        )
+
+
+def _ended(
+    key: NodeKey, at: float, *, cause: Optional[Cause] = None, exit_code: int = 0, signal: int = 0, detail: str = ""
+) -> Event:
+    why = cause.value if cause else ""
+    return NodeEnded(at, key.task, key.attempt, key.node, key.run, exit_code, signal, why, detail)

@@ -1,0 +1,49 @@
+"""Orders: numbered lines that the daemon appends for a running launch.
+
+The file is the truth and the signal a hint: it is read again on every wake and every second, from where it was left.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from overspan.bridge.model.events import ORDERS, Event, event_from_document
+
+
+class NumberedOrder(NamedTuple):
+    """One line: its number, counting from 1, and what is wanted."""
+
+    seq: int
+    event: Event
+
+
+class OrderFile:
+    """Reads the orders that were not read before."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[NumberedOrder]:
+        """The new whole lines. A line that is no order of this version is passed over."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        size = data.rfind(b"\n") + 1
+        self._offset += size
+        orders = (_parse(line) for line in data[:size].splitlines())
+        return [order for order in orders if order is not None]
+
+
+def _parse(line: bytes) -> NumberedOrder | None:
+    try:
+        document = json.loads(line)
+        event = event_from_document(document["event"])
+        order = NumberedOrder(int(document["seq"]), event)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return order if isinstance(event, ORDERS) else None

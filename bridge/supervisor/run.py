@@ -1,0 +1,250 @@
+"""One launch of one job: its facts, its journal and its processes.
+
+A turn reads orders and ends, reduces them, asks what follows, makes it all durable in one write, and only then acts.
+A supervisor that is killed anywhere in a turn and started again comes to the same facts from the journal and finds
+the processes by their records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Callable, Optional
+
+from overspan.bridge.lifecycle.decision import decide
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model import events
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Attempt, Job
+from overspan.bridge.supervisor.environment import Place, build_environment, has_names, list_members
+from overspan.bridge.supervisor.isolation import ENV, Isolation, Probe, prepare_isolation
+from overspan.bridge.supervisor.journal import Journal
+from overspan.bridge.supervisor.nodes import Nodes, Setting
+from overspan.bridge.supervisor.orders import OrderFile
+from overspan.bridge.supervisor.probes import Probes, Target
+from overspan.bridge.supervisor.processes import Shim
+from overspan.bridge.supervisor.rundir import Plan, RunDirectory
+from overspan.bridge.supervisor.streams import NodeKey
+
+_RETRY_FLUSH = 1.0
+
+
+class Services:
+    """What the poll loop does for its runs: watching shims, probing for names, waking the daemon."""
+
+    def __init__(self, watch: Callable[[Shim], None], probe: Callable[[], Probe], wake: Callable[[str], None]) -> None:
+        self.watch = watch
+        self.probe = probe
+        self.wake = wake
+
+
+class Run:
+    """A launch that this supervisor looks after."""
+
+    def __init__(self, directory: RunDirectory, services: Services, now: float) -> None:
+        self.directory = directory
+        self._services = services
+        self._plan: Plan = directory.read_plan()
+        self.job: Job = self._plan.job
+        self._orders = OrderFile(directory.file("orders.jsonl"))
+        self._probes = Probes()
+        self._pending: list[Event] = []
+        self._seen_order = 0
+        self._closing = False
+        self._retry_at: Optional[float] = None
+        self._journal = Journal(directory.file("journal.jsonl"), self.job.id, directory.launch)
+        for entry in self._journal.entries:
+            self.job = reduce(self.job, entry.event)
+            self._seen_order = max(self._seen_order, entry.order)
+        self.done = self._journal.ended
+        grant = directory.read_grant()
+        if self.job.granted_at is None and not self._journal.entries:
+            self._record(grant.event())
+        self._setting = Setting(
+            directory, self._plan.cluster, self._isolate(grant.isolation), self._plan.environment, services.watch
+        )
+        self._nodes = Nodes(self._setting)
+        if not self.done:
+            self._adopt(now)
+
+    # --- a turn ------------------------------------------------------------------------------------------------------
+
+    def turn(self, ended: list[Shim], now: float) -> None:
+        """Take in what happened, decide, make it durable, act."""
+        if self.done:
+            return
+        for order in self._orders.read():
+            if order.seq > self._seen_order:
+                self._seen_order = order.seq
+                self._record(order.event, order.seq)
+        for event in self._nodes.look(now):
+            self._record(event)
+        for shim in ended:
+            for event in self._nodes.end(shim, now):
+                self._record(event)
+        for event in self._nodes.settle(now):
+            self._record(event)
+        for task, attempt in self._probes.step(now):
+            self._record(events.TaskReady(now, task, attempt))
+        self._decide(now)
+        self._commit(now)
+
+    def wake_at(self, now: float) -> Optional[float]:
+        """When the next turn is due without news; None when only news can bring one."""
+        if self.done:
+            return None
+        if self._journal.dirty:
+            return self._retry_at
+        times = [decide(self.job, now).wake_at, self._nodes.wake_at, self._probes.wake_at]
+        known = [time for time in times if time is not None]
+        return min(known) if known else None
+
+    def owns(self, shim: Shim) -> bool:
+        """Whether the shim runs a node of this launch."""
+        return shim.directory == os.path.join(self.directory.path, "nodes")
+
+    def close(self) -> None:
+        """Close the files."""
+        self._journal.close()
+
+    def _decide(self, now: float) -> None:
+        while True:
+            decisions = decide(self.job, now).events
+            if not decisions:
+                return
+            for decision in decisions:
+                self._record(decision)
+
+    def _record(self, event: Event, order: int = 0) -> None:
+        self._journal.add(event, order)
+        self.job = reduce(self.job, event)
+        self._pending.append(event)
+
+    def _commit(self, now: float) -> None:
+        over = self.job.over or self.job.launch != self.directory.launch
+        if over and not self._closing and not self._nodes.unsettled:
+            self._journal.end()
+            self._closing = True
+        if not self._journal.dirty:
+            return
+        try:
+            self._journal.flush()
+        except OSError:
+            # A full disk: nothing is done that is not recorded, but for ending what runs.
+            self._retry_at = now + _RETRY_FLUSH
+            return
+        self.done = self._closing
+        self._services.wake(f"{self.job.id}.{self.directory.launch}")
+        pending, self._pending = self._pending, []
+        for event in pending:
+            self._act(event, now)
+        if self._journal.dirty:
+            self._decide(now)
+            self._commit(now)
+
+    # --- acting ------------------------------------------------------------------------------------------------------
+
+    def _act(self, event: Event, now: float) -> None:
+        if isinstance(event, events.Launch):
+            self._launch(event.task, event.attempt, now)
+        elif isinstance(event, events.NodeRelaunch):
+            self._start(NodeKey(event.task, event.node, event.attempt, event.run), now)
+        elif isinstance(event, events.Notice):
+            self._notify("primaries_done", event.task, event.at, event.deadline)
+            self._signal_named(event.task, self.job.spec_of(event.task).notice_signal)
+        elif isinstance(event, events.Warn):
+            self._notify("time_limit", event.task, event.at, event.deadline)
+            self._signal_named(event.task, event.signal, "leader" if event.batch_only else "tree")
+        elif isinstance(event, events.Terminate):
+            self._nodes.signal(event.task, event.attempt, signal.SIGTERM)
+        elif isinstance(event, events.Kill):
+            self._nodes.signal(event.task, event.attempt, signal.SIGKILL)
+        elif isinstance(event, events.Signal):
+            for task in self.job.tasks:
+                if event.task in ("", task.name):
+                    self._signal(task.name, event.signal, "leader" if event.batch_only else "tree")
+        elif isinstance(event, events.NodeEnded):
+            self._probes.forget(event.task, event.attempt)
+
+    def _launch(self, name: str, number: int, now: float) -> None:
+        attempt = self.job.task(name).current
+        if attempt is None or attempt.number != number:
+            return
+        for node in attempt.nodes:
+            self._start(NodeKey(name, node.index, number, node.run), now)
+        self._watch_ready(name, number, now)
+
+    def _start(self, key: NodeKey, now: float) -> None:
+        report = self._nodes.start(self.job, key, now)
+        if report is not None:
+            self._record(report)
+
+    def _watch_ready(self, name: str, number: int, now: float) -> None:
+        spec = self.job.spec_of(name)
+        if spec.ready is None:
+            return
+        place = Place(name, 0, number, 0, self.directory.path, self._plan.cluster, self._plan.environment)
+        environment = build_environment(self.job, place)
+        cwd = spec.workdir or self.job.spec.origin.directory or self.directory.path
+        target = Target(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
+        self._probes.watch(name, number, target, now)
+
+    def _notify(self, kind: str, task: str, at: float, deadline: float) -> None:
+        line = json.dumps({"kind": kind, "task": task, "at": at, "deadline": deadline}) + "\n"
+        fd = os.open(os.path.join(self.directory.path, "notice"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(fd, line.encode())
+        except OSError:
+            # The signal still tells it; a full disk must not keep the end away.
+            pass
+        finally:
+            os.close(fd)
+
+    def _signal_named(self, task: str, name: str, scope: str = "tree") -> None:
+        if name:
+            self._signal(task, signal_number(name), scope)
+
+    def _signal(self, task: str, number: int, scope: str) -> None:
+        attempt = self.job.task(task).current
+        if attempt is not None and attempt.live and number:
+            self._nodes.signal(task, attempt.number, number, scope)
+
+    # --- beginning ---------------------------------------------------------------------------------------------------
+
+    def _isolate(self, method: str) -> Isolation:
+        if method == ENV or not has_names(self.job):
+            return Isolation()
+        folder = os.path.join(self.directory.path, f"names.{self.directory.launch}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return prepare_isolation(folder, self._services.probe(), list_members(self.job))
+
+    def _adopt(self, now: float) -> None:
+        """Take over what an earlier supervisor of this launch had begun."""
+        for task in self.job.tasks:
+            attempt = task.current
+            if attempt is None or not attempt.live:
+                continue
+            for node in attempt.nodes:
+                if node.live:
+                    report = self._nodes.adopt(self.job, NodeKey(task.name, node.index, attempt.number, node.run), now)
+                    if report is not None:
+                        self._record(report)
+            if task.ready_at is None:
+                self._watch_ready(task.name, attempt.number, now)
+            self._repeat_stop(task.name, attempt)
+
+    def _repeat_stop(self, task: str, attempt: Attempt) -> None:
+        """The signal of a stop that was decided may not have been sent."""
+        if attempt.stop is not None:
+            killed = attempt.stop.killed_at is not None
+            self._nodes.signal(task, attempt.number, signal.SIGKILL if killed else signal.SIGTERM)
+
+
+def signal_number(name: str) -> int:
+    """The number of a signal given by name (`USR1`, `SIGUSR1`) or number; 0 when there is none."""
+    text = name.upper()
+    if text.isdigit():
+        return int(text)
+    found = getattr(signal, text if text.startswith("SIG") else f"SIG{text}", 0)
+    return int(found)

@@ -1,0 +1,3 @@
+from tests.contract.conformance import X
+def test_x():
+    assert X

@@ -1,0 +1,184 @@
+"""The client against a scripted daemon on a real unix socket."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overspan import Client
+from overspan.bridge.client import CancelOrder, JobFilter, JobRow, LogWish, StreamKey
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, TimedOut, Unreachable
+
+
+def _listing(*rows: JobRow) -> dict[str, Any]:
+    return {"format": 1, "now": 100.0, "columns": list(JobRow._fields), "rows": [list(row) for row in rows]}
+
+
+def test_reads_rows_of_its_own_columns(daemon: Any) -> None:
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(JobRow(id=7, name="a"), JobRow(id=8, task_offset=1))
+    with Client(environment=daemon.environment) as client:
+        rows = client.queue(JobFilter(states=("RUNNING", "PENDING"), users=("ann",), tasks=True)).rows
+    assert [row.ref for row in rows] == ["7", "8+1"]
+    assert daemon.requests[0]["query"] == {"states": "RUNNING,PENDING", "users": "ann", "tasks": "1"}
+
+
+def test_reads_rows_of_other_versions(daemon: Any) -> None:
+    document = {"now": 1, "columns": ["state", "new_column", "id"], "rows": [["RUNNING", "x", 5]]}
+    daemon.routes["GET /v1/queue"] = lambda request: document
+    with Client(environment=daemon.environment) as client:
+        (row,) = client.queue().rows
+    assert row == JobRow(id=5, state="RUNNING")
+
+
+def test_rows_with_fewer_and_with_more_columns() -> None:
+    from overspan.bridge.client.records import rows_from_document
+
+    assert rows_from_document(["id", "task_offset"], [[3, 1]]) == [JobRow(id=3, task_offset=1)]
+    assert rows_from_document([*JobRow._fields, "later"], [[*JobRow(id=3), 9]]) == [JobRow(id=3)]
+
+
+def test_a_get_is_sent_again_when_the_connection_was_closed(daemon: Any) -> None:
+    daemon.routes["GET /v1/ping"] = lambda request: {"version": "1"}
+    with Client(environment=daemon.environment) as client:
+        client.ping()
+        daemon.hang_ups = 1
+        assert client.ping()["version"] == "1"
+        daemon.hang_ups = 2
+        with pytest.raises(Unreachable, match="went away"):
+            client.ping()
+    assert len(daemon.requests) == 5
+
+
+def test_a_submission_is_never_sent_twice(daemon: Any, tmp_path: Path) -> None:
+    daemon.hang_ups = 1
+    with Client(environment=daemon.environment) as client, pytest.raises(Unreachable) as caught:
+        client.submit("name: x\nrun: hostname\n")
+    assert "squeue" in caught.value.remedy
+    assert len(daemon.requests) == 1
+
+
+def test_errors_are_rebuilt_with_place_and_exit_code(daemon: Any) -> None:
+    error = {
+        "code": "invalid",
+        "message": "no key `runn`",
+        "remedy": "did you mean run?",
+        "place": {"file": "j.yaml", "line": 3, "column": 1},
+        "exit_code": 255,
+    }
+    daemon.routes["POST /v1/jobs"] = lambda request: (400, {"error": error}, {})
+    with Client(environment=daemon.environment) as client, pytest.raises(InvalidRequest) as caught:
+        client.submit({"runn": "x"})
+    assert str(caught.value) == "j.yaml:3:1: no key `runn`\n  did you mean run?"
+    assert int(caught.value.exit_code) == 255
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(404, {"detail": "Not Found"}, {}), (200, {"format": 9}, {}), (200, b"<html>", {}), (200, [1], {})],
+)
+def test_a_daemon_of_another_version_is_named(daemon: Any, answer: Any) -> None:
+    daemon.routes["GET /v1/ping"] = lambda request: answer
+    with Client(environment=daemon.environment) as client, pytest.raises(Conflict, match="another version") as caught:
+        client.ping()
+    assert "span shutdown" in caught.value.remedy
+
+
+def test_submits_a_script_by_path_and_a_mapping(daemon: Any, tmp_path: Path) -> None:
+    daemon.routes["POST /v1/jobs"] = lambda request: {"id": 9, "name": "t", "cluster": "local", "notes": ["n"]}
+    script = tmp_path / "t.sh"
+    script.write_text("#!/bin/sh\ntrue\n")
+    with Client(environment=daemon.environment) as client:
+        handle = client.submit(script, args=["-n", "2"])
+        client.submit({"run": "true"}, cluster="gpu", name="m", hold=True)
+    first, second = (request["body"] for request in daemon.requests)
+    assert (handle.id, handle.accepted.notes if handle.accepted else ()) == (9, ("n",))
+    assert (first["kind"], first["argv"], first["file"]) == ("script", ["-n", "2", str(script)], str(script))
+    assert (second["kind"], json.loads(second["text"])) == ("job_file", {"run": "true"})
+    assert (second["cluster"], second["name"], second["hold"], second["format"]) == ("gpu", "m", True, 1)
+    assert first["environment"]["HOME"] == daemon.environment["HOME"]
+
+
+def test_waits_through_long_polls(daemon: Any) -> None:
+    answers = [{"over": False, "state": "RUNNING"}, {"over": True, "state": "FAILED", "exit_code": 3, "signal": 0}]
+    daemon.routes["GET /v1/jobs/4/wait"] = lambda request: answers.pop(0)
+    with Client(environment=daemon.environment) as client:
+        assert client.wait("4") == (True, "FAILED", 3, 0)
+        daemon.routes["GET /v1/jobs/4/wait"] = lambda request: {"over": False, "state": "PENDING"}
+        daemon.routes["GET /v1/jobs/4"] = lambda request: {"job": {"id": 4}}
+        with pytest.raises(TimedOut, match="PENDING"):
+            client.job(4).wait(timeout=0)
+
+
+def test_events_stream_chunk_by_chunk(daemon: Any) -> None:
+    lines = b'{"seq": 1, "job_id": 4, "at": 1.5, "end": "PENDING"}\n\n{"seq": 2, "job_id": 4, "at": 2}\n'
+    daemon.routes["GET /v1/events"] = lambda request: (200, lines, {"Transfer-Encoding": "chunked"})
+    with Client(environment=daemon.environment) as client:
+        assert [(event.seq, event.end) for event in client.events(since=0)] == [(1, "PENDING"), (2, "")]
+
+
+def test_logs_follow_growth_and_a_second_attempt(daemon: Any) -> None:
+    logs = {("a", 0): b"one\n"}
+    steps = iter([("grow", False), ("restart", False), ("end", True)])
+
+    def streams(request: dict[str, Any]) -> dict[str, Any]:
+        rows = [
+            {"task": task, "node": 0, "attempt": attempt, "stream": "output", "size": len(data)}
+            for (task, attempt), data in logs.items()
+        ]
+        return {"streams": rows}
+
+    def part(request: dict[str, Any]) -> Any:
+        query = request["query"]
+        data = logs[query["task"], int(query["attempt"])]
+        offset = int(query["offset"])
+        return 200, data[offset : offset + int(query["limit"])], {"X-Span-Offset": str(offset)}
+
+    def wait(request: dict[str, Any]) -> dict[str, Any]:
+        step, over = next(steps)
+        if step == "grow":
+            logs["a", 0] += b"two\n"
+        elif step == "restart":
+            logs["a", 1] = b"again\n"
+        else:
+            logs["a", 1] += b"last"
+        return {"over": over, "state": "RUNNING"}
+
+    daemon.routes.update({"GET /v1/jobs/3/streams": streams, "GET /v1/jobs/3/logs": part, "GET /v1/jobs/3/wait": wait})
+    with Client(environment=daemon.environment) as client:
+        parts = [(stream.attempt, data) for stream, data in client.logs("3", LogWish(follow=True))]
+        assert parts == [(0, b"one\n"), (0, b"two\n"), (1, b"again\n"), (1, b"last")]
+        assert [data for _, data in client.logs("3", LogWish(tail=1, attempt=0))] == [b"two\n"]
+        assert client.log_part("3", StreamKey("a", 0, 0), 4).data == b"two\n"
+        with pytest.raises(NotFound):
+            list(client.logs("3", LogWish(task="b")))
+
+
+def test_cancel_lists_what_could_not_be_done_and_refuses_everything(daemon: Any) -> None:
+    errors = [{"ref": "9", "error": {"code": "not_found", "message": "no job 9"}}]
+    daemon.routes["POST /v1/cancel"] = lambda request: {"done": ["8"], "errors": errors}
+    with Client(environment=daemon.environment) as client:
+        result = client.cancel(CancelOrder(refs=("8", "9"), signal="USR1"))
+        assert result == (("8",), (("9", "not_found", "no job 9"),))
+        with pytest.raises(InvalidRequest, match="No job identification"):
+            client.cancel(CancelOrder())
+    assert len(daemon.requests) == 1
+
+
+def test_no_daemon_and_none_to_be_started(tmp_path: Path) -> None:
+    environment = {"SPAN_STATE_DIR": str(tmp_path / "s"), "SPAN_AUTOSTART": "0"}
+    with Client(environment=environment) as client:
+        with pytest.raises(Unreachable, match="not running"):
+            client.ping()
+        assert client.shutdown() is False
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_socket_that_is_no_daemon(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "span.sock").write_text("")
+    with Client(environment={"SPAN_STATE_DIR": str(tmp_path), "SPAN_AUTOSTART": "0"}) as client:
+        with pytest.raises(OverspanError):
+            client.ping()

@@ -1,0 +1,99 @@
+"""Configuration files: positions, merging, what a site fixes, and mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from overspan.bridge.config.positions import read_positioned
+from overspan.bridge.config.settings import Settings, load_settings
+from overspan.bridge.model.errors import InvalidRequest, Place
+
+
+def _load(folder: Path, user: str | None = None, site: str | None = None) -> Settings:
+    for name, text in (("user.yaml", user), ("site.yaml", site)):
+        if text is not None:
+            (folder / name).write_text(text)
+    return load_settings(str(folder / "user.yaml"), str(folder / "site.yaml"))
+
+
+def test_no_files_are_the_defaults(tmp_path: Path) -> None:
+    assert _load(tmp_path) == Settings()
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    assert _load(tmp_path, user="# nothing\n") == Settings()
+
+
+def test_user_stands_above_site(tmp_path: Path) -> None:
+    site = (
+        "retention: 7d\nticks: {observe: 30s, retry: 2}\nclusters:\n  big: {kind: slurm, root: /shared, host: login}\n"
+    )
+    settings = _load(tmp_path, user="ticks: {observe: 10}\nclusters: {big: {host: me@login}}\n", site=site)
+    assert settings.retention == 7 * 86400
+    assert (settings.ticks.observe, settings.ticks.retry) == (10, 2)
+    assert settings.clusters["big"].root == "/shared"
+    assert settings.clusters["big"].own == {"host": "me@login"}
+
+
+def test_yaml_words_stay_text(tmp_path: Path) -> None:
+    document = read_positioned("a: on\nb: 1:30\nc: true\nd: 010\ne: '5'\nf: 1_000\ng: ~\nh: 1e3\n", "f")
+    assert document.value == {"a": "on", "b": "1:30", "c": True, "d": 10, "e": "5", "f": "1_000", "g": None, "h": 1e3}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("retention: 5d\nretentoin: 1\n", 2, 1, "unknown key 'retentoin'"),
+        ("ticks:\n  observ: 1\n", 2, 3, "did you mean 'observe'"),
+        ("a: 1\na: 2\n", 2, 1, "twice"),
+        ("retention: 1m30s\n", 1, 1, "not a delay"),
+        ("clusters:\n  x: {root: /a}\n", 2, 3, "'clusters.x.kind' is missing"),
+        ("clusters: {'': {kind: local}}\n", 1, 12, "clusters."),
+        ("a: [1\n", 2, 1, "no valid YAML"),
+        ("- 1\n", 1, 1, "keys and values"),
+        ("? [a]\n: 1\n", 1, 3, "has to be a word"),
+        ("a: &x [1]\nb: *x\n", 1, 4, "no aliases"),
+        ("default_cluster: moon\nclusters: {a: {kind: local}}\n", 1, 1, "'moon' is not configured"),
+    ],
+)
+def test_mistakes_have_a_place(tmp_path: Path, text: str, line: int, column: int, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        _load(tmp_path, user=text)
+    assert caught.value.place == Place(str(tmp_path / "user.yaml"), line, column)
+    assert words in str(caught.value)
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="levels deep"):
+        read_positioned("a: " + "[" * 60 + "]" * 60, "f")
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "user.yaml").write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(InvalidRequest, match="not UTF-8") as caught:
+        _load(tmp_path)
+    assert caught.value.place == Place(str(tmp_path / "user.yaml"), 2)
+
+
+def test_what_the_site_fixes_stays(tmp_path: Path) -> None:
+    site = "retention: 7d\nlimits: {max_tasks: 5}\nfinal: [retention, limits.max_tasks]\n"
+    assert _load(tmp_path, user="limits: {max_nodes: 3}\n", site=site).limits.max_tasks == 5
+    with pytest.raises(InvalidRequest, match="fixed by the site") as caught:
+        _load(tmp_path, user="limits:\n  max_tasks: 50\n", site=site)
+    assert caught.value.place == Place(str(tmp_path / "user.yaml"), 2, 3)
+    assert "site.yaml:2" in str(caught.value)
+
+
+def test_a_fixed_part_covers_what_is_inside(tmp_path: Path) -> None:
+    site = "clusters: {a.b: {kind: slurm}}\nfinal: [clusters.a.b, ticks]\n"
+    for user in ("clusters: {a.b: {root: /x}}\n", "ticks: {observe: 1}\n"):
+        with pytest.raises(InvalidRequest, match="fixed by the site"):
+            _load(tmp_path, user=user, site=site)
+    assert "own" in _load(tmp_path, user="clusters: {own: {kind: local}}\n", site=site).clusters
+
+
+def test_a_final_key_has_to_exist(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="did you mean 'retention'"):
+        _load(tmp_path, user="", site="final: [retenton]\n")

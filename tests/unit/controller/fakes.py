@@ -1,0 +1,424 @@
+"""A store in memory, a scripted cluster, a clock and timers that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from overspan.adapters.contract import (
+    Accepted,
+    ClusterConfig,
+    Decider,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+    Report,
+)
+from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.controller import Controller, Parts
+from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict, NotFound, OverspanError, StoreFailed, Unreachable
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
+from overspan.bridge.store.records import (
+    Change,
+    JobQuery,
+    NewJob,
+    OutboxRow,
+    StoredJob,
+    TimelineRow,
+    Transition,
+)
+
+START = 1_700_000_000.0
+
+
+class FakeClock:
+    """A clock that stands still until it is moved, with the timers that hang on it."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
+
+    def __call__(self) -> float:
+        return self.now
+
+    def set(self, name: str, at: float, call: Callable[[], None]) -> None:
+        self._timers[name] = (at, call)
+
+    def drop(self, name: str) -> None:
+        self._timers.pop(name, None)
+
+    def close(self) -> None:
+        self._timers.clear()
+
+    def due(self) -> dict[str, float]:
+        """Names and times of the timers that are set."""
+        return {name: at for name, (at, _) in self._timers.items()}
+
+    def advance(self, seconds: float) -> None:
+        """Move on, and ring what becomes due."""
+        self.now += seconds
+        ready = [(at, name) for name, (at, _) in self._timers.items() if at <= self.now]
+        heapq.heapify(ready)
+        while ready:
+            _, name = heapq.heappop(ready)
+            found = self._timers.pop(name, None)
+            if found is not None:
+                found[1]()
+
+
+class FakeLedger:
+    """The store's contract over dictionaries; `broken` makes every write fail, and a crash loses nothing written."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, StoredJob] = {}
+        self.rows: dict[str, OutboxRow] = {}
+        self.lines: list[TimelineRow] = []
+        self.values: dict[str, str] = {}
+        self.broken = False
+        self.transactions = 0
+        self.trouble: OverspanError | None = None
+        self._ids = 1
+
+    @property
+    def last_seq(self) -> int:
+        return len(self.lines)
+
+    def _write(self) -> None:
+        if self.broken:
+            raise StoreFailed("the disk is full")
+        self.transactions += 1
+
+    def _tell(self, job_id: int, timeline: Sequence[Transition]) -> None:
+        for line in timeline:
+            row = TimelineRow(
+                len(self.lines) + 1,
+                job_id,
+                line.task,
+                line.at,
+                line.start,
+                line.end,
+                line.reason,
+                line.cause,
+                line.text,
+            )
+            self.lines.append(row)
+
+    async def load_live(self) -> list[StoredJob]:
+        return [stored for stored in self.jobs.values() if not stored.job.over]
+
+    async def next_ids(self, count: int) -> int:
+        first, self._ids = self._ids, self._ids + count
+        return first
+
+    async def insert(self, jobs: Sequence[NewJob]) -> None:
+        await asyncio.sleep(0)
+        self._write()
+        for new in jobs:
+            self.jobs[new.job.id] = StoredJob(new.job, new.cluster, "", "", "", new.user)
+            self._owe(new.outbox)
+            self._tell(new.job.id, new.timeline)
+
+    def _owe(self, rows: Sequence[OutboxRow]) -> None:
+        for row in rows:
+            if row.token in self.rows:
+                raise Conflict(f"token {row.token} exists")
+            self.rows[row.token] = row
+
+    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+        await asyncio.sleep(0)
+        self._write()
+        return [self._apply(change) for change in changes]
+
+    def _apply(self, change: Change) -> bool:
+        old = self.jobs[change.job.id]
+        if old.job.version != change.expected_version:
+            return False
+        assert change.job.version != change.expected_version
+        self.jobs[change.job.id] = StoredJob(
+            change.job,
+            old.cluster if change.cluster is None else change.cluster,
+            old.handle if change.handle is None else change.handle,
+            old.native_id if change.native_id is None else change.native_id,
+            old.cursor if change.cursor is None else change.cursor,
+            old.user,
+        )
+        for token in change.outbox_done:
+            self.rows.pop(token, None)
+        self._owe(change.outbox_add)
+        self._tell(change.job.id, change.timeline)
+        return True
+
+    async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
+        return [row for row in self.rows.values() if cluster in (None, row.cluster)]
+
+    async def defer(self, token: str, next_try_at: float, error: str) -> bool:
+        row = self.rows.get(token)
+        if row is not None:
+            self.rows[token] = row._replace(next_try_at=next_try_at, error=error, tries=row.tries + 1)
+        return row is not None
+
+    async def settle(self, tokens: Sequence[str]) -> int:
+        return sum(self.rows.pop(token, None) is not None for token in tokens)
+
+    async def find(self, query: JobQuery) -> list[StoredJob]:
+        found = [
+            stored
+            for stored in self.jobs.values()
+            if (not query.ids or stored.job.id in query.ids) and (not query.users or stored.user in query.users)
+        ]
+        return found[-query.limit :] if query.limit else found
+
+    async def timeline(self, job_id: int) -> list[TimelineRow]:
+        return [row for row in self.lines if row.job_id == job_id]
+
+    async def events(self, since: int, limit: int) -> list[TimelineRow]:
+        return self.lines[since : since + limit]
+
+    async def forget(self, before: float) -> int:
+        return 0
+
+    async def meta(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    async def set_meta(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def close(self) -> None:
+        pass
+
+
+class FakeCluster:
+    """A cluster whose launches do what the test writes into their journals."""
+
+    decider = Decider.SUPERVISOR
+
+    def __init__(self, name: str = "local") -> None:
+        self.name = name
+        self.handles: dict[str, str] = {}
+        self.launched: list[Job] = []
+        self.submits = 0
+        self.asked = 0
+        self.orders: list[Order] = []
+        self.order_tokens: set[str] = set()
+        self.journals: dict[str, list[Event]] = {}
+        self.gone: set[str] = set()
+        self.refusals: list[Refusal] = []
+        self.impossible: str = ""
+        self.down = False
+        self.gate: asyncio.Event | None = None
+        self.closed = False
+        self._news = asyncio.Event()
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        self.submits += 1
+        answers = [self._take(launch) for launch in launches]
+        if self.gate is not None:
+            await self.gate.wait()
+        return answers
+
+    def _take(self, launch: Launch) -> Accepted | Refusal:
+        if self.down:
+            raise Unreachable("no route to the cluster")
+        if self.refusals:
+            return replace(self.refusals.pop(0), token=launch.token)
+        if launch.token not in self.handles:
+            self.handles[launch.token] = f"{launch.job.id}.{launch.job.launch}"
+            self.launched.append(launch.job)
+        handle = self.handles[launch.token]
+        self.journals.setdefault(handle, [])
+        return Accepted(launch.token, handle, f"native-{handle}")
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        self.asked += 1
+        while True:
+            if self.down:
+                raise Unreachable("no route to the cluster")
+            reports = [report for handle, cursor in since.items() if (report := self._report(handle, cursor))]
+            if reports:
+                return Observation(tuple(reports), 0.0)
+            self._news.clear()
+            await self._news.wait()
+
+    def _report(self, handle: str, cursor: str) -> Report | None:
+        journal = self.journals.get(handle, [])
+        start = int(cursor or 0)
+        if handle in self.gone:
+            return Report(handle, tuple(journal[start:]), str(len(journal)), gone=True)
+        return Report(handle, tuple(journal[start:]), str(len(journal))) if start < len(journal) else None
+
+    def tell(self, handle: str, *news: Event) -> None:
+        """Write into a launch's journal."""
+        self.journals.setdefault(handle, []).extend(news)
+        self._news.set()
+
+    def lose(self, handle: str) -> None:
+        """Forget a launch."""
+        self.gone.add(handle)
+        self._news.set()
+
+    def fail(self, down: bool) -> None:
+        """Stop answering, or begin again."""
+        self.down = down
+        self._news.set()
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        if self.down:
+            raise Unreachable("no route to the cluster")
+        for order in orders:
+            if order.token not in self.order_tokens:
+                self.order_tokens.add(order.token)
+                self.orders.append(order)
+        return [None for _ in orders]
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        if request.stream != "output":
+            raise NotFound("no such stream")
+        text = b"hello\nworld\n"
+        return LogPart(text[request.offset : request.offset + request.limit], request.offset, len(text), "/run/out")
+
+    async def nodes(self) -> list[Node]:
+        if self.down:
+            raise Unreachable("no route to the cluster")
+        return [Node("me", "local", "idle", 2.0, 0.0, 1000, 0)]
+
+    async def admit(self, job: Job) -> Refusal | None:
+        return Refusal("", self.impossible) if self.impossible else None
+
+    def plan(self, job: Job) -> str:
+        return f"processes of {job.spec.name}"
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A controller over fakes, which can be killed and started again."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.ledger = FakeLedger()
+        self.cluster = FakeCluster()
+        self.settings = Settings()
+        self._names = itertools.count()
+        self.controller: Controller
+
+    async def start(self) -> Controller:
+        """Open a controller on whatever the ledger has."""
+        parts = Parts(
+            ledger=self.ledger,
+            settings=self.settings,
+            state_dir="/nowhere",
+            timers=self.clock,
+            clock=self.clock,
+            reader=read,
+            opener_of=lambda kind: self._open,
+        )
+        self.controller = await Controller.open(parts)
+        return self.controller
+
+    def _open(self, config: ClusterConfig) -> FakeCluster:
+        return self.cluster
+
+    async def kill(self) -> None:
+        """End the controller's loops at once, as kill -9 would; the ledger and the cluster stay as they are."""
+        controller = self.controller
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await turn()
+        controller.closing = True
+        self.clock.close()
+
+    async def submit(self, text: str = "one", **more: object) -> int:
+        """Submit a job and give its number."""
+        submission = replace(Submission("script", text, user="me"), **more)  # type: ignore[arg-type]
+        return (await self.controller.submitter.submit(submission)).id
+
+    def job(self, job_id: int = 1) -> Job:
+        """The job in memory, which has to be the one in the store."""
+        entry = self.controller.recorder.book.get(job_id)
+        assert entry is not None
+        assert entry.job == self.ledger.jobs[job_id].job
+        return entry.job
+
+    def state(self, job_id: int = 1) -> str:
+        """The job's state."""
+        return self.job(job_id).state.value
+
+
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    """Words of a text: names of tasks, and hold, begin=SECONDS, deadline=SECONDS, later."""
+    words = submission.text.split()
+    facts = dict(word.split("=") for word in words if "=" in word)
+    names = [word for word in words if "=" not in word and word not in ("hold", "later")]
+    tasks = tuple(TaskSpec(name, run="true", time=60) for name in names)
+    spec = JobSpec(
+        name=submission.name or names[0],
+        tasks=tasks,
+        group=len(tasks) > 1,
+        hold="hold" in words or submission.hold,
+        begin=now + float(facts["begin"]) if "begin" in facts else None,
+        deadline=now + float(facts["deadline"]) if "deadline" in facts else None,
+        clusters=(submission.cluster,) if submission.cluster else (),
+        later={"cron": "@daily"} if "later" in words else {},
+        origin=Origin(user=submission.user, directory=submission.directory),
+    )
+    return Reading(spec, {"wait": False})
+
+
+def begin(job: Job, at: float) -> list[Event]:
+    """The journal of a launch that starts all its tasks."""
+    members = tuple((task.name, 0, "me", "127.1.0.1", ()) for task in job.tasks)
+    news: list[Event] = [events.Granted(at, members)]
+    for task in job.tasks:
+        attempt = len(task.attempts)
+        news += [events.Launch(at, task.name, attempt), events.NodeStarted(at, task.name, attempt, 0)]
+    return news
+
+
+def end(job: Job, at: float, exit_code: int = 0) -> list[Event]:
+    """The journal of a launch whose running tasks end."""
+    return [
+        events.NodeEnded(at, task.name, task.attempts[-1].number, 0, exit_code=exit_code)
+        for task in job.tasks
+        if task.live
+    ]
+
+
+async def turn(times: int = 50) -> None:
+    """Let every coroutine that can go on do so."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+async def until(fact: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait until a fact is true."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not fact():
+        assert loop.time() < deadline, "the fact did not come true"
+        await asyncio.sleep(0)
+
+
+def play(scene: Callable[[Bench], Awaitable[None]]) -> None:
+    """Run a scene with a controller of its own."""
+
+    async def run() -> None:
+        bench = Bench()
+        await bench.start()
+        try:
+            await scene(bench)
+        finally:
+            await bench.controller.close()
+
+    asyncio.run(run())
