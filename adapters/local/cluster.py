@@ -86,7 +86,8 @@ class LocalCluster:
             if found or left <= 0:
                 return Observation(tuple(found), time.time())
             try:
-                await asyncio.wait_for(reports.fresh.wait(), left)
+                async with asyncio.timeout(left):
+                    await reports.fresh.wait()
             except TimeoutError:
                 continue
 
@@ -179,7 +180,8 @@ class LocalCluster:
         """Wait for a word from a supervisor, or, while there are any, for the next look; whether there was a word."""
         busy = self._dispatch.live or self._dispatch.stalled
         try:
-            await asyncio.wait_for(self._dispatch.attention.wait(), LOOK_SECONDS if busy else None)
+            async with asyncio.timeout(LOOK_SECONDS if busy else None):
+                await self._dispatch.attention.wait()
         except TimeoutError:
             return False
         return True

@@ -254,7 +254,7 @@ class Dispatch:
     async def _order(self, run: Run, orders: Sequence[Order]) -> None:
         await asyncio.to_thread(launches.read_tokens, run)
         assert run.tokens is not None
-        fresh = [(order.token, order.event) for order in orders if order.token not in run.tokens]
+        fresh = list({order.token: order.event for order in orders if order.token not in run.tokens}.items())
         if not fresh:
             return
         if run.booking is None:

@@ -47,18 +47,20 @@ class Reports:
             self.fresh.set()
 
     async def collect(self, since: dict[str, str]) -> list[Report]:
-        """The reports that are there now."""
+        """The reports that are there now. Nothing counts as told when the caller is cancelled meanwhile."""
         if len(self._followed) > 2 * len(since) + 1000:
             self._followed = {handle: cursor for handle, cursor in self._followed.items() if handle in since}
         self._gone &= since.keys()
         unread = {handle for handle, _ in since.items() - self._followed.items()} | (self._dirty & since.keys())
         self._dirty -= unread
-        untold = self._untold & since.keys()
-        self._untold -= untold
-        wanted = {handle: parse_handle(self._root, handle) for handle in unread}
-        quiet = {handle for handle in wanted if handle in self._runs and _is_quiet(self._runs[handle])}
-        reading = {handle: (place, since[handle]) for handle, place in wanted.items() if handle not in quiet}
-        news = await asyncio.to_thread(_read, reading) if reading else {}
+        places = {handle: parse_handle(self._root, handle) for handle in unread}
+        quiet = {handle for handle in unread if handle in self._runs and _is_quiet(self._runs[handle])}
+        reading = {handle: (places[handle], since[handle]) for handle in unread - quiet}
+        try:
+            news = await asyncio.to_thread(_read, reading) if reading else {}
+        except BaseException:
+            self._dirty |= unread
+            raise
         found: dict[str, Report] = {}
         for handle in quiet:
             self._followed[handle] = since[handle]
@@ -66,6 +68,8 @@ class Reports:
             report = self._make(reading[handle], told, exists)
             if report is not None:
                 found[handle] = report
+        untold = self._untold & since.keys()
+        self._untold -= untold
         for handle in untold:
             self._add_reason(found, handle, since[handle])
         return list(found.values())

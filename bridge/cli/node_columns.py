@@ -10,9 +10,9 @@ from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.hostlists import compress
 
 DEFAULT_FORMAT = "%#P %.5a %.10l %.6D %.6t %N"
-NODE_FORMAT = "%#N %.6D %#P %6t"
+NODE_FORMAT = "%#N %.6D %.#P %6t"
 LONG_FORMAT = "%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N"
-NODE_LONG_FORMAT = "%#N %.6D %#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E"
+NODE_LONG_FORMAT = "%#N %.6D %.#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E"
 SUMMARY_FORMAT = "%#P %.5a %.10l %.16F %N"
 
 _SHORT_STATES = {

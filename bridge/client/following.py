@@ -35,7 +35,10 @@ def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stre
     first = True
     over = not wish.follow
     while True:
-        found = choose_streams(source.streams(ref), wish)
+        present = source.streams(ref)
+        chosen = choose_streams(present, wish)
+        # What was begun is read to its end, though a newer attempt has started meanwhile.
+        found = [stream for stream in present if stream in chosen or key_of(stream) in offsets]
         if not found and over and first:
             raise NotFound(f"job {ref} has no such log", remedy=f"`span show {ref}` lists its tasks and attempts")
         for stream in found:

@@ -93,13 +93,17 @@ class Controller:
         self.observer.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
-    async def close(self) -> None:
-        """Stop the loops, finish the writes under way; the store stays open."""
+    def end_waits(self) -> None:
+        """Let everybody go who waits for a job's end or follows events."""
         self.closing = True
-        if self._forgetting is not None:
-            self._forgetting.cancel()
         self.recorder.wakes.jobs.ring_all()
         self.recorder.wakes.timeline.ring()
+
+    async def close(self) -> None:
+        """Stop the loops, finish the writes under way; the store stays open."""
+        self.end_waits()
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         await self.dispatcher.close()
         await self.observer.close()
         self.parts.timers.close()

@@ -82,7 +82,7 @@ class Submitter:
     async def submit(self, submission: Submission) -> Submitted:
         """Make the job. Raises InvalidRequest, Rejected and StoreFailed; then nothing was written."""
         reading, cluster, job = await self._prepare(submission)
-        if submission.test_only:
+        if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster, reading, f"Job would be sent to the cluster {cluster.name}")
         first = await self.recorder.ledger.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first))

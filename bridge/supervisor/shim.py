@@ -298,7 +298,7 @@ def _fork_child(launch: NodeLaunch, lock: int) -> _Child:
     pid = os.fork()
     if pid == 0:
         # The lock is the shim's alone: with it, a child could pass for a living shim.
-        for number in (lock, report_reading):
+        for number in (lock, report_reading, gate_writing):
             os.close(number)
         _run_child(launch, report_writing, gate_reading)
     os.close(report_writing)

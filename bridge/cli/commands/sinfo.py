@@ -82,7 +82,8 @@ def fit_widths(text: str, rows: list[NodeRow]) -> str:
     for letter in ("P", "N"):
         column = node_columns.LETTERS[letter]
         width = max([len(column.text(row, 0)) for row in rows], default=0)
-        text = text.replace(f"%#{letter}", f"%{max(width, _MIN_AUTO_WIDTH)}{letter}")
+        width = max(width, _MIN_AUTO_WIDTH)
+        text = text.replace(f"%#{letter}", f"%{width}{letter}").replace(f"%.#{letter}", f"%.{width}{letter}")
     return text
 
 

@@ -148,6 +148,9 @@ def forked() -> Forked:
             status = 1
             try:
                 os.close(reading)
+                # A child that hangs ends by itself.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(60)
                 function()
                 status = 0
             except BaseException:

@@ -58,13 +58,15 @@ def test_shim_killed_at_the_gate_starts_nothing(nodes: Nodes) -> None:
     shim = nodes.shell(KEY, "touch ran", stdin="data")
     child = nodes.wait_until(lambda: kernel.read_children(shim.pid), what="the gated child")[0]
     start_time = kernel.read_start_time(child)
-    os.kill(shim.pid, signal.SIGKILL)
-    nodes.leave(shim)
-    # The child drops its copy of the lock first thing; killed in between, the shim seems to live until then.
-    nodes.wait_until(lambda: adopt(nodes.directory, KEY).state == processes.UNSTARTED, what="the lock is free")
-    # The child hangs in the open of its input; now it goes on, and finds nobody at the gate.
-    with open(nodes.folder / "data", "r+b", buffering=0):
-        nodes.wait_until(lambda: _has_left(child, start_time), what="the child has left")
+    try:
+        os.kill(shim.pid, signal.SIGKILL)
+        nodes.leave(shim)
+        # The child drops its copy of the lock first thing; killed in between, the shim seems to live until then.
+        nodes.wait_until(lambda: adopt(nodes.directory, KEY).state == processes.UNSTARTED, what="the lock is free")
+    finally:
+        # The child hangs in the open of its input; now it goes on, and finds nobody at the gate.
+        with open(nodes.folder / "data", "r+b", buffering=0):
+            nodes.wait_until(lambda: _has_left(child, start_time), what="the child has left")
     assert not (nodes.folder / "ran").exists()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from overspan import Client
-from overspan.bridge.client import CancelOrder, JobFilter, JobRow, LogWish, StreamKey
-from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, TimedOut, Unreachable
+from overspan.bridge.client import CancelOrder, JobFilter, JobRow, StreamKey
+from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, TimedOut, Unreachable
 
 
 def _listing(*rows: JobRow) -> dict[str, Any]:
@@ -119,41 +119,18 @@ def test_events_stream_chunk_by_chunk(daemon: Any) -> None:
         assert [(event.seq, event.end) for event in client.events(since=0)] == [(1, "PENDING"), (2, "")]
 
 
-def test_logs_follow_growth_and_a_second_attempt(daemon: Any) -> None:
-    logs = {("a", 0): b"one\n"}
-    steps = iter([("grow", False), ("restart", False), ("end", True)])
-
-    def streams(request: dict[str, Any]) -> dict[str, Any]:
-        rows = [
-            {"task": task, "node": 0, "attempt": attempt, "stream": "output", "size": len(data)}
-            for (task, attempt), data in logs.items()
-        ]
-        return {"streams": rows}
+def test_reads_logs_over_http(daemon: Any) -> None:
+    data = b"one\ntwo\n"
+    row = {"task": "a", "node": 0, "attempt": 0, "stream": "output", "size": len(data), "over": True}
 
     def part(request: dict[str, Any]) -> Any:
-        query = request["query"]
-        data = logs[query["task"], int(query["attempt"])]
-        offset = int(query["offset"])
-        return 200, data[offset : offset + int(query["limit"])], {"X-Span-Offset": str(offset)}
+        offset, limit = int(request["query"]["offset"]), int(request["query"]["limit"])
+        return 200, data[offset : offset + limit], {"X-Span-Offset": str(offset), "X-Span-Over": "1"}
 
-    def wait(request: dict[str, Any]) -> dict[str, Any]:
-        step, over = next(steps)
-        if step == "grow":
-            logs["a", 0] += b"two\n"
-        elif step == "restart":
-            logs["a", 1] = b"again\n"
-        else:
-            logs["a", 1] += b"last"
-        return {"over": over, "state": "RUNNING"}
-
-    daemon.routes.update({"GET /v1/jobs/3/streams": streams, "GET /v1/jobs/3/logs": part, "GET /v1/jobs/3/wait": wait})
+    daemon.routes.update({"GET /v1/jobs/3/streams": lambda request: {"streams": [row]}, "GET /v1/jobs/3/logs": part})
     with Client(environment=daemon.environment) as client:
-        parts = [(stream.attempt, data) for stream, data in client.logs("3", LogWish(follow=True))]
-        assert parts == [(0, b"one\n"), (0, b"two\n"), (1, b"again\n"), (1, b"last")]
-        assert [data for _, data in client.logs("3", LogWish(tail=1, attempt=0))] == [b"two\n"]
-        assert client.log_part("3", StreamKey("a", 0, 0), 4).data == b"two\n"
-        with pytest.raises(NotFound):
-            list(client.logs("3", LogWish(task="b")))
+        assert client.log_part("3", StreamKey("a", 0, 0), 4) == (b"two\n", 4, 8, "", True)
+        assert [text for _, text in client.logs("3")] == [data]
 
 
 def test_cancel_lists_what_could_not_be_done_and_refuses_everything(daemon: Any) -> None:
@@ -179,6 +156,6 @@ def test_no_daemon_and_none_to_be_started(tmp_path: Path) -> None:
 def test_a_socket_that_is_no_daemon(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "span.sock").write_text("")
-    with Client(environment={"SPAN_STATE_DIR": str(tmp_path), "SPAN_AUTOSTART": "0"}) as client:
-        with pytest.raises(OverspanError):
-            client.ping()
+    environment = {"SPAN_STATE_DIR": str(tmp_path), "SPAN_AUTOSTART": "0"}
+    with Client(environment=environment) as client, pytest.raises(OverspanError):
+        client.ping()

@@ -1,0 +1,58 @@
+# Overspan. `make` lists what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	"$$name" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Tests must not see the user's own daemon, files or settings.
+QUIET := env -u SPAN_STATE_DIR -u SPAN_RUNTIME_DIR -u SPAN_CONFIG -u PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup system demo test check bench package states clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## make .venv with everything for using and developing
+
+$(READY): pyproject.toml
+	@$(MAKE) --no-print-directory system
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its venv module is needed (Debian: python3 python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py
+	@touch $(READY)
+
+# Names for members need user namespaces (util-linux) or libnss_wrapper; the tests use both where they can.
+system:
+	@bash tests/system_packages.sh
+
+demo: setup ## run the five-component reinforcement-learning group on this machine
+	@bash examples/demo.sh $(BIN)
+
+test: setup ## run all tests
+	$(QUIET) $(BIN)/pytest
+
+check: setup ## format, lint, types, layers, Python 3.9 syntax
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --eval-annotations --backport typing \
+		bridge/model bridge/lifecycle bridge/supervisor
+
+bench: setup ## measure speed and memory; prints the table of docs/performance.md
+	$(QUIET) $(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py
+	$(QUIET) $(BIN)/python benchmarks/run.py
+
+package: setup ## build sdist and wheel, install the wheel in a clean environment, submit a job from it
+	bash tests/package.sh $(BIN)/python
+
+states: setup ## write docs/states.md from the table of moves
+	$(BIN)/python -m overspan.bridge.model.states > docs/states.md
+
+clean: ## remove what was built here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

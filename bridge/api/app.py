@@ -1,0 +1,108 @@
+"""The FastAPI application over a controller."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, FastAPI, Path, Query
+from fastapi.responses import Response
+
+import overspan
+from overspan.bridge.api.bodies import EmptyBody
+from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
+from overspan.bridge.api.jobs import answer, build_job_routes
+from overspan.bridge.api.listings import build_listing_routes
+from overspan.bridge.controller.controller import Controller
+
+FORMATS = [1]
+
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "What failed, where, and what to do",
+        "content": {"application/json": {"schema": ERROR_SCHEMA}},
+    }
+}
+
+
+def build_app(controller: Controller, stop: Callable[[], None] | None = None) -> FastAPI:
+    """The application; `stop` ends the daemon that it runs in."""
+    app = FastAPI(
+        title="Overspan",
+        version=overspan.__version__,
+        description="Jobs over Slurm, Kubernetes and this machine.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        responses=_FAILURES,
+    )
+    add_handlers(app)
+    app.add_middleware(Guard)
+    app.include_router(build_job_routes(controller, user_name()))
+    app.include_router(build_listing_routes(controller))
+    app.include_router(_build_cluster_routes(controller))
+    app.include_router(_build_daemon_routes(controller, stop))
+    return app
+
+
+def user_name() -> str:
+    """The name of the user whose daemon this is."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _build_cluster_routes(controller: Controller) -> APIRouter:
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/clusters", summary="The configured clusters")
+    async def clusters() -> Response:
+        return answer(clusters=controller.list_clusters())
+
+    @router.get("/nodes", summary="Nodes with capacity, use and state")
+    async def nodes(clusters: Annotated[str, Query(max_length=1 << 16)] = "") -> Response:
+        found, health = await controller.nodes([name for name in clusters.split(",") if name])
+        rows = [{"cluster": cluster, **_node_document(node)} for cluster, node in found]
+        return answer(now=controller.clock(), clusters=health, nodes=rows)
+
+    @router.post("/clusters/{name}/check", summary="What works on a cluster")
+    async def check(
+        name: Annotated[str, Path(max_length=256)], body: Annotated[EmptyBody | None, Body()] = None
+    ) -> Response:
+        findings = await controller.check(name)
+        return answer(findings=[vars(finding) for finding in findings])
+
+    return router
+
+
+def _node_document(node: Any) -> dict[str, Any]:
+    return dict(vars(node))
+
+
+def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None) -> APIRouter:
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/ping", summary="Who answers")
+    async def ping() -> Response:
+        return answer(
+            version=overspan.__version__,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            state_dir=controller.parts.state_dir,
+            since=controller.since,
+            formats=FORMATS,
+            clusters=len(controller.clusters),
+            problems=controller.problems,
+        )
+
+    @router.post("/shutdown", summary="End the daemon; jobs go on")
+    async def shutdown(body: Annotated[EmptyBody | None, Body()] = None) -> Response:
+        if stop is not None:
+            stop()
+        return answer()
+
+    return router

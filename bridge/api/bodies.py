@@ -1,0 +1,126 @@
+"""Request bodies, with bounds for everything that a client can make large."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+MAX_BODY = 8 << 20
+"""Bytes of a request body."""
+LATEST = 253402214400
+"""The end of the year 9999, epoch seconds."""
+LONGEST = 0xFFFFFFF0 * 60
+"""Slurm's longest time limit, seconds."""
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a NUL character cannot be in it")
+    return text
+
+
+def _variables(values: dict[str, str]) -> dict[str, str]:
+    for name in values:
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} is no name of a variable")
+    return values
+
+
+Word = Annotated[str, Field(max_length=4096), AfterValidator(_no_nul)]
+Name = Annotated[str, Field(max_length=256), AfterValidator(_no_nul)]
+Long = Annotated[str, Field(max_length=1 << 20), AfterValidator(_no_nul)]
+Words = Annotated[list[Long], Field(max_length=20_000)]
+Names = Annotated[list[Name], Field(max_length=10_000)]
+Variables = Annotated[dict[Word, Long], Field(max_length=20_000), AfterValidator(_variables)]
+Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+
+class Body(BaseModel):
+    """Any body: a format number, and no keys but the known ones."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    format: Literal[1] = 1
+
+
+class SubmissionBody(Body):
+    """A job file or batch script, and where it was typed. `argv` are the words after the verb."""
+
+    kind: Literal["job_file", "script"]
+    text: Annotated[str, Field(max_length=MAX_BODY)]
+    file: Word | None = ""
+    argv: Words = []
+    environment: Variables = {}
+    directory: Annotated[str, Field(max_length=4096, pattern="^/"), AfterValidator(_no_nul)] = "/"
+    umask: Annotated[int, Field(ge=0, le=0o777)] = 0o022
+    user: Name | None = ""
+    uid: Number = 0
+    gid: Number = 0
+    host: Name | None = ""
+    command: Words = []
+    overrides: Words = []
+    env: Variables = {}
+    secrets: Variables = {}
+    test_only: bool = False
+    name: Name | None = None
+    hold: bool = False
+    cluster: Name | None = None
+
+
+class FilterBody(BaseModel):
+    """Which live jobs; an empty list means any."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    states: Names = []
+    users: Names = []
+    names: Names = []
+    partitions: Names = []
+    clusters: Names = []
+
+
+class CancelBody(Body):
+    """Jobs to end, or to signal. No refs: every live job that the filters name, and then one has to be given."""
+
+    refs: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=100_000)] = []
+    task: Name = ""
+    filters: FilterBody = FilterBody()
+    signal: Annotated[str, Field(max_length=32)] | None = None
+    batch_only: bool = False
+    full: bool = False
+
+
+class EmptyBody(Body):
+    """Nothing but the wish itself."""
+
+
+class RequeueBody(Body):
+    """Whether the job is held afterwards."""
+
+    hold: bool = False
+
+
+class RestartBody(Body):
+    """The task to start again; none means all."""
+
+    task: Name | None = None
+
+
+class UpdateBody(Body):
+    """New values, only those that are given. Times are seconds; a time limit of null or 0 is none."""
+
+    time_limit: Annotated[int, Field(ge=0, le=LONGEST)] | None = None
+    priority: Number = 0
+    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_no_nul)] = ""
+    comment: Word = ""
+    partition: Name = ""
+    begin: Annotated[float, Field(ge=0, le=LATEST)] | None = None
+    nice: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
+
+    def given(self) -> dict[str, Any]:
+        """The values that the client sent."""
+        values = self.model_dump(include=self.model_fields_set - {"format"})
+        if "time_limit" in values:
+            values["time_limit"] = values["time_limit"] or None
+        return values

@@ -1,0 +1,125 @@
+"""The daemon's process: folders, lease, store, controller, socket; in this order, and back.
+
+Started by the client on first use, or by hand with `span daemon`. Heavy modules are imported once the lease is held, so
+that a second daemon says so at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from overspan.bridge.api.records import start_records
+from overspan.bridge.config.paths import Paths, find_paths, make_folders
+from overspan.bridge.config.settings import Settings, load_settings
+from overspan.bridge.model.errors import Conflict, ExitCode, OverspanError
+from overspan.bridge.store.lease import BEAT, Lease, identify, release_lease, renew_lease, take_lease
+
+if TYPE_CHECKING:
+    from overspan.bridge.api.server import Server
+    from overspan.bridge.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the daemon until it is told to end; the exit code. What is wrong is one line on stderr."""
+    parser = argparse.ArgumentParser(prog="span daemon", description="Run the daemon.")
+    parser.add_argument("--foreground", action="store_true", help="also write messages to stderr")
+    options = parser.parse_args(arguments)
+    try:
+        run_daemon(find_paths(os.environ), foreground=options.foreground)
+    except OverspanError as error:
+        log.error("%s", error)
+        print(f"span: error: {_one_line(error)}", file=sys.stderr)
+        return ExitCode.FAILED
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
+
+
+def run_daemon(paths: Paths, foreground: bool = False) -> None:
+    """Be the daemon of that state folder. Raises OverspanError when it cannot start, Conflict when there is one."""
+    os.umask(0o077)
+    make_folders(paths)
+    settings = load_settings(paths.config, paths.site_config)
+    lease_path = os.path.join(paths.state, "daemon.lease")
+    lease = take_lease(lease_path, identify(paths.socket), time.time())
+    try:
+        start_records(paths.log, foreground)
+        from overspan.bridge.store.store import Store
+
+        store = Store.open(os.path.join(paths.state, "overspan.db"))
+        try:
+            asyncio.run(_serve(paths, settings, store, (lease_path, lease)))
+        finally:
+            store.close()
+    finally:
+        release_lease(lease_path, lease, time.time())
+    log.info("the daemon has ended; jobs go on")
+
+
+async def _serve(paths: Paths, settings: Settings, store: Store, held: tuple[str, Lease]) -> None:
+    from overspan.bridge.api.app import build_app
+    from overspan.bridge.api.server import Server, bind_socket, remove_socket
+    from overspan.bridge.controller.controller import Controller, Parts
+    from overspan.bridge.controller.reading import read
+    from overspan.bridge.controller.timers import ScheduledTimers
+
+    parts = Parts(store, settings, paths.state, ScheduledTimers(), time.time, read)
+    controller = await Controller.open(parts)
+    try:
+
+        def stop() -> None:
+            # First the streams and long polls, which would keep the server.
+            controller.end_waits()
+            server.stop()
+
+        server = Server(build_app(controller, stop))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        listener = bind_socket(paths.socket)
+        inode = os.lstat(paths.socket).st_ino
+        beating = asyncio.ensure_future(_beat(*held, server))
+        try:
+            _freeze()
+            log.info("listening on %s, pid %d", paths.socket, os.getpid())
+            await server.serve([listener])
+        finally:
+            remove_socket(paths.socket, inode)
+            beating.cancel()
+    finally:
+        await controller.close()
+
+
+async def _beat(path: str, lease: Lease, server: Server) -> None:
+    """Keep the lease; end when another daemon has it."""
+    while True:
+        await asyncio.sleep(BEAT)
+        try:
+            lease = await asyncio.to_thread(renew_lease, path, lease, time.time())
+        except Conflict as error:
+            log.error("the lease is lost: %s", error)
+            server.stop()
+            return
+        except OverspanError as error:
+            log.warning("the lease cannot be renewed: %s", error)
+
+
+def _freeze() -> None:
+    """Spare the collector what lives as long as the process."""
+    gc.collect()
+    gc.freeze()
+
+
+def _one_line(error: OverspanError) -> str:
+    return "; ".join(line.strip() for line in str(error).splitlines())

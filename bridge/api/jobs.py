@@ -1,0 +1,200 @@
+"""Routes that make, show and change jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Path, Query
+from fastapi.responses import JSONResponse, Response
+
+from overspan.bridge.api.bodies import (
+    CancelBody,
+    EmptyBody,
+    RequeueBody,
+    RestartBody,
+    SubmissionBody,
+    UpdateBody,
+)
+from overspan.bridge.api.failures import describe_error
+from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.listing import check_states
+from overspan.bridge.controller.logs import LogQuery
+from overspan.bridge.controller.orders import CancelRequest, Filters, Update
+from overspan.bridge.controller.submission import Submission
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.store.records import TimelineRow
+
+Ref = Annotated[str, Path(max_length=300, description="N, N+k, N.task or CLUSTER:ID")]
+Empty = Annotated[EmptyBody | None, Body()]
+
+MAX_PART = 4 << 20
+MAX_WAIT = 600.0
+
+
+def answer(**values: Any) -> JSONResponse:
+    """A JSON answer with its format number."""
+    return JSONResponse({"format": 1, **values})
+
+
+def row_document(row: TimelineRow) -> dict[str, Any]:
+    """A line of the timeline as clients read it."""
+    return row._asdict()
+
+
+def build_job_routes(controller: Controller, me: str) -> APIRouter:
+    """The routes; `me` is the user whose orders these are."""
+    router = APIRouter(prefix="/v1")
+    _add_submission(router, controller, me)
+    _add_views(router, controller)
+    _add_output(router, controller)
+    _add_cancel(router, controller, me)
+    _add_orders(router, controller, me)
+    return router
+
+
+def _add_submission(router: APIRouter, controller: Controller, me: str) -> None:
+    @router.post("/jobs", summary="Submit a job")
+    async def submit(body: SubmissionBody) -> Response:
+        done = await controller.submitter.submit(_submission(body, me))
+        return answer(
+            id=done.id,
+            task_ids=list(done.task_ids),
+            name=done.name,
+            cluster=done.cluster,
+            notes=list(done.notes),
+            options=dict(done.options),
+            **({"text": done.text} if done.text else {}),
+        )
+
+    @router.post("/plan", summary="Show what would be sent, with no effect")
+    async def plan(body: SubmissionBody) -> Response:
+        text, notes = await controller.submitter.plan(_submission(body, me))
+        return answer(text=text, notes=list(notes))
+
+    @router.get("/schema", summary="The JSON Schema of a job file")
+    async def schema() -> Response:
+        from overspan.bridge.readers.schema import job_file_schema
+
+        return answer(schema=job_file_schema())
+
+
+def _submission(body: SubmissionBody, me: str) -> Submission:
+    return Submission(
+        kind=body.kind,
+        text=body.text,
+        file=body.file or "",
+        argv=tuple(body.argv),
+        environment=body.environment,
+        directory=body.directory,
+        umask=body.umask,
+        user=body.user or me,
+        uid=body.uid,
+        host=body.host or "",
+        command=tuple(body.command),
+        overrides=tuple(body.overrides),
+        env=body.env,
+        secrets=body.secrets,
+        test_only=body.test_only,
+        name=body.name or "",
+        hold=body.hold,
+        cluster=body.cluster or "",
+    )
+
+
+def _add_views(router: APIRouter, controller: Controller) -> None:
+    @router.get("/jobs/{ref}", summary="One job in full")
+    async def show(ref: Ref) -> Response:
+        return answer(now=controller.clock(), job=await controller.job(ref))
+
+    @router.get("/jobs/{ref}/timeline", summary="Every transition of a job")
+    async def timeline(ref: Ref) -> Response:
+        rows = await controller.timeline(ref)
+        return answer(now=controller.clock(), rows=[row_document(row) for row in rows])
+
+    @router.get("/jobs/{ref}/wait", summary="Wait for a job's end")
+    async def wait(ref: Ref, timeout: Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False)] = 30) -> Response:
+        return answer(**await controller.wait(ref, timeout))
+
+
+def _add_output(router: APIRouter, controller: Controller) -> None:
+    @router.get("/jobs/{ref}/streams", summary="Which logs there are")
+    async def streams(ref: Ref) -> Response:
+        return answer(streams=await controller.logs.list(ref))
+
+    @router.get(
+        "/jobs/{ref}/logs",
+        summary="Bytes of a log",
+        response_class=Response,
+        responses={200: {"content": {"application/octet-stream": {}}}},
+    )
+    async def logs(
+        ref: Ref,
+        task: Annotated[str, Query(max_length=256)] = "",
+        node: Annotated[int, Query(ge=0, le=10**6)] = 0,
+        attempt: Annotated[int | None, Query(ge=0, le=10**6)] = None,
+        stream: Literal["output", "error"] = "output",
+        offset: Annotated[int, Query(ge=-(2**53), le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MAX_PART)] = 1 << 20,
+    ) -> Response:
+        found = await controller.logs.read(ref, LogQuery(task, node, attempt, stream, offset, limit))
+        part = found.part
+        headers = {
+            "X-Span-Offset": str(part.offset),
+            "X-Span-Size": str(part.size),
+            "X-Span-Path": quote(part.path),
+            "X-Span-Gap": str(part.gap),
+            "X-Span-Over": "1" if found.over else "0",
+        }
+        return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+
+def _add_cancel(router: APIRouter, controller: Controller, me: str) -> None:
+    @router.post("/cancel", summary="End or signal jobs")
+    async def cancel(body: CancelBody) -> Response:
+        part = body.filters
+        filters = Filters(
+            states=check_states(part.states),
+            users=frozenset(part.users),
+            names=frozenset(part.names),
+            partitions=frozenset(part.partitions),
+            clusters=frozenset(part.clusters),
+        )
+        if not body.refs and filters == Filters():
+            raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
+        request = CancelRequest(body.refs, body.task, filters, body.signal or "", body.batch_only, me)
+        outcome = await controller.orders.cancel(request)
+        errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
+        return answer(done=outcome.done, errors=errors)
+
+
+def _add_orders(router: APIRouter, controller: Controller, me: str) -> None:
+    give = controller.orders.give
+
+    @router.post("/jobs/{ref}/hold", summary="Do not start a job")
+    async def hold(ref: Ref, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Hold(at, me))
+        return answer()
+
+    @router.post("/jobs/{ref}/release", summary="End a hold")
+    async def release(ref: Ref, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Release(at, me))
+        return answer()
+
+    @router.post("/jobs/{ref}/requeue", summary="Put a job back into the queue")
+    async def requeue(ref: Ref, body: Annotated[RequeueBody | None, Body()] = None) -> Response:
+        held = body is not None and body.hold
+        await give(ref, lambda at, task: events.Requeue(at, me, held))
+        return answer()
+
+    @router.post("/jobs/{ref}/restart", summary="Start a task, or all, again in place")
+    async def restart(ref: Ref, body: Annotated[RestartBody | None, Body()] = None) -> Response:
+        name = (body.task if body is not None else None) or ""
+        await give(ref, lambda at, task: events.Restart(at, task, me), name)
+        return answer()
+
+    @router.post("/jobs/{ref}/update", summary="Change limits and labels")
+    async def update(ref: Ref, body: UpdateBody) -> Response:
+        await controller.orders.update(ref, Update(body.given(), me))
+        return answer()

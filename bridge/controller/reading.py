@@ -1,0 +1,58 @@
+"""The readers, as a submission needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.readers.batch_script import scan_directives
+from overspan.bridge.readers.sbatch_arguments import parse_sbatch
+from overspan.bridge.readers.sbatch_options import BY_NAME, Treatment
+from overspan.bridge.readers.submission import SCRIPT, SubmissionRequest, read_submission
+
+
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    """Read a submission for these clusters (name to kind). Raises InvalidRequest with the place of the mistake."""
+    request = SubmissionRequest(
+        kind=submission.kind,
+        text=submission.text,
+        file=submission.file,
+        argv=submission.argv,
+        environment=submission.environment,
+        directory=submission.directory,
+        umask=submission.umask,
+        user=submission.user,
+        uid=submission.uid,
+        host=submission.host,
+        command=submission.command,
+        overrides=submission.overrides,
+        env=submission.env,
+        secrets=submission.secrets,
+        cluster=submission.cluster,
+        name=submission.name,
+        hold=submission.hold,
+        clusters=kinds,
+        now=now,
+    )
+    spec = read_submission(request)
+    return Reading(spec, _read_options(submission) if submission.kind == SCRIPT else {})
+
+
+def _read_options(submission: Submission) -> Mapping[str, Any]:
+    """The options that only sbatch itself acts on, from the command line, the environment and the script."""
+    call = parse_sbatch(submission.argv, submission.environment)
+    flags = set(call.flags)
+    options = dict(call.options)
+    if call.wrap is None:
+        found = scan_directives(submission.text, submission.file or "stdin").components[0]
+        flags |= {name for name in found if BY_NAME[name].treatment is Treatment.CLIENT}
+        options = {**found, **options}
+    clusters = options.get("clusters")
+    return {
+        "wait": "wait" in flags,
+        "parsable": "parsable" in flags,
+        "quiet": "quiet" in flags,
+        "test_only": "test-only" in flags,
+        "clusters": (clusters.value or "") if clusters is not None else "",
+    }

@@ -1,0 +1,224 @@
+"""Single jobs on the local cluster. Rows MJ, SL25 and UX of docs/acceptance.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+
+def test_an_id_is_answered_and_the_job_survives_a_crash_at_once(span: Any) -> None:
+    span.run("ping")
+    job = span.wrap("sleep 0.5; echo done")
+    span.kill_daemon()
+    assert span.run("wait", str(job)).returncode == 0
+    assert span.log(job) == "done\n"
+    assert len(span.job(job)["tasks"][0]["attempts"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "reason"),
+    [
+        ("run: exit 7", "FAILED", "NonZeroExitCode"),
+        ("run: kill -SEGV $$", "FAILED", "RaisedSignal"),
+        ("setup: exit 2\nrun: 'true'", "FAILED", "SetupFailed"),
+        ("run: sleep 30\ntime: 1s\ngrace_period: 1s", "TIMEOUT", "TimeLimit"),
+        ("run: 'true'\nworkdir: /no/such/folder", "FAILED", "JobLaunchFailure"),
+    ],
+)
+def test_every_terminal_cause_has_its_own_state_and_reason(span: Any, text: str, state: str, reason: str) -> None:
+    job = span.submit(f"name: single\nresources: {{cpus: 0.1}}\n{text}\n")
+    span.run("wait", str(job), check=False)
+    shown = span.job(job)
+    assert (shown["state"], shown["reason"]) == (state, reason)
+
+
+def test_a_request_that_can_never_fit_is_refused_in_slurms_words(span: Any) -> None:
+    done = span.run("sbatch", "--cpus-per-task", "1000", "--wrap", "true", check=False)
+    assert done.returncode == 1
+    assert "Requested node configuration is not available" in done.stderr
+    assert span.run("squeue", "--noheader", "-t", "all").stdout == ""
+
+
+def test_restarts_on_errors_are_counted_over_a_crash_and_the_third_failure_is_final(span: Any) -> None:
+    job = span.submit(
+        "name: again\nrun: sleep 0.3; exit 5\nresources: {cpus: 0.1}\n"
+        "max_restarts_on_errors: 2\nbackoff: {first: 0.5, factor: 1}\n"
+    )
+    span.wait_until(lambda: len(span.job(job)["tasks"][0]["attempts"]) >= 2, 20, "a second attempt")
+    span.kill_daemon()
+    assert span.run("wait", str(job), check=False).returncode == 5
+    task = span.job(job)["tasks"][0]
+    assert len(task["attempts"]) == 3
+    assert [attempt["exit_code"] for attempt in task["attempts"]] == [5, 5, 5]
+
+
+def test_recovery_on_exit_codes_is_bounded_by_the_total_cap(span: Any) -> None:
+    job = span.submit(
+        "name: codes\nrun: exit 42\nresources: {cpus: 0.1}\n"
+        "recover_on_exit_codes: [42]\nmax_restarts: 3\nbackoff: {first: 0.05, factor: 1}\n"
+    )
+    assert span.run("wait", str(job), check=False).returncode == 42
+    assert len(span.job(job)["tasks"][0]["attempts"]) == 4
+
+
+def test_backoff_shows_its_reason_and_next_time(span: Any) -> None:
+    job = span.submit(
+        "name: later\nrun: exit 1\nresources: {cpus: 0.1}\nmax_restarts_on_errors: 1\nbackoff: {first: 60}\n"
+    )
+    task = span.wait_until(lambda: (t := span.job(job)["tasks"][0])["next_start"] and t, 10, "the backoff")
+    assert task["state"] == "PENDING" and task["reason"] == "BeginTime"
+    assert 40 < task["next_start"] - time.time() <= 75
+    assert "BeginTime" in span.run("squeue", "-j", str(job)).stdout
+    span.run("scancel", str(job))
+    span.until(job, "CANCELLED")
+
+
+def test_wall_time_ends_the_job_and_a_notice_signal_comes_before(span: Any) -> None:
+    script = "#!/bin/bash\n#SBATCH --time=1\n#SBATCH --signal=B:USR1@58\ntrap 'echo warned; exit 3' USR1\nwhile :; do sleep 0.1; done\n"
+    file = span.folder / "limit.sh"
+    file.write_text(script)
+    job = int(span.run("sbatch", "--parsable", str(file)).stdout)
+    assert span.run("wait", str(job), check=False).returncode == 3
+    assert span.log(job) == "warned\n"
+
+
+def test_priority_goes_first_and_equals_in_order(span: Any) -> None:
+    span.config.write_text("clusters:\n  local: {kind: local, cpus: 1, memory: 4G}\n")
+    order = span.folder / "order"
+    first = span.wrap("sleep 1")
+    jobs = [span.wrap(f"echo {number} >> {order}") for number in range(12)]
+    urgent = span.wrap(f"echo urgent >> {order}", "--priority=1000000")
+    assert "Resources" in span.run("squeue").stdout
+    for job in [first, *jobs, urgent]:
+        span.run("wait", str(job))
+    assert order.read_text().split() == ["urgent", *map(str, range(12))]
+
+
+def test_graceful_cancel_flushes_and_then_kills(span: Any) -> None:
+    flush = span.submit(
+        "name: flush\nresources: {cpus: 0.1}\ngrace_period: 20s\n"
+        "run: trap 'sleep 0.3; echo flushed; exit 0' TERM; echo up; while :; do sleep 0.05; done\n"
+    )
+    stubborn = span.submit(
+        "name: stubborn\nresources: {cpus: 0.1}\ngrace_period: 1s\nrun: trap '' TERM; echo up; while :; do sleep 0.05; done\n"
+    )
+    for job in (flush, stubborn):
+        span.wait_until(lambda job=job: "up" in span.log(job), 10, "the start")
+    span.run("scancel", str(flush), str(stubborn))
+    span.until(flush, "CANCELLED")
+    assert "flushed" in span.log(flush)
+    ended = span.until(stubborn, "CANCELLED")
+    assert ended["tasks"][0]["signal"] == signal.SIGKILL
+
+
+def test_a_thousand_waiting_jobs_are_cancelled_in_one_go(span: Any) -> None:
+    from overspan import Client
+
+    span.run("ping")
+    os.environ["SPAN_STATE_DIR"] = str(span.state)
+    try:
+        client = Client(environment=span.environment)
+        for _ in range(1000):
+            client.submit({"name": "held", "run": "true"}, hold=True)
+    finally:
+        del os.environ["SPAN_STATE_DIR"]
+    assert len(span.run("squeue", "--noheader", "-t", "PD").stdout.splitlines()) == 1000
+    begun = time.monotonic()
+    span.run("scancel", "--me", "-t", "PENDING")
+    assert time.monotonic() - begun < 5
+    assert span.run("squeue", "--noheader").stdout == ""
+
+
+def test_logs_of_running_finished_and_cancelled_jobs_by_id_name_and_attempt(span: Any) -> None:
+    job = span.submit(
+        "name: talker\nresources: {cpus: 0.1}\nmax_restarts_on_errors: 1\nbackoff: {first: 0.05}\n"
+        "run: echo attempt $OVERSPAN_ATTEMPT; [ $OVERSPAN_ATTEMPT -gt 0 ] || exit 1; echo up; sleep 60\n"
+    )
+    span.wait_until(lambda: "up" in span.log(job), 20, "the second attempt")
+    assert span.log(job, "", "--attempt", "0") == "attempt 0\n"
+    assert "attempt 1" in span.log("talker")
+    span.run("scancel", str(job))
+    span.until(job, "CANCELLED")
+    assert span.log(job, "", "--attempt", "1") == "attempt 1\nup\n"
+
+
+def test_timeline_has_every_transition_with_time_and_cause(span: Any) -> None:
+    job = span.wrap("exit 3")
+    span.run("wait", str(job), check=False)
+    rows = [row for row in span.timeline(job) if not row["task"] and row["end"]]
+    assert [row["end"] for row in rows if row["start"] != row["end"]][-3:] == ["CONFIGURING", "RUNNING", "FAILED"]
+    assert all(row["at"] and row["cause"] for row in rows)
+
+
+def test_failed_job_keeps_its_resources_for_a_look(span: Any) -> None:
+    job = span.wrap("exit 1", "--hold-on-failure=30s")
+    shown = span.until(job, "COMPLETING")
+    assert shown["reason"] == "HeldOnFailure"
+    used = json.loads(span.run("sinfo", "--json").stdout)["nodes"][0]["cpus_used"]
+    assert used >= 1
+    span.run("scancel", str(job))
+    assert span.until(job, "FAILED")
+
+
+def test_hold_release_and_requeue(span: Any) -> None:
+    job = span.wrap("echo run $SLURM_RESTART_COUNT; sleep 60", "--hold")
+    assert span.job(job)["reason"] == "JobHeldUser"
+    span.run("release", str(job))
+    span.wait_until(lambda: "run" in span.log(job), 10, "the start")
+    span.run("requeue", str(job))
+    span.wait_until(lambda: "run 1" in span.log(job), 20, "the second run")
+    assert span.job(job)["restarts"] == 1
+    span.run("scancel", str(job))
+    span.until(job, "CANCELLED")
+
+
+def test_batch_scripts_run_with_their_directives_and_exit_code(span: Any) -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --job-name=hello --output=%x-%j.log\n#SBATCH -c 2\n"
+        'echo "$SLURM_JOB_NAME $SLURM_CPUS_PER_TASK $1"; exit 6\n#SBATCH --job-name=ignored\n'
+    )
+    file = span.folder / "hello.sh"
+    file.write_text(script)
+    done = span.run("sbatch", "--wait", str(file), "word", check=False)
+    assert done.returncode == 6
+    assert done.stdout == "Submitted batch job 1\n"
+    assert (span.folder / "hello-1.log").read_text() == "hello 2 word\n"
+
+
+def test_wait_gives_the_jobs_code_and_124_when_it_takes_too_long(span: Any) -> None:
+    assert span.run("wait", str(span.wrap("exit 9")), check=False).returncode == 9
+    job = span.wrap("sleep 60")
+    assert span.run("wait", str(job), "--timeout", "0.3", check=False).returncode == 124
+    assert span.run("wait", "4711", check=False).returncode == 4
+    span.run("scancel", str(job))
+
+
+def test_json_on_every_listing(span: Any) -> None:
+    job = span.wrap("true")
+    span.run("wait", str(job))
+    for words in (
+        ["squeue", "-t", "all"],
+        ["sacct"],
+        ["sinfo"],
+        ["clusters"],
+        ["timeline", str(job)],
+        ["show", str(job)],
+        ["check", "local"],
+        ["ping"],
+    ):
+        assert isinstance(json.loads(span.run(*words, "--json").stdout), dict), words
+
+
+def test_python_api(span: Any) -> None:
+    from overspan import Client
+
+    client = Client(environment=span.environment)
+    job = client.submit({"name": "api", "run": "echo from the api; exit 2", "resources": {"cpus": 0.1}})
+    result = job.wait(timeout=30)
+    assert (result.state, result.exit_code) == ("FAILED", 2)
+    assert "from the api" in "".join(str(line) for line in job.logs())

@@ -1,0 +1,45 @@
+"""Leaves nothing behind of a local cluster that a test has used."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from overspan.bridge.supervisor import kernel
+
+
+def list_supervisors(root: Path) -> list[kernel.Process]:
+    """The living supervisors of a cluster, by their locks."""
+    found = []
+    for lock in root.glob("hosts/*/lock"):
+        try:
+            holder = json.loads(lock.read_text())
+        except (OSError, ValueError):
+            continue
+        process = kernel.read_process(holder["pid"])
+        if process is not None and process.start_time == holder["start_time"] and process.state not in "ZX":
+            found.append(process)
+    return found
+
+
+def end_supervisors(root: Path) -> None:
+    """Kill the supervisors of a cluster and everything below them, and wait until they are gone."""
+    for process in list_supervisors(root):
+        kernel.signal_tree(process.pid, signal.SIGKILL)
+        kernel.signal_process(process, signal.SIGKILL)
+        reap(process.pid)
+    deadline = time.monotonic() + 10
+    while list_supervisors(root):
+        assert time.monotonic() < deadline, "supervisors do not end"
+        time.sleep(0.01)
+
+
+def reap(pid: int) -> None:
+    """Wait for a killed child of this process."""
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs Debian packages that the demo and the tests use, as root; else says what is missing.
+set -euo pipefail
+
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need unshare util-linux
+need getent libc-bin
+need setpriv util-linux
+need curl curl
+compgen -G '/usr/lib*/libnss_wrapper.so*' >/dev/null || compgen -G '/usr/lib/*/libnss_wrapper.so*' >/dev/null ||
+    missing+=(libnss-wrapper)
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
+        echo "could not install: ${missing[*]}; tests that need them are skipped by name" >&2
+else
+    echo "not installed, and only root can: ${missing[*]} (Debian names); what needs them is skipped by name" >&2
+fi

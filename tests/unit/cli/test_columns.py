@@ -1,0 +1,208 @@
+"""squeue's, sacct's and sinfo's tables, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from overspan.bridge.cli import account_columns, columns, node_columns
+from overspan.bridge.cli.layout import parse_letters, parse_names, render, render_delimited
+from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
+from overspan.bridge.client import JobRow
+from overspan.bridge.model.errors import InvalidRequest
+
+NOW = 1_700_000_000.0
+RUNNING = JobRow(
+    id=42,
+    raw_id=42,
+    name="train-llama-70b",
+    user="researcher",
+    state="RUNNING",
+    partition="debug",
+    cluster="local",
+    nodes=2,
+    cpus=8,
+    node_list="node[1-2]",
+    submitted_at=NOW - 5000,
+    started_at=NOW - 3723,
+    time_limit=7200,
+    priority=1000,
+    memory=4096,
+    gpus=4,
+    command="/home/r/train.sh",
+    work_dir="/home/r",
+    stdout="/home/r/slurm-42.out",
+    uid=1000,
+)
+PENDING = JobRow(id=43, raw_id=43, name="eval", user="ann", reason="Resources", partition="debug", submitted_at=NOW)
+TASK = JobRow(id=44, task_offset=1, raw_id=45, name="rollout", group="rlhf", user="ann", state="RUNNING", tasks=2)
+FAILED = PENDING._replace(
+    id=50, raw_id=50, state="FAILED", reason="NonZeroExitCode", exit_code=3, started_at=NOW - 10, ended_at=NOW - 5
+)
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(os.environ, "TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def _table(text: str, *rows: JobRow, header: bool = True) -> str:
+    return render(parse_letters(text, columns.LETTERS), rows, NOW, header)
+
+
+def test_default_format() -> None:
+    assert _table(columns.DEFAULT_FORMAT, RUNNING, PENDING, TASK, FAILED) == (
+        "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n"
+        "                42     debug train-ll research  R    1:02:03      2 node[1-2]\n"
+        "                43     debug     eval      ann PD       0:00      1 (Resources)\n"
+        "              44+1            rollout      ann  R       0:00      1 \n"
+        "                50     debug     eval      ann  F       0:05      1 (NonZeroExitCode)\n"
+    )
+
+
+def test_long_format() -> None:
+    assert _table(columns.LONG_FORMAT, RUNNING) == (
+        "             JOBID PARTITION     NAME     USER    STATE       TIME TIME_LIMI  NODES NODELIST(REASON)\n"
+        "                42     debug train-ll research  RUNNING    1:02:03   2:00:00      2 node[1-2]\n"
+    )
+
+
+def test_widths_literals_and_no_header() -> None:
+    assert _table("%i %t", RUNNING, header=False) == "42 R\n"
+    assert _table("<%.5i|%5i|%3j> ", RUNNING, header=False) == "<   42|42   |tra> \n"
+    assert _table("%A;%F;%i", TASK, header=False) == "45;45;44+1\n"
+    # A node list is never cut, a name is.
+    assert _table("%4N|%4j", RUNNING, header=False) == "node[1-2]|trai\n"
+
+
+@pytest.mark.parametrize("letter", columns.LETTERS)
+def test_every_letter_prints_something_for_every_row(letter: str) -> None:
+    for row in (RUNNING, PENDING, TASK, FAILED):
+        lines = _table(f"%{letter}", row).splitlines()
+        assert len(lines) == 2
+        assert lines[0] == columns.LETTERS[letter].header
+
+
+def test_letters_values() -> None:
+    expected = {
+        "a": "(null)",
+        "b": "gres/gpu:2",
+        "B": "node1",
+        "c": "4",
+        "C": "8",
+        "e": "2023-11-14T23:11:17",
+        "l": "2:00:00",
+        "L": "57:57",
+        "m": "4G",
+        "p": "0.00000023283064",
+        "Q": "1000",
+        "r": "None",
+        "S": "2023-11-14T21:11:17",
+        "T": "RUNNING",
+        "U": "1000",
+        "V": "2023-11-14T20:50:00",
+        "Z": "/home/r",
+    }
+    assert {letter: columns.LETTERS[letter].text(RUNNING, NOW) for letter in expected} == expected
+    unlimited = RUNNING._replace(time_limit=None)
+    assert [columns.LETTERS[letter].text(unlimited, NOW) for letter in "lLe"] == ["UNLIMITED", "UNLIMITED", "NONE"]
+    assert [columns.LETTERS[letter].text(PENDING, NOW) for letter in "SeBN"] == ["N/A", "N/A", "n/a", ""]
+
+
+def test_named_columns_are_twenty_wide_and_run_together() -> None:
+    layout = parse_names("JobArrayID,StateCompact:.4,reason:12:", columns.NAMES)
+    assert render(layout, [PENDING._replace(reason="job requeued in held state")], NOW) == (
+        "JOBID                 STREASON      :\n43                    PDjobrequeuedi:\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["%", "%.i%", "%.8?", "%5"])
+def test_bad_letters(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_letters(text, columns.LETTERS)
+
+
+def test_bad_name_has_a_remedy() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_names("JobID,Partitoin", columns.NAMES)
+    assert caught.value.remedy == "did you mean Partition?"
+
+
+def test_default_order_is_partition_state_priority_id() -> None:
+    rows = [
+        JobRow(id=1, partition="b"),
+        JobRow(id=2, partition="a", state="RUNNING", priority=9),
+        JobRow(id=3, partition="a", priority=1),
+        JobRow(id=5, partition="a", priority=7),
+        JobRow(id=4, partition="a", priority=7, task_offset=1),
+        JobRow(id=4, partition="a", priority=7, task_offset=0),
+    ]
+    ordered = [row.ref for row in sort_rows(rows, DEFAULT_SORT, NOW)]
+    assert ordered == ["4+0", "4+1", "5", "3", "2", "1"]
+    assert [row.id for row in sort_rows(rows[:4], "-i", NOW)] == [5, 3, 2, 1]
+    with pytest.raises(InvalidRequest):
+        sort_rows(rows, "?", NOW)
+
+
+def test_accounts_fixed_widths() -> None:
+    fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
+    cancelled = RUNNING._replace(state="CANCELLED", ended_by_uid=0, ended_at=NOW, signal=15)
+    assert account_columns.render_accounts(fields, [cancelled, TASK], NOW) == (
+        "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
+        "------------ ---------- ---------- ---------- ---------- ---------- -------- \n"
+        "42           train-lla+      debug                     8 CANCELLED+     0:15 \n"
+        "44+1            rollout                                0    RUNNING      0:0 \n"
+    )
+
+
+def test_accounts_parsable_and_widths() -> None:
+    fields = account_columns.parse_fields("jobid,jobidraw%5,state%-12,Elapsed,Timelimit,End")
+    lines = render_delimited((field.column for field in fields), [FAILED], NOW, delimiter="|")
+    assert account_columns.render_parsable(lines, "|", trailing=False, header=True) == (
+        "JobID|JobIDRaw|State|Elapsed|Timelimit|End\n50|50|FAILED|00:00:05|UNLIMITED|2023-11-14T22:13:15\n"
+    )
+    assert account_columns.render_parsable(lines, "|", trailing=True, header=False).endswith("22:13:15|\n")
+    assert account_columns.render_accounts(fields[1:3], [FAILED], NOW, header=False) == "   50 FAILED       \n"
+    with pytest.raises(InvalidRequest, match='Invalid field requested: "nope"'):
+        account_columns.parse_fields("JobID,nope")
+
+
+@pytest.mark.parametrize("name", account_columns.FIELDS)
+def test_every_account_field(name: str) -> None:
+    for row in (RUNNING, PENDING, TASK, FAILED):
+        assert "\n" not in account_columns.FIELDS[name].text(row, NOW)
+
+
+def _node(name: str, state: str, used: int = 0) -> dict[str, object]:
+    facts = {"name": name, "cluster": "local", "partition": "debug", "default": True, "state": state}
+    return {**facts, "cpus": 4, "cpus_used": used, "memory": 1000, "memory_used": 0, "gpus": 2, "gpu_kind": "a100"}
+
+
+def test_nodes_are_gathered_by_state() -> None:
+    nodes = [_node("n1", "idle"), _node("n2", "mixed", 2), _node("n3", "idle"), _node("n4", "down*")]
+    letters = node_columns.LETTERS
+    text = node_columns.DEFAULT_FORMAT.replace("%#P", "%9P")
+    rows = node_columns.gather(nodes, "PalDtN", by_node=False)
+    assert render(parse_letters(text, letters), rows, NOW) == (
+        "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n"
+        "debug*       up   infinite      2   idle n[1,3]\n"
+        "debug*       up   infinite      1    mix n2\n"
+        "debug*       up   infinite      1  down* n4\n"
+    )
+    (row,) = node_columns.gather(nodes, "PF", by_node=False)
+    assert [letters[letter].text(row, NOW) for letter in "AFCGcm"] == [
+        "1/2",
+        "1/2/1/4",
+        "2/10/4/16",
+        "gpu:a100:2",
+        "4",
+        "1000",
+    ]
+    assert len(node_columns.gather(nodes, "N", by_node=True)) == 4

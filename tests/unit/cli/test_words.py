@@ -1,0 +1,220 @@
+"""Command lines: getopt's rules, the script among sbatch's words, ids, states, exit codes, help."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from overspan.bridge.cli.account_columns import FIELDS
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.commands import logs, sacct, sbatch, scancel, scontrol, sinfo, squeue, submit, wait
+from overspan.bridge.cli.getopt import parse
+from overspan.bridge.cli.program import COMMANDS, help_page, main
+from overspan.bridge.cli.references import check_refs, is_ref, parse_states
+from overspan.bridge.cli.sbatch_options import scan
+from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome, Stream
+from overspan.bridge.model.errors import InvalidRequest
+
+_FORBIDDEN = ("pydantic", "sqlalchemy", "sqlmodel", "textual", "kubernetes", "rich", "asyncio", "http.client", "yaml")
+
+
+def test_getopt_rules() -> None:
+    read = parse(["-hl", "-S", "-p", "--stat=R,PD", "x", "-o%i %t", "--json", "y", "--", "-z"], squeue.OPTIONS)
+    assert read.rest == ("x", "y", "-z")
+    assert read.has("noheader") and read.has("long") and read.has("json")
+    assert read.last("sort") == "-p"
+    assert read.last("format") == "%i %t"
+    assert read.options.count(("json", "")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nope"], "unrecognized option '--nope'"),
+        (["--no"], "option '--no' is ambiguous; possibilities: '--nodelist' '--noconvert' '--noheader'"),
+        (["--me=1"], "option '--me' doesn't allow an argument"),
+        (["--user"], "option '--user' requires an argument"),
+        (["-u"], "option requires an argument -- 'u'"),
+        (["-Z"], "invalid option -- 'Z'"),
+    ],
+)
+def test_getopt_refusals(words: list[str], message: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(words, squeue.OPTIONS)
+    assert caught.value.message == message
+
+
+def test_finds_the_script_among_sbatch_words() -> None:
+    found = scan(["-N2", "-J", "a b", "--parsable", "--exclusive", "train.sh", "-x", "--lr=1"])
+    assert (found.script, found.args) == ("train.sh", ("-x", "--lr=1"))
+    assert found.has("parsable") and found.last("job-name") == "a b"
+    assert scan(["-n", "1", ":", "-n", "2", "t.sh"]).script == "t.sh"
+    assert scan(["--wrap", "hostname"]).script == ""
+    with pytest.raises(InvalidRequest, match="unrecognized"):
+        scan(["--nonsense", "t.sh"])
+    with pytest.raises(InvalidRequest, match="--wrap"):
+        scan(["--wrap=x", "t.sh", "arg"])
+
+
+def test_sbatch_answer_and_wait_codes() -> None:
+    accepted = Accepted(7, cluster="gpu")
+    assert sbatch.submitted_line(accepted, {}) == "Submitted batch job 7\n"
+    assert sbatch.submitted_line(accepted, {"clusters": "gpu"}) == "Submitted batch job 7 on cluster gpu\n"
+    assert sbatch.submitted_line(accepted, {"parsable": True, "quiet": True}) == "7\n"
+    assert sbatch.submitted_line(accepted, {"parsable": True, "clusters": True}) == "7;gpu\n"
+    assert sbatch.submitted_line(accepted, {"quiet": True}) == ""
+    ends = [Outcome(True, "COMPLETED"), Outcome(True, "FAILED", 3), Outcome(True, "FAILED", 0, 9)]
+    ends.append(Outcome(True, "CANCELLED"))
+    assert [sbatch.exit_code(end) for end in ends] == [0, 3, 1, 1]
+    assert [wait.exit_code(end) for end in ends] == [0, 3, 137, 1]
+
+
+def test_ids_and_states() -> None:
+    assert all(map(is_ref, ["1", "42+1", "42_3", "42_[1-3,5]", "42.trainer-a"]))
+    assert not any(map(is_ref, ["", "a", "-1", "4a", "4 2", "1/2"]))
+    with pytest.raises(InvalidRequest, match="Invalid job id: abc"):
+        check_refs(["1", "abc"])
+    assert parse_states(["pd", "RUNNING", "oom", "PD"]) == ("PENDING", "RUNNING", "OUT_OF_MEMORY")
+    assert parse_states(["R", "all"]) == ("all",)
+    with pytest.raises(InvalidRequest, match="Invalid job state specified: X"):
+        parse_states(["X"])
+
+
+def test_scancel_orders() -> None:
+    def order(*words: str) -> CancelOrder:
+        return scancel.make_order(parse(words, scancel.OPTIONS))
+
+    assert order("4", "5_1", "--signal", "SIGUSR1", "-b") == CancelOrder(("4", "5_1"), signal="USR1", batch_only=True)
+    assert order("4", "trainer") == order("4.trainer") == CancelOrder(("4",), task="trainer")
+    assert order("-t", "PD", "-u", "ann").filter == JobFilter(states=("PENDING",), users=("ann",))
+    with pytest.raises(InvalidRequest, match="Invalid job id abc"):
+        order("abc")
+    with pytest.raises(InvalidRequest, match="No job identification provided"):
+        order()
+
+
+def test_squeue_filters_and_variables() -> None:
+    words = parse(["-j1,2+1", "-t", "R", "-M", "all"], squeue.OPTIONS)
+    environment = {"SQUEUE_USERS": "a,b", "SQUEUE_STATES": "PD", "SQUEUE_FORMAT": "%i"}
+    wanted = squeue.make_filter(words, environment)
+    assert wanted == JobFilter(states=("RUNNING",), users=("a", "b"), ids=("1", "2+1"), tasks=True)
+    assert len(squeue.choose_layout(words, environment).fields) == 1
+    assert len(squeue.choose_layout(parse(["-o", "%i%j", "-O", "JobID,Name,State"], squeue.OPTIONS), {}).fields) == 3
+
+
+def test_sacct_windows() -> None:
+    now = time.mktime((2026, 3, 4, 12, 0, 0, 0, 0, -1))
+
+    def since(*words: str) -> float | None:
+        return sacct.make_filter(parse(words, sacct.OPTIONS), now).since
+
+    assert since() == now - 12 * 3600
+    assert since("-j", "4.batch") is None
+    assert since("-S", "now-2hours") == now - 7200
+    with pytest.raises(InvalidRequest, match="Invalid time specification"):
+        since("-S", "when")
+    assert {"JobID", "State", "NodeList", "SubmitLine"} <= set(FIELDS)
+
+
+def test_scontrol_updates() -> None:
+    ref, changes = scontrol.parse_update(["JobId=4", "timelimit=1:00:00", "Priority=7", "JobName=x y"], 0)
+    assert (ref, changes) == ("4", {"time_limit": 3600, "priority": 7, "name": "x y"})
+    for words in (["TimeLimit=5"], ["JobId=4", "Colour=red"], ["JobId=4", "x"], ["JobId=4", "Nice=a"]):
+        with pytest.raises(InvalidRequest):
+            scontrol.parse_update(words, 0)
+
+
+def test_sinfo_formats() -> None:
+    assert sinfo.fit_widths("%#P|%#N", []) == "%9P|%9N"
+    assert sinfo.choose_format(parse(["-Nl"], sinfo.OPTIONS)).startswith("%#N")
+
+
+def test_merged_lines_never_mix() -> None:
+    a, b = Stream("a", 0, 0, "output"), Stream("b", 1, 0, "output")
+    parts = [(a, b"one\ntw"), (b, b"x"), (a._replace(size=9), b"o\n"), (b, b"y")]
+    assert [(logs.prefix(s), line) for s, line in logs.merge_lines(parts)] == [
+        ("a-0", b"one"),
+        ("a-0", b"two"),
+        ("b-1", b"xy"),
+    ]
+
+
+def test_secrets_do_not_enter_the_stored_command_line() -> None:
+    words = ("j.yaml", "--secret", "A=1", "--secret=B=2", "--env", "C=3")
+    assert submit._hide_secrets(words) == ["j.yaml", "--secret", "A", "--secret=B", "--env", "C=3"]
+
+
+def test_help_is_short_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(help_page().splitlines()) < 40
+    assert "span sbatch --wrap" in help_page()
+    for name, command in COMMANDS.items():
+        if command.summary:
+            assert f"  {name}" in help_page()
+            assert main(["help", name]) == 0
+            output = capsys.readouterr()
+            assert "usage: span" in output.out
+            assert len(output.out.splitlines()) < 40
+            assert not output.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["squeu"], 2, "span: error: there is no command 'squeu'\n  did you mean `span squeue`?\n"),
+        (["squeue", "--zzz"], 1, "squeue: error: unrecognized option '--zzz'\n"),
+        (["squeue", "-j", "abc"], 1, "squeue: error: Invalid job id: abc\n"),
+        (["sbatch", "--zzz"], 255, "sbatch: unrecognized option '--zzz'\nTry \"sbatch --help\" for more information\n"),
+        (["sbatch", "/no/such"], 1, "sbatch: error: Unable to open file /no/such\n  No such file"),
+        (["scancel"], 1, "scancel: error: No job identification provided\n"),
+        (["wait"], 2, "span: error: the following arguments are required: JOB\n"),
+        (["submit", "--env", "x", "/dev/null"], 2, "span: error: --env x: the variable is not set here"),
+        (["logs", "--json", "--node", "x", "1"], 2, '{"error": {"code": "invalid"'),
+    ],
+)
+def test_mistakes(words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == code
+    output = capsys.readouterr()
+    assert output.err.startswith(message)
+    assert not output.out
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(call: Call) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("overspan.bridge.cli.commands.version.run", interrupt)
+    assert main(["version"]) == 130
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    # The pipe is closed before the command writes.
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "overspan.bridge.cli", "--help"], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["squeue"], ["sbatch", "--wrap=x"], ["scancel", "1"], ["sinfo"], ["sacct"]]
+)
+def test_hot_commands_import_the_standard_library_only(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom overspan.bridge.cli import main\n"
+        f"main({words!r})\n"
+        f"print([n for n in sys.modules if n.split('.')[0] in {_FORBIDDEN!r} or n in {_FORBIDDEN!r}])\n"
+        "print(sorted(n for n in sys.modules if n.startswith('overspan.bridge.cli.commands.')))"
+    )
+    environment = {"SPAN_STATE_DIR": str(tmp_path), "SPAN_AUTOSTART": "0", "PATH": "/usr/bin"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    forbidden, commands = done.stdout.splitlines()[-2:]
+    assert forbidden == "[]"
+    if words[0] in ("squeue", "sbatch", "scancel", "sinfo"):
+        assert commands == f"['overspan.bridge.cli.commands.{words[0]}']"

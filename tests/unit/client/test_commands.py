@@ -1,0 +1,244 @@
+"""Whole commands against a scripted daemon: what goes out, what is printed, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overspan.bridge.cli import main
+from overspan.bridge.client import JobRow
+
+ROW = JobRow(id=7, raw_id=7, name="train", user="ann", partition="local", cluster="local", submitted_at=50.0)
+
+
+def _listing(*rows: JobRow, **more: Any) -> dict[str, Any]:
+    return {"format": 1, "now": 100.0, "columns": list(JobRow._fields), "rows": [list(row) for row in rows], **more}
+
+
+def _error(code: str, message: str, status: int = 404, **more: Any) -> Any:
+    return status, {"error": {"code": code, "message": message, **more}}, {}
+
+
+def test_squeue_prints_and_asks(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    stale = [{"cluster": "gpu", "since": 0, "message": "down"}]
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW, stale=stale)
+    assert main(["squeue", "-h", "-o", "%i %t", "-u", "ann"]) == 0
+    output = capsys.readouterr()
+    assert output.out == "7 PD\n"
+    assert "cluster gpu has not answered" in output.err
+    assert daemon.requests[0]["query"] == {"users": "ann", "tasks": "1"}
+
+
+def test_squeue_json_is_one_document(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
+    assert main(["squeue", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["ref"], job["submitted_at"], job["started_at"]) == ("7", "1970-01-01T00:00:50.000Z", None)
+
+
+def test_squeue_of_unknown_ids(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/queue"] = lambda request: _listing()
+    daemon.routes["GET /v1/history"] = lambda request: _listing()
+    assert main(["squeue", "-j", "9"]) == 1
+    assert capsys.readouterr() == ("", "slurm_load_jobs error: Invalid job id specified\n")
+    assert main(["squeue", "-j", "9,9"]) == 0
+    assert capsys.readouterr().out.startswith("             JOBID")
+    daemon.routes["GET /v1/history"] = lambda request: _listing(ROW._replace(state="COMPLETED", ended_at=90.0))
+    assert main(["squeue", "-h", "-j", "7"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_squeue_by_cluster(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW, ROW._replace(id=8, cluster="gpu"))
+    assert main(["squeue", "-M", "all", "-h", "-o", "%i"]) == 0
+    assert capsys.readouterr().out == "CLUSTER: gpu\n8\nCLUSTER: local\n7\n"
+
+
+def test_sbatch_sends_words_and_text(daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["POST /v1/jobs"] = lambda request: {"id": 8, "cluster": "local", "notes": ["--mem-bind does nothing"]}
+    script = tmp_path / "t.sh"
+    script.write_text("#!/bin/sh\n")
+    words = ["-N", "2", str(script), "--lr", "1"]
+    assert main(["sbatch", *words]) == 0
+    assert capsys.readouterr() == ("Submitted batch job 8\n", "sbatch: --mem-bind does nothing\n")
+    body = daemon.requests[0]["body"]
+    assert (body["kind"], body["argv"], body["text"]) == ("script", words, "#!/bin/sh\n")
+    assert main(["sbatch", "--parsable", "--wrap", "hostname"]) == 0
+    assert capsys.readouterr().out == "8\n"
+    assert daemon.requests[1]["body"]["text"] == ""
+
+
+def test_sbatch_reads_standard_input(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon.routes["POST /v1/jobs"] = lambda request: {"id": 8}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"#!/bin/sh\nid\n")))
+    assert main(["sbatch"]) == 0
+    assert daemon.requests[0]["body"]["text"] == "#!/bin/sh\nid\n"
+
+
+def test_sbatch_waits_as_the_daemon_says(daemon: Any) -> None:
+    daemon.routes["POST /v1/jobs"] = lambda request: {"id": 8, "options": {"wait": True}}
+    daemon.routes["GET /v1/jobs/8/wait"] = lambda request: {"over": True, "state": "FAILED", "exit_code": 3}
+    assert main(["sbatch", "--wrap", "exit 3"]) == 3
+
+
+@pytest.mark.parametrize(("more", "code"), [({}, 1), ({"exit_code": 255}, 255)])
+def test_sbatch_fails_in_slurms_words(
+    daemon: Any, more: dict[str, int], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "invalid partition specified: p\nBatch job submission failed: Invalid partition name specified"
+    daemon.routes["POST /v1/jobs"] = lambda request: _error("rejected", text, 422, **more)
+    assert main(["sbatch", "--wrap", "x"]) == code
+    assert capsys.readouterr().err == "".join(f"sbatch: error: {line}\n" for line in text.splitlines())
+
+
+def test_submit_names_the_place_of_a_mistake(daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = {"file": "j.yaml", "line": 2, "column": 3}
+    daemon.routes["POST /v1/jobs"] = lambda request: _error("invalid", "no key runn", 400, place=place, remedy="run?")
+    job = tmp_path / "j.yaml"
+    job.write_text("runn: x\n")
+    assert main(["submit", str(job)]) == 2
+    assert capsys.readouterr().err == "span: error: j.yaml:2:3: no key runn\n  run?\n"
+    assert main(["submit", "--json", str(job)]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["place"] == place
+
+
+def test_scancel_is_silent_but_for_signals(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = [{"ref": "9", "error": {"code": "not_found", "message": "no job 9"}}]
+    daemon.routes["POST /v1/cancel"] = lambda request: {"done": [], "errors": errors}
+    assert main(["scancel", "9"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["scancel", "-v", "9"]) == 0
+    expected = "scancel: error: Kill job error on job id 9: Invalid job id specified\n"
+    assert capsys.readouterr().err == "scancel: Terminating job 9\n" + expected
+    assert main(["scancel", "-s", "USR1", "9"]) == 1
+    assert capsys.readouterr().err == expected
+    assert main(["scancel", "9", "trainer"]) == 0
+    assert daemon.requests[-1]["body"]["task"] == "trainer"
+
+
+def test_sacct_and_scontrol(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    task = ROW._replace(task_offset=1, raw_id=8, group="g", tasks=2)
+    daemon.routes["GET /v1/history"] = lambda request: _listing(task)
+    assert main(["sacct", "-P", "-n", "-j", "7", "-o", "JobID,JobIDRaw,State"]) == 0
+    assert capsys.readouterr().out == "7+1|8|PENDING\n"
+    assert "since" not in daemon.requests[0]["query"]
+    assert main(["scontrol", "-o", "show", "job", "7"]) == 0
+    record = capsys.readouterr().out
+    assert record.startswith("JobId=8 HetJobId=7 HetJobOffset=1 JobName=train HetJobIdSet=7-8 UserId=ann(")
+    assert record.count("\n") == 1
+    daemon.routes["GET /v1/history"] = lambda request: _listing()
+    assert main(["scontrol", "show", "job", "7"]) == 1
+    assert capsys.readouterr().err == "slurm_load_jobs error: Invalid job id specified\n"
+    daemon.routes["POST /v1/jobs/9/hold"] = lambda request: _error("not_found", "no job 9")
+    assert main(["scontrol", "hold", "9"]) == 1
+    assert capsys.readouterr().err == "Invalid job id specified for job 9\n"
+
+
+def test_sinfo_and_clusters(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"name": "n1", "cluster": "local", "partition": "local", "default": True, "state": "idle", "cpus": 4}
+    daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": [], "nodes": [node]}
+    daemon.routes["GET /v1/clusters"] = lambda request: {"clusters": [{"name": "local", "kind": "local"}]}
+    assert main(["sinfo", "-h", "-o", "%R %t"]) == 0
+    assert main(["sinfo", "-N"]) == 0
+    assert main(["clusters"]) == 0
+    assert capsys.readouterr().out == (
+        "local idle\nNODELIST   NODES PARTITION STATE \nn1             1    local* idle  \n"
+        "NAME   KIND   STATE  JOBS  SINCE  MESSAGE\nlocal  local         0     -\n"
+    )
+
+
+def test_wait_gives_the_jobs_code_or_124(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
+    daemon.routes["GET /v1/jobs/7/wait"] = lambda request: {"over": True, "state": "FAILED", "signal": 9}
+    assert main(["wait", "train"]) == 137
+    daemon.routes["GET /v1/jobs/7/wait"] = lambda request: {"over": False, "state": "RUNNING"}
+    assert main(["wait", "7", "--timeout", "0"]) == 124
+    assert "7 (RUNNING)" in capsys.readouterr().err
+    daemon.routes["GET /v1/queue"] = daemon.routes["GET /v1/history"] = lambda request: _listing()
+    assert main(["wait", "nobody"]) == 4
+
+
+def test_orders_go_on_after_a_failure(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["POST /v1/jobs/1/requeue"] = lambda request: _error("conflict", "job 1 is held", 409)
+    daemon.routes["POST /v1/jobs/2/requeue"] = lambda request: {}
+    daemon.routes["POST /v1/jobs/2/restart"] = lambda request: {}
+    assert main(["requeue", "--hold", "1", "2"]) == 1
+    assert daemon.requests[1]["body"] == {"format": 1, "hold": True}
+    assert capsys.readouterr().err == "span: error: job 1 is held\n"
+    assert main(["restart", "2", "trainer"]) == 0
+    assert daemon.requests[2]["body"]["task"] == "trainer"
+
+
+def test_logs_of_a_group_are_prefixed(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    names = ("trainer", "data")
+    rows = [{"task": name, "node": 0, "attempt": 0, "stream": "output", "size": 3} for name in names]
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": n} for n in names]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = lambda request: {"streams": rows}
+    daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (200, b"hi\n"[int(request["query"]["offset"]) :], {})
+    assert main(["logs", "7"]) == 0
+    assert main(["logs", "7", "data"]) == 0
+    assert capfdbinary.readouterr().out == b"trainer-0 | hi\ndata-0    | hi\nhi\n"
+
+
+def test_show_prints_tasks_and_failed_attempts(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    attempt = {"number": 0, "state": "FAILED", "cause": "exit", "exit_code": 3, "detail": "boom"}
+    task = {"name": "trainer", "offset": 0, "state": "PENDING", "attempts": [attempt], "primary": True}
+    job = {"id": 7, "name": "rlhf", "state": "PENDING", "reason": "Resources", "tasks": [task], "user": "ann"}
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"now": 5, "job": job}
+    assert main(["show", "7"]) == 0
+    text = capsys.readouterr().out
+    assert "State:       PENDING (Resources)\n" in text
+    assert "trainer attempt 0: FAILED exit 3:0 boom\n" in text
+
+
+def test_completion_knows_commands_options_and_jobs(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
+
+    def candidates(*words: str) -> list[str]:
+        assert main(["completion", "candidates", *words]) == 0
+        return capsys.readouterr().out.split()
+
+    assert candidates("sq") == ["squeue"]
+    assert candidates("logs", "") == ["7", "train"]
+    assert "--timeout" in candidates("wait", "--")
+    assert "--partition" in candidates("squeue", "--p")
+    for shell in ("bash", "zsh", "fish"):
+        assert main(["completion", shell]) == 0
+        assert "span completion candidates" in capsys.readouterr().out
+
+
+def test_ping_check_plan_schema_timeline(daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/ping"] = lambda request: {"version": "9.9", "pid": 1, "problems": ["disk full"]}
+    assert main(["ping"]) == 1
+    assert "problem: disk full" in capsys.readouterr().out
+    finding = {"what": "names", "works": False, "seen": "no namespace", "remedy": "allow user namespaces"}
+    daemon.routes["POST /v1/clusters/local/check"] = lambda request: {"findings": [finding]}
+    assert main(["check", "local"]) == 1
+    assert capsys.readouterr().out == "no   names  no namespace\n     allow user namespaces\n"
+    daemon.routes["POST /v1/plan"] = lambda request: {"text": "#!/bin/sh", "notes": []}
+    (tmp_path / "j.yaml").write_text("run: x")
+    assert main(["plan", str(tmp_path / "j.yaml"), "-M", "local"]) == 0
+    assert capsys.readouterr().out == "#!/bin/sh\n"
+    daemon.routes["GET /v1/schema"] = lambda request: {"format": 1, "schema": {"type": "object"}}
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"type": "object"}
+    rows = [{"seq": 1, "at": 5.25, "task": "", "start": "", "end": "PENDING", "reason": "None", "text": "submitted"}]
+    daemon.routes["GET /v1/jobs/7/timeline"] = lambda request: {"rows": rows}
+    assert main(["timeline", "7"]) == 0
+    assert capsys.readouterr().out.endswith(".250  job           - -> PENDING submitted\n")
+
+
+def test_shutdown_without_and_with_a_daemon(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.routes["POST /v1/shutdown"] = lambda request: {}
+    assert main(["shutdown"]) == 0
+    assert len(daemon.requests) == 1
+    monkeypatch.setenv("SPAN_STATE_DIR", str(tmp_path / "none"))
+    assert main(["shutdown"]) == 0
+    assert "was not running" in capsys.readouterr().err
+    assert main(["ping"]) == 3

@@ -1,0 +1,84 @@
+"""Reading logs from a source that changes between two looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from overspan.bridge.client import LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client.following import read_logs, tail_offset
+from overspan.bridge.model.errors import NotFound
+
+
+class Source:
+    """Logs in memory; each wait runs the next step, the last one ends the job."""
+
+    def __init__(
+        self, logs: dict[tuple[str, int], bytes], *steps: Callable[[dict[tuple[str, int], bytes]], None]
+    ) -> None:
+        self.contents = logs
+        self.steps = list(steps)
+        self.reads = 0
+
+    def streams(self, ref: str) -> list[Stream]:
+        return [Stream(task, 0, attempt, "output", "", len(data)) for (task, attempt), data in self.contents.items()]
+
+    def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
+        self.reads += 1
+        data = self.contents[key.task, key.attempt or 0]
+        return LogPart(data[offset : offset + limit], offset, len(data))
+
+    def wait(self, ref: str, timeout: float | None = None) -> Outcome:
+        self.steps.pop(0)(self.contents)
+        return Outcome(not self.steps, "RUNNING")
+
+
+def _append(task: str, attempt: int, data: bytes) -> Callable[[dict[tuple[str, int], bytes]], None]:
+    def step(logs: dict[tuple[str, int], bytes]) -> None:
+        logs[task, attempt] = logs.get((task, attempt), b"") + data
+
+    return step
+
+
+def test_follows_growth_into_a_second_attempt_and_loses_nothing() -> None:
+    def restart(logs: dict[tuple[str, int], bytes]) -> None:
+        # The first attempt's last words come in the same moment as the second attempt.
+        logs["a", 0] += b"last words\n"
+        logs["a", 1] = b"again\n"
+
+    source = Source({("a", 0): b"one\n"}, _append("a", 0, b"two\n"), restart, _append("a", 1, b"end"))
+    parts = [(stream.attempt, data) for stream, data in read_logs(source, "3", LogWish(follow=True))]
+    assert parts == [(0, b"one\n"), (0, b"two\n"), (0, b"last words\n"), (1, b"again\n"), (1, b"end")]
+
+
+def test_follows_a_job_that_has_no_log_yet() -> None:
+    source = Source({}, _append("a", 0, b"x"), lambda logs: None)
+    assert [data for _, data in read_logs(source, "3", LogWish(follow=True))] == [b"x"]
+
+
+def test_without_follow_the_newest_attempt_of_each_task() -> None:
+    source = Source({("a", 0): b"old", ("a", 1): b"new", ("b", 0): b"b"})
+    assert [data for _, data in read_logs(source, "3", LogWish())] == [b"new", b"b"]
+    assert [data for _, data in read_logs(source, "3", LogWish(attempt=0, task="a"))] == [b"old"]
+    with pytest.raises(NotFound):
+        list(read_logs(source, "3", LogWish(task="c")))
+
+
+@pytest.mark.parametrize(
+    ("data", "lines", "expected"),
+    [
+        (b"1\n2\n3\n", 2, b"2\n3\n"),
+        (b"1\n2\n3", 2, b"2\n3"),
+        (b"1\n2\n", 9, b"1\n2\n"),
+        (b"1\n2\n", 0, b""),
+        (b"", 3, b""),
+        (b"\n\n\n", 1, b"\n"),
+        (b"x" * 70000 + b"\n" + b"y" * 70000 + b"\nz\n", 2, b"y" * 70000 + b"\nz\n"),
+        (b"k\n" * 100000, 90000, b"k\n" * 90000),
+    ],
+)
+def test_tail(data: bytes, lines: int, expected: bytes) -> None:
+    source = Source({("a", 0): data})
+    (stream,) = source.streams("1")
+    assert data[tail_offset(source, "1", stream, lines) :] == expected

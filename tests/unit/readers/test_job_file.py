@@ -1,0 +1,497 @@
+"""Job files: what is read, and every rule that refuses one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.ids import parse_array
+from overspan.bridge.model.spec import (
+    Backoff,
+    JobSpec,
+    Need,
+    NeedKind,
+    OnFailure,
+    Ready,
+    ReadyKind,
+    RestartScope,
+    SignalBefore,
+    Start,
+)
+from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.job_file import read_job_file
+
+DATA = Path(__file__).parent / "data"
+LOCAL = ReadContext(
+    directory="/home/u/work",
+    environment={"HOME": "/home/u"},
+    clusters={"local": "local", "hpc": "slurm", "gpu-cloud": "kubernetes"},
+    now=1_800_000_000.0,
+)
+
+
+def read(text: str, context: ReadContext = LOCAL) -> JobSpec:
+    return read_job_file(text, "job.yaml", context=context)
+
+
+def read_data(name: str, context: ReadContext = LOCAL) -> JobSpec:
+    return read_job_file((DATA / name).read_text(), name, context=context)
+
+
+def refusal(text: str, context: ReadContext = LOCAL) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        read(text, context)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+GROUP = "name: g\nexecution: parallel\n"
+A = "---\nname: a\nrun: x\n"
+B = "---\nname: b\nrun: x\n"
+
+
+def test_a_group_of_five() -> None:
+    job = read_data("five_tasks.yaml", replace(LOCAL, cluster="local"))
+    assert (job.name, job.group, job.clusters, job.start) == ("policy-loop", True, ("local",), Start.TOGETHER)
+    assert [task.name for task in job.tasks] == ["prompt-source", "sampler", "scorer", "memory-bank", "learner"]
+    assert [task.primary for task in job.tasks] == [False, False, False, False, True]
+    assert [task.termination_delay for task in job.tasks] == [20, 20, 20, 60, 0]
+    learner = job.task("learner")
+    assert learner.num_nodes == 2
+    assert [str(choice) for choice in learner.resources.gpus] == ["H100:8", "A100:8"]
+    bank = job.task("memory-bank").resources
+    assert (bank.cpus, bank.cpus_at_least, bank.memory_mib, bank.memory_at_least) == (4.0, True, 32768, True)
+    assert job.task("sampler").env == {"MODEL": "tiny"}
+    assert "${MODEL}" in job.task("sampler").run
+    assert job.notes == ("kubernetes in the file is ignored: --cluster local was given",)
+    assert not job.later
+
+
+def test_infra_names_the_only_cluster_of_its_kind() -> None:
+    job = read_data("five_tasks.yaml")
+    assert job.clusters == ("gpu-cloud",)
+    assert {task.cluster for task in job.tasks} == {""}
+
+
+def test_a_pipeline_runs_in_order() -> None:
+    job = read_data("pipeline.yaml")
+    assert (job.name, job.group, job.start) == ("two-steps", False, Start.INDEPENDENT)
+    assert job.task("judge").needs == (Need("fit", NeedKind.OK),)
+    assert all(task.primary for task in job.tasks)
+    assert len([note for note in job.notes if "use_spot" in note]) == 3
+    headless = read("---\nname: a\nrun: x\n---\nname: b\nrun: y\n")
+    assert (headless.name, headless.task("b").needs) == ("job", (Need("a", NeedKind.OK),))
+    serial = read("name: p\nexecution: serial\n" + A + B)
+    assert not serial.group
+
+
+def test_one_document_is_a_job() -> None:
+    job = read_data("single.yaml", replace(LOCAL, env={"API_KEY": "k", "MORE": "1"}))
+    (task,) = job.tasks
+    assert (job.name, task.name, job.group) == ("answers", "answers", False)
+    assert task.env == {"API_KEY": "k", "MORE": "1"}
+    assert task.workdir == "/home/u/answers"
+    assert task.retry.max_restarts_on_errors == 3
+    assert read("run: x\n").name == "job"
+    assert read("run: x\n", replace(LOCAL, name="other")).name == "other"
+
+
+def test_own_keys() -> None:
+    job = read_data("own_keys.yaml")
+    assert job.name == "everything-{id}"
+    assert (job.start, job.start_timeout, job.restart) == (Start.TOGETHER, 600, RestartScope.TASK)
+    assert (job.priority, job.hold, job.hold_on_failure) == (7, True, 600)
+    assert job.begin == LOCAL.now + 3600
+    assert (job.account, job.native["slurm"]["exclusive"]) == ("lab", "")
+    assert job.native["kubernetes"] == {"spec": {"serviceAccountName": "x"}}
+    assert job.later["needs"] == [
+        {"any": False, "on": [{"kind": "afterok", "job": "12"}]},
+        {"any": False, "on": [{"kind": "afterany", "job": "13"}]},
+    ]
+    assert job.later["on_checkpoint"]["select"] == {"every": 2}
+    trainer, server, prepare = job.tasks
+    assert (trainer.time, trainer.grace_period, trainer.signal) == (7200, 10, SignalBefore("USR1", 30, True))
+    assert trainer.retry.recover_on_exit_codes == (42, 43)
+    assert (trainer.retry.max_restarts_on_errors, trainer.retry.max_recoveries, trainer.retry.max_restarts) == (2, 5, 6)
+    assert trainer.retry.backoff == Backoff(0.5, 3.0, 60.0, 0.0)
+    assert trainer.restart is RestartScope.GROUP
+    assert trainer.needs == (Need("server", NeedKind.READY), Need("prepare", NeedKind.OK))
+    assert (server.share, server.on_failure, server.notice_signal) == ("trainer", OnFailure.FAIL_GROUP, "USR2")
+    assert server.ports == ("8000", "9000-9010")
+    assert server.ready == Ready(ReadyKind.HTTP, "8000/health", 1.0)
+    assert server.termination_delay == 90
+    assert prepare.spread
+
+
+def test_a_need_alone_waits_for_ready_where_there_is_one() -> None:
+    text = GROUP + A + "ready: {tcp: 80}\n" + B + "needs: a\n---\nname: c\nneeds: [b, 'ready:a', 'afterany:b']\n"
+    job = read(text)
+    assert job.task("b").needs == (Need("a", NeedKind.READY),)
+    assert job.task("c").needs == (Need("b"), Need("a", NeedKind.READY), Need("b", NeedKind.ENDED))
+
+
+def test_every_task_is_primary_unless_some_are_named() -> None:
+    for line in ("", "primary_tasks: []\n", "primary_tasks:\n"):
+        assert all(task.primary for task in read(GROUP + line + A + B).tasks)
+    job = read(GROUP + "primary_tasks: [b, b]\ntermination_delay: 5\n" + A + B)
+    assert [(task.primary, task.termination_delay) for task in job.tasks] == [(False, 5), (True, 0)]
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("30s", 30), ("5", 5), ("2m", 120), ("1h", 3600), ("1d", 86400), ("1w", 604800), ("0", 0)]
+)
+def test_delays(written: str, seconds: int) -> None:
+    job = read(GROUP + f"primary_tasks: [a]\ntermination_delay: {written}\n" + A + B)
+    assert job.task("b").termination_delay == seconds
+
+
+def test_time_is_never_a_number_of_base_sixty() -> None:
+    assert read("time: 12:00\nrun: x\n").tasks[0].time == 720
+    assert read("time: 1:30:00\nrun: x\n").tasks[0].time == 5400
+    assert read("time: 90\nrun: x\n").tasks[0].time == 5400
+    assert read("time: 90s\nrun: x\n").tasks[0].time == 90
+    assert read("time: UNLIMITED\nrun: x\n").tasks[0].time is None
+
+
+def test_networking_off_starts_independently() -> None:
+    job = read(GROUP + "inter_connection: false\n" + A + B)
+    assert (job.inter_connection, job.start) == (False, Start.INDEPENDENT)
+    assert read(GROUP + "inter_connection: false\nstart: together\n" + A + B).start is Start.TOGETHER
+
+
+HEADER_FAULTS: list[tuple[str, str]] = [
+    (GROUP + "primry_tasks: [a]\n" + A, "job.yaml:3:1: unknown key 'primry_tasks'; did you mean 'primary_tasks'?"),
+    (GROUP + "name: h\n" + A, "job.yaml:3:1: the key 'name' is given twice; the first is at job.yaml:1:1"),
+    (GROUP + "name2: h\n" + A, "job.yaml:3:1: unknown key 'name2'; did you mean 'name'?"),
+    (
+        "name: g\nexecution: paralel\n" + A,
+        "job.yaml:2:12: 'paralel' is none of parallel, serial; did you mean 'parallel'?",
+    ),
+    ("name: g\nexection: parallel\n" + A, "unknown key 'exection'; did you mean 'execution'?"),
+    ("name: g\nprimary_tasks: [a]\n" + A, "the header has no `execution`"),
+    ("execution: parallel\n" + A, "job.yaml:1:1: the header has no name"),
+    (GROUP, "a header and no task"),
+    ("name: g\nprimary_tasks: [a]\n", "the group has no task"),
+    (GROUP + "resources: {cpus: 1}\n" + A, "job.yaml:3:1: the key 'resources' does not belong in the header"),
+    (GROUP + "primary_tasks: a\n" + A, "job.yaml:3:16: a list is wanted here"),
+    (GROUP + "primary_tasks: {a: 1}\n" + A, "a list is wanted here, not a mapping"),
+    (GROUP + "primary_tasks: [b]\n" + A, "job.yaml:3:17: primary_tasks names 'b', which is no task"),
+    (GROUP + "termination_delay: 1m30s\n" + A, "job.yaml:3:20: '1m30s' is not a delay"),
+    (GROUP + "termination_delay: 1.5\n" + A, "1.5 is not a delay"),
+    (GROUP + "termination_delay: -1\n" + A, "-1 is not a delay"),
+    (GROUP + "termination_delay: 400d\n" + A, "longer than a year"),
+    (GROUP + "termination_delay: [1]\n" + A, "a single value or a mapping is wanted here, not a list"),
+    (GROUP + "termination_delay: {c: 1s}\n" + A, "job.yaml:3:24: termination_delay names 'c', which is no task"),
+    (GROUP + "termination_delay: {default: 1s}\n---\nname: default\n", "job.yaml:5:7: a task is called 'default'"),
+    (GROUP + "inter_connection: yes\n" + A, "true or false is wanted here, not the text 'yes'"),
+    (GROUP + "array: 0-3\n" + A, "an array of a job with several tasks is refused"),
+    (GROUP + "start: now\n" + A, "'now' is none of together, independent"),
+    (GROUP + "priority: 1.5\n" + A, "a whole number is wanted here"),
+    (GROUP + "cluster: nowhere\n" + A, "job.yaml:3:10: there is no cluster named 'nowhere'"),
+    (GROUP + "race: true\n" + A, "race needs several clusters"),
+    (GROUP + "needs: afterokay:1\n" + A, "'afterokay' in 'afterokay:1' is not a kind of dependency"),
+    (GROUP + "cron: '* * *'\n" + A, "is not a schedule"),
+    (GROUP + "begin: yesterdayish\n" + A, "is not a point in time"),
+    (GROUP + "on_checkpoint: {path: x}\n" + A, "on_checkpoint needs the key 'job'"),
+    (GROUP + "slurm: {chdir: /x}\n" + A, "the sbatch option --chdir is reserved"),
+    (GROUP + "slurm: --output=x\n" + A, "the sbatch option --output is reserved"),
+    ("name: a.b\nexecution: parallel\n" + A, "job.yaml:1:7: the name 'a.b' has '.' in it"),
+    (f"name: {'g' * 64}\nexecution: parallel\n" + A, "shorten it"),
+    ("name: g-{job}\nexecution: parallel\n" + A, "brace"),
+]
+
+NAME_FAULTS: list[tuple[str, str]] = [
+    (GROUP + "---\nrun: x\n", "job.yaml:4:1: task 1 has no name"),
+    (GROUP + A + "---\nname: a b\n", "job.yaml:7:7: task 2: the name 'a b' has ' ' in it"),
+    (GROUP + A + "---\nname: a.b\n", "task 2: the name 'a.b' has '.' in it"),
+    (GROUP + A + A, "job.yaml:7:7: task 2: the name 'a' is taken by task 1 at job.yaml:4:7"),
+    (GROUP + "---\nname: a_b\n---\nname: A-b\n", "task 2: 'A-b' and 'a_b' of task 1"),
+    (GROUP + "---\nname: -a\n", "task 1"),
+    (GROUP + f"---\nname: {'a' * 62}\n", "host name takes at most 63"),
+    (GROUP + f"---\nname: {'a' * 61}\nnum_nodes: 11\n", "host name takes at most 63"),
+    (GROUP + "".join(f"---\nname: t{n}\n" for n in range(129)), "the job has 129 tasks; the limit is 128"),
+    (GROUP + "---\nname: [a]\n", "task 1"),
+]
+
+TASK_FAULTS: list[tuple[str, str]] = [
+    ("runn: x\n", "unknown key 'runn'; did you mean 'run'?"),
+    ("depends_on: [a]\n", "unknown key 'depends_on'"),
+    ("primary_tasks: [a]\n", "does not belong in a task"),
+    ("num_nodes: 0\n", "0 is out of range; it must be from 1 to 10000"),
+    ("num_nodes: 10001\n", "out of range"),
+    ("num_nodes: two\n", "a whole number is wanted here, not the text 'two'"),
+    ("run: [a, b]\n", "text is wanted here, not a list"),
+    ("run: true\n", 'write "true" with quotes'),
+    ("resources: [x]\n", "a mapping"),
+    ("resources: {cpu: 1}\n", "unknown key 'cpu'; did you mean 'cpus'?"),
+    ("resources: {cpus: 4-}\n", "is not a number of CPUs"),
+    ("resources: {memory: lots}\n", "is not an amount of memory"),
+    ("resources: {accelerators: H100:x}\n", "is not an accelerator"),
+    ("resources: {accelerators: H100, gpus: A100}\n", "the same key"),
+    ("resources: {infra: aws/us-east-1}\n", "'aws' is no cluster that Overspan knows"),
+    ("resources: {infra: slurm/hpx}\n", "there is no slurm cluster named 'hpx'; did you mean 'hpc'?"),
+    ("resources: {infra: kubernetes, cloud: aws}\n", "infra says what cloud"),
+    ("resources: {infra: slurm, any_of: [{cpus: 1}], ordered: [{cpus: 1}]}\n", "exclude each other"),
+    ("resources: {any_of: [{cpuz: 1}]}\n", "unknown key 'cpuz'"),
+    ("resources: {ports: 70000}\n", "ports go from 1 to 65535"),
+    ("resources: {ports: [x]}\n", "is not a port"),
+    ("resources: {priority: 2000}\n", "out of range"),
+    ("resources: {job_recovery: {recover_on_exit_codes: 256}}\n", "256 is out of range"),
+    ("resources: {job_recovery: {max_restarts_on_errors: 1}}\nmax_restarts_on_errors: 2\n", "differs"),
+    ("envs: {A: }\n", "A has no value"),
+    ("envs: {A b: 1}\n", "'A b' is not the name of a variable"),
+    ("secrets: [TOKEN]\n", "TOKEN has no value"),
+    ("envs: {T: 1}\nsecrets: {T: 2}\n", "T is in envs and in secrets"),
+    ("managed_secrets: [a]\n", "'managed_secrets' is not supported"),
+    ("service: {port: 80}\n", "'service' is not supported"),
+    ("file_mounts: {/x: {mode: FUSE}}\n", "'FUSE' is not a mode"),
+    ("file_mounts: {/x: {bucket: a}}\n", "unknown key 'bucket'"),
+    ("volumes: {data: x}\n", "is not a path"),
+    ("workdir: {ref: main}\n", "workdir needs the key 'url'"),
+    ("config: {slurm: {sbatch_options: {uid: 0}}}\n", "--uid is reserved"),
+    ("config: {kubernetes: {pod_config: 3}}\n", "config.kubernetes.pod_config is a mapping"),
+    ("time: 1h30m\n", "is not a wall time"),
+    ("time: 5.5\n", "is not a wall time"),
+    ("grace_period: soon\n", "is not a delay"),
+    ("signal: USR9@3\n", "is not a signal"),
+    ("restart: all\n", "'all' is none of task, group, node"),
+    ("on_failure: ignore\n", "is for auxiliary tasks"),
+    ("notice_signal: USR1\n", "is for auxiliary tasks"),
+    ("backoff: {first: 10, limit: 5}\n", "longer than the limit"),
+    ("backoff: {jitter: 2}\n", "out of range"),
+    ("backoff: {factor: .inf}\n", "a number is wanted here"),
+    ("ready: {tcp: 80, http: 80/}\n", "exactly one of"),
+    ("ready: {}\n", "exactly one of"),
+    ("ready: {http: health}\n", "is not PORT/path"),
+    ("ready: {tcp: 0}\n", "out of range"),
+    ("ready: {tcp: 80, period: 0}\n", "out of range"),
+    ("share: c\n", "shares the nodes of 'c', which is no task"),
+    ("share: b\n", "shares its own nodes"),
+    ("share: a\nspread: true\n", "share and spread exclude each other"),
+    ("share: a\nnum_nodes: 2\n", "b has 2 nodes and shares those of a, which has 1"),
+    ("needs: c\n", "b needs 'c', which is no task"),
+    ("needs: b\n", "b needs itself"),
+    ("needs: {task: a, until: ready}\n", "a does not say when it is ready"),
+    ("needs: okay:a\n", "'okay' is not a kind of need"),
+    ("needs: {task: a, until: up}\n", "'up' is none of"),
+    ("needs: {until: ok}\n", "a need needs the key 'task'"),
+    ("kubernetes: [x]\n", "a part of a pod manifest is wanted here"),
+    ("slurm: {time: {a: 1}}\n", "one value is wanted for --time"),
+    ("slurm: {time: }\n", "needs a value"),
+    ("slurm: exclusive\n", "is not an option of sbatch"),
+    ("cluster: [hpc, mars]\n", "there is no cluster named 'mars'"),
+    ("cluster: hpc\nresources: {infra: kubernetes}\n", "cluster and infra name different clusters"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), HEADER_FAULTS + NAME_FAULTS, ids=lambda value: value[-40:])
+def test_refused_files(text: str, message: str) -> None:
+    assert message in refusal(text)
+
+
+@pytest.mark.parametrize(("keys", "message"), TASK_FAULTS, ids=lambda value: value[:50])
+def test_refused_tasks(keys: str, message: str) -> None:
+    shown = refusal(GROUP + A + "---\nname: b\n" + keys)
+    assert message in shown
+    assert "job.yaml:" in shown.splitlines()[0]
+
+
+def test_cycles_of_needs_are_refused() -> None:
+    text = GROUP + A + "needs: c\n" + B + "needs: a\n---\nname: c\nneeds: b\n"
+    assert "the tasks wait for each other: a -> c -> b -> a" in refusal(text)
+
+
+def test_shares_do_not_chain() -> None:
+    assert "b has no nodes of its own" in refusal(GROUP + A + B + "share: a\n---\nname: c\nshare: b\n")
+
+
+def test_all_faults_are_reported_with_the_first_in_front() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(GROUP + "---\nname: a\nnum_nodes: 0\ntime: soon\nrestrt: task\n")
+    lines = caught.value.message.splitlines()
+    assert caught.value.place is not None
+    assert (caught.value.place.line, len(lines)) == (5, 3)
+    assert lines[1].startswith("job.yaml:6:7: 'soon'")
+    assert lines[2] == "job.yaml:7:1: unknown key 'restrt'; did you mean 'restart'?"
+
+
+def test_priorities_of_a_group_agree() -> None:
+    one = "resources: {priority: 5}\n"
+    assert read(GROUP + A + one + B).priority == 5
+    assert "several priorities: 5, 6" in refusal(GROUP + A + one + B + "resources: {priority: 6}\n")
+    assert "several priorities" in refusal(GROUP + "priority: 7\n" + A + one)
+
+
+def test_variables_fill_paths_and_images_only() -> None:
+    job = read(
+        "envs: {D: data, V: 2}\nworkdir: $D/w\nvolumes: {'/m/${D}': vol-$D}\nfile_mounts: {/x: '${D}/in', /y: $OTHER}\n"
+        "resources: {image_id: 'docker:repo/$D:${V}', labels: {a: $D}}\nrun: echo $D\n"
+    )
+    (task,) = job.tasks
+    assert (task.workdir, task.volumes) == ("/home/u/work/data/w", {"/m/data": "vol-data"})
+    assert task.file_mounts == {"/x": "/home/u/work/data/in", "/y": "/home/u/work/$OTHER"}
+    assert (task.image, task.labels, task.run) == ("repo/data:2", {"a": "$D"}, "echo $D")
+    assert task.env == {"D": "data", "V": "2"}
+
+
+def test_secrets_stay_apart_and_out_of_public_view() -> None:
+    job = read("secrets: [TOKEN]\nrun: x\n", replace(LOCAL, secrets={"TOKEN": "hush"}))
+    assert job.tasks[0].secrets == {"TOKEN": "hush"}
+    assert job.public().tasks[0].secrets == {"TOKEN": "***"}
+    assert not job.tasks[0].env
+
+
+@pytest.mark.parametrize(
+    ("infra", "clusters", "partition"),
+    [
+        ("kubernetes", ("gpu-cloud",), ""),
+        ("k8s/gpu-cloud", ("gpu-cloud",), ""),
+        ("slurm", ("hpc",), ""),
+        ("slurm/hpc/fast", ("hpc",), "fast"),
+        ("slurm/*/fast", ("hpc",), "fast"),
+        ("hpc/fast", ("hpc",), "fast"),
+        ("local", ("local",), ""),
+        ("'*'", (), ""),
+    ],
+)
+def test_infra_to_clusters(infra: str, clusters: tuple[str, ...], partition: str) -> None:
+    job = read(f"resources: {{infra: {infra}}}\nrun: x\n")
+    assert (job.clusters, job.partition) == (clusters, partition)
+
+
+def test_older_spelling_of_infra() -> None:
+    job = read("resources: {cloud: slurm, region: hpc, zone: fast}\nrun: x\n")
+    assert (job.clusters, job.partition) == (("hpc",), "fast")
+
+
+def test_tasks_on_different_clusters() -> None:
+    job = read(GROUP + A + "cluster: hpc\n" + B + "resources: {infra: kubernetes}\n---\nname: c\n")
+    assert job.clusters == ()
+    assert [task.cluster for task in job.tasks] == ["hpc", "gpu-cloud", ""]
+    same = read(GROUP + "cluster: [hpc, local]\nfailover_after: 5m\n" + A + B)
+    assert (same.clusters, same.failover_after) == (("hpc", "local"), 300)
+
+
+def test_another_cloud_runs_where_the_command_line_says() -> None:
+    job = read("resources: {infra: aws/us-east-1}\nrun: x\n", replace(LOCAL, cluster="local"))
+    assert (job.clusters, job.notes) == (
+        ("local",),
+        ("aws/us-east-1 in the file is ignored: --cluster local was given",),
+    )
+    assert "no cluster named 'lokal'; did you mean 'local'?" in refusal("run: x\n", replace(LOCAL, cluster="lokal"))
+
+
+def test_several_clusters_of_a_kind_have_to_be_named() -> None:
+    context = replace(LOCAL, clusters={"one": "kubernetes", "two": "kubernetes"})
+    assert "several kubernetes clusters: one, two" in refusal("resources: {infra: k8s}\nrun: x\n", context)
+    assert "no slurm cluster is configured" in refusal("resources: {infra: slurm}\nrun: x\n", context)
+
+
+def test_alternatives_of_resources() -> None:
+    job = read(
+        "resources:\n  cpus: 8\n  ordered:\n    - {accelerators: 'H100:8', infra: slurm}\n"
+        "    - {gpus: 'A100:8', infra: kubernetes}\n    - {accelerators: 'T4', cpus: 2}\nrun: x\n"
+    )
+    assert [str(choice) for choice in job.tasks[0].resources.gpus] == ["H100:8", "A100:8"]
+    assert job.clusters == ("hpc", "gpu-cloud")
+    assert "left out" in job.notes[0]
+
+
+def test_data_in_the_cloud_is_left_for_later() -> None:
+    job = read_data("pool.yaml")
+    assert job.later["pool"] == {"min_workers": 0, "max_workers": 4}
+    assert job.later["pool.file_mounts"] == {"/data": {"source": "s3://some-bucket/", "mode": "MOUNT"}}
+    job = read(
+        "name: a\nworkdir: {url: u}\nevent_callback: echo\nfile_mounts: {/x: 's3://b'}\nvolumes: {/y: {size: 1Gi}}\n"
+    )
+    assert set(job.later) == {"a.workdir", "a.event_callback", "a.file_mounts", "a.volumes"}
+    job = read("array: '[3,0-9:2]%4'\ncron: 0 3 * * mon\nneeds: 4\npool: warm\nrun: x\n")
+    assert parse_array(job.later["array"]) == parse_array("0,2,3,4,6,8%4")
+    assert (job.later["cron"], job.later["pool"]) == ("0 3 * * mon", "warm")
+
+
+def test_native_options_come_together() -> None:
+    job = read(
+        "resources: {priority_class: high, infra: slurm/hpc/fast}\n"
+        "config:\n  slurm: {sbatch_options: {constraint: a&b}, provision_timeout: 3}\n"
+        "  kubernetes: {pod_config: {spec: {hostIPC: true}}}\n"
+        "slurm: [--exclusive, -q high, '--mail-type=END,FAIL']\n"
+        "kubernetes: {spec: {nodeName: n}}\nrun: x\n"
+    )
+    (task,) = job.tasks
+    assert task.native["slurm"] == {
+        "constraint": "a&b",
+        "exclusive": "",
+        "qos": "high",
+        "mail-type": "END,FAIL",
+        "partition": "fast",
+    }
+    assert task.native["kubernetes"] == {"spec": {"priorityClassName": "high", "hostIPC": True, "nodeName": "n"}}
+    assert (job.qos, job.partition) == ("high", "fast")
+    assert any("provision_timeout has no effect" in note for note in job.notes)
+
+
+def test_keys_of_cloud_machines_are_noted() -> None:
+    job = read(
+        "resources: {disk_size: 100, instance_type: m5, autostop: 5, image_id: ami-1, job_recovery: FAILOVER}\n"
+        "inputs: {x: 1}\napi_server_access: true\nrun: x\n"
+    )
+    assert len(job.notes) == 7
+    assert job.notes[0] == "job.yaml:1:13: disk_size has no effect: it belongs to cloud machines"
+
+
+def test_anchors_and_a_leading_line() -> None:
+    job = read_data("anchors.yaml")
+    assert (job.task("main").time, job.task("main").resources.memory_mib) == (720, 4096)
+    assert job.task("server").needs == (Need("main"),)
+    merged = read("envs: &e {A: 1}\nconfig: {docker: *e}\nrun: x\n")
+    assert merged.tasks[0].env == {"A": "1"}
+
+
+SET: list[tuple[tuple[str, ...], Any]] = [
+    (("b.resources.cpus=0.1",), lambda job: job.task("b").resources.cpus == 0.1),
+    (("*.num_nodes=3", "a.num_nodes=1"), lambda job: [task.num_nodes for task in job.tasks] == [1, 3]),
+    (("termination_delay=7s", "primary_tasks=[a]"), lambda job: job.task("b").termination_delay == 7),
+    (("b.time=12:00",), lambda job: job.task("b").time == 720),
+    (("b.run=",), lambda job: job.task("b").run == ""),
+    (("slurm.account=lab",), lambda job: job.account == "lab"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "check"), SET, ids=lambda value: str(value)[:40])
+def test_overrides(overrides: tuple[str, ...], check: Any) -> None:
+    assert check(read(GROUP + A + B, replace(LOCAL, overrides=overrides)))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("c.num_nodes=1", "--set c.num_nodes=1: no task is named 'c'"),
+        ("b.num_nodes", "an override is PATH=VALUE"),
+        ("b=1", "an override of a task needs a key"),
+        ("b..x=1", "an override is PATH=VALUE"),
+        ("b.num_nodes=0", "0 is out of range"),
+        ("b.run.x=1", "so it has no key 'x'"),
+        ("b.nodes=[", "not YAML"),
+        ("nme=x", "unknown key 'nme'"),
+    ],
+)
+def test_bad_overrides(override: str, message: str) -> None:
+    assert message in refusal(GROUP + A + B, replace(LOCAL, overrides=(override,)))
+
+
+def test_overrides_of_a_single_job() -> None:
+    job = read("resources: {cpus: 4}\nrun: x\n", replace(LOCAL, overrides=("resources.cpus=1", "time=2m")))
+    assert (job.tasks[0].resources.cpus, job.tasks[0].time) == (1, 120)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.yaml")))
+def test_specs_survive_a_document(name: str) -> None:
+    job = read_data(name, replace(LOCAL, env={"API_KEY": "k"}))
+    assert decode(JobSpec, json.loads(json.dumps(encode(job)))) == job
