@@ -2,12 +2,12 @@
 # Runs examples/rlhf on the local cluster with a daemon of its own, and shows what came of it.
 set -euo pipefail
 bin=$(realpath -s "$1")
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/rlhf"
 export SPAN_STATE_DIR=${SPAN_STATE_DIR:-$(mktemp -d)}
 export PATH="$bin:$PATH" PYTHON="$bin/python3"
 trap 'span shutdown >/dev/null 2>&1 || true' EXIT
 
-job=$(span submit rlhf/rlhf.yaml -M local --parsable)
+job=$(span submit rlhf.yaml -M local --parsable)
 echo "job $job: data server, two rollout servers, reward server, replay buffer, trainer"
 span squeue
 span logs "$job" ppo-trainer -f

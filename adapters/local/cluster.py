@@ -55,17 +55,23 @@ class LocalCluster:
         self._root = os.path.abspath(config.root)
         self._settings = read_settings(config)
         self._node = socket.gethostname().partition(".")[0]
-        self._dispatch = Dispatch(self._root, self._settings, self._node, kernel.read_boot_id())
+        self._dispatch = self._make_dispatch()
         self._wake = Wake(f"{self._root}/wake", self._note_growth)
         self._capacity: Capacity | None = None
         self._turn = asyncio.Lock()
         self._woken: set[str] = set()
+        self._opening: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Record each launch and put it in the queue; what can start, starts at once."""
+        await self._ready()
+        # Whoever stops waiting does not stop it half-way.
+        return await asyncio.shield(asyncio.create_task(self._submit(launches)))
+
+    async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         async with self._turn:
-            await self._open()
             answers = await self._dispatch.submit(launches, self.name)
             await self._dispatch.schedule()
         self._dispatch.attention.set()
@@ -73,8 +79,7 @@ class LocalCluster:
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`: of waiting ones their reason, of others what their journals say."""
-        async with self._turn:
-            await self._open()
+        await self._ready()
         reports = self._dispatch.reports
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -93,8 +98,11 @@ class LocalCluster:
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Carry out orders on waiting launches, and hand the others to their supervisors, durably."""
+        await self._ready()
+        return await asyncio.shield(asyncio.create_task(self._order(orders)))
+
+    async def _order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         async with self._turn:
-            await self._open()
             answers = await self._dispatch.order(orders)
             await self._dispatch.schedule()
         return answers
@@ -105,14 +113,18 @@ class LocalCluster:
 
     async def nodes(self) -> list[Node]:
         """This machine, once for each of its partitions."""
-        async with self._turn:
-            await self._open()
+        await self._ready()
         first = self._settings.partitions[0]
         return [self._make_node(partition, partition is first) for partition in self._settings.partitions]
 
     async def close(self) -> None:
         """Stop watching; supervisors and their work go on."""
-        if self._follower is not None:
+        self._closed = True
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+        async with self._turn:
+            if self._follower is None:
+                return
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
             self._follower = None
@@ -140,16 +152,30 @@ class LocalCluster:
             self._capacity = await asyncio.to_thread(measure_capacity, self._settings)
         return self._capacity
 
+    def _make_dispatch(self) -> Dispatch:
+        return Dispatch(self._root, self._settings, self._node, kernel.read_boot_id())
+
+    async def _ready(self) -> None:
+        """Find everything and begin to watch, once, at the first use. Raises Unreachable."""
+        if self._closed:
+            raise Unreachable(f"the local cluster {self.name} was closed")
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        try:
+            await asyncio.shield(self._opening)
+        except Unreachable:
+            self._opening = None
+            raise
+
     async def _open(self) -> None:
-        """Find everything and begin to watch; once, at the first use. Raises Unreachable."""
-        if self._follower is not None:
-            return
         capacity = await self._measure()
+        self._dispatch = self._make_dispatch()
         try:
             await asyncio.to_thread(make_root, self._root)
             self._wake.open()
             await self._dispatch.load(capacity)
         except OSError as error:
+            self._dispatch.close()
             self._wake.close()
             raise Unreachable(
                 f"the local cluster's folder {self._root} cannot be used: {error.strerror or error}",

@@ -64,7 +64,7 @@ def _build_cluster_routes(controller: Controller) -> APIRouter:
         return answer(clusters=controller.list_clusters())
 
     @router.get("/nodes", summary="Nodes with capacity, use and state")
-    async def nodes(clusters: Annotated[str, Query(max_length=1 << 16)] = "") -> Response:
+    async def nodes(clusters: Annotated[str, Query(max_length=4096)] = "") -> Response:
         found, health = await controller.nodes([name for name in clusters.split(",") if name])
         rows = [{"cluster": cluster, **_node_document(node)} for cluster, node in found]
         return answer(now=controller.clock(), clusters=health, nodes=rows)

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run_daemon(find_paths(os.environ), foreground=options.foreground)
     except OverspanError as error:
-        log.error("%s", error)
+        if logging.getLogger().handlers:
+            log.error("%s", error)
         print(f"span: error: {_one_line(error)}", file=sys.stderr)
         return ExitCode.FAILED
     except KeyboardInterrupt:

@@ -14,7 +14,8 @@ from overspan.bridge.api.jobs import row_document
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.listing import FINISHED_WITHIN, Selection, check_states
 
-Commas = Annotated[str, Query(max_length=1 << 16, description="words with commas between them")]
+Commas = Annotated[str, Query(max_length=4096, description="words with commas between them")]
+Ids = Annotated[str, Query(max_length=1 << 14, description="ids with commas between them")]
 Time = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
 Seconds = Annotated[float, Query(ge=0, le=LATEST, allow_inf_nan=False)]
 
@@ -36,7 +37,7 @@ def _add_queue(router: APIRouter, controller: Controller) -> None:
     async def queue(
         states: Commas = "",
         users: Commas = "",
-        ids: Commas = "",
+        ids: Ids = "",
         names: Commas = "",
         partitions: Commas = "",
         clusters: Commas = "",
@@ -65,7 +66,7 @@ def _add_history(router: APIRouter, controller: Controller) -> None:
     async def history(
         states: Commas = "",
         users: Commas = "",
-        ids: Commas = "",
+        ids: Ids = "",
         names: Commas = "",
         partitions: Commas = "",
         clusters: Commas = "",

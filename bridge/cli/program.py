@@ -58,7 +58,7 @@ Examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code; never raises but for a bug."""
+    """Run one command line and give its exit code; never raises unless SPAN_DEBUG is set."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help") or words == ["help"]:
         return _guarded(Call("help", (), os.environ), lambda call: _print(help_page()))
@@ -129,6 +129,12 @@ def _guarded(call: Call, run: Callable[[Call], int]) -> int:
         return end.code if isinstance(end.code, int) else ExitCode.OK
     except OSError as error:
         report(call, OverspanError(f"{error.filename or 'the system'}: {error.strerror or error}"))
+        return ExitCode.FAILED
+    except Exception as error:
+        if call.environment.get("SPAN_DEBUG"):
+            raise
+        text = f"internal error, {type(error).__name__}: {error}"
+        report(call, OverspanError(text, remedy="SPAN_DEBUG=1 shows where; please report it"))
         return ExitCode.FAILED
 
 

@@ -13,12 +13,14 @@ from overspan.bridge.model.errors import InvalidRequest, NotFound
 if TYPE_CHECKING:
     from overspan.bridge.client import Client
 
+# `CLUSTER:NATIVE` is an id too; names of Kubernetes contexts may hold nearly anything.
+_NATIVE = r"[^\s:]\S*:[^\s:]+"
 _REF = r"[0-9]{1,18}(?:[+_][0-9]{1,9}|_\[[0-9,:%-]+\])?(?:\.[A-Za-z0-9_-]+)?"
 
 
 def is_ref(text: str) -> bool:
-    """Whether a text has the form of an id: N, N+k, N_i, N.task."""
-    return re.fullmatch(_REF, text) is not None
+    """Whether a text has the form of an id: N, N+k, N_i, N.task, CLUSTER:NATIVE."""
+    return re.fullmatch(_REF, text) is not None or re.fullmatch(_NATIVE, text) is not None
 
 
 def check_refs(words: Iterable[str], what: str = "Invalid job id") -> tuple[str, ...]:
@@ -46,6 +48,8 @@ def find_job(client: Client, word: str) -> str:
 
 def split_ref(ref: str) -> tuple[str, str]:
     """Split `N.task` into the id and the task's name."""
+    if ":" in ref:
+        return ref, ""
     job, _, task = ref.partition(".")
     return job, task
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -34,6 +35,11 @@ from overspan.bridge.config.paths import find_paths
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Unreachable, error_from_document
 
 FORMAT = 1
+EVENT_SECONDS = 60.0
+"""Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
+RECONNECT_SECONDS = 0.1
+RETRY_PAUSES = (0.05, 0.2, 0.0)
+"""Seconds before a GET is sent again; 0 is the last try. A killed daemon's socket may still take one connection."""
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
 _CUT = "the daemon went away before it answered"
@@ -131,17 +137,27 @@ class Client:
         document = self._get(f"/v1/jobs/{_part(ref)}/timeline")
         return [transition_from_document(row) for row in document["rows"]]
 
-    def events(self, since: int = 0, follow: bool = True) -> Iterator[Transition]:
-        """Changes of all jobs after sequence number `since`, as they happen with `follow`."""
-        target = f"/v1/events?since={since}&follow={int(follow)}"
-        with self._sibling() as own:
-            answer = own._request("GET", target, timeout=3600.0 if follow else self.timeout)
-            try:
-                for line in answer.lines():
-                    if line.strip():
-                        yield transition_from_document(json.loads(line))
-            except (Gone, ConnectionResetError):
-                raise Unreachable(_CUT) from None
+    def events(self, since: int | None = None, follow: bool = True) -> Iterator[Transition]:
+        """Changes of all jobs after sequence number `since` (None: from now on), as they happen with `follow`.
+
+        A daemon that ends and comes back does not end the stream; it goes on behind the last event given.
+        """
+        while True:
+            with self._sibling() as own:
+                target = "/v1/events" + _query({"since": since, "follow": int(follow)})
+                answer = own._request("GET", target, timeout=EVENT_SECONDS)
+                try:
+                    for line in answer.lines():
+                        if line.strip():
+                            event = transition_from_document(json.loads(line))
+                            since = event.seq
+                            yield event
+                    if not follow:
+                        return
+                except (Gone, OSError):
+                    if not follow:
+                        raise Unreachable(_CUT) from None
+            time.sleep(RECONNECT_SECONDS)
 
     def streams(self, ref: str) -> list[Stream]:
         """The logs a job has."""
@@ -160,7 +176,8 @@ class Client:
             data=data,
             offset=int(headers.get("x-span-offset", max(offset, 0))),
             size=int(headers.get("x-span-size", max(offset, 0) + len(data))),
-            path=headers.get("x-span-path", ""),
+            path=_unquote(headers.get("x-span-path", "")),
+            gap=int(headers.get("x-span-gap", 0)),
             over=headers.get("x-span-over", "0") == "1",
         )
 
@@ -170,8 +187,6 @@ class Client:
 
     def wait(self, ref: str, timeout: float | None = None) -> Outcome:
         """Wait for the end of a job or task, at most `timeout` seconds; `over` tells which it was."""
-        import time
-
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = POLL_SECONDS if end is None else max(0.0, min(POLL_SECONDS, end - time.monotonic()))
@@ -288,19 +303,20 @@ class Client:
     def _request(
         self, method: str, target: str, body: bytes = b"", *, timeout: float | None = None, lost: str = ""
     ) -> Answer:
-        """Send one request; a GET that found the connection closed is sent once more on a new one."""
+        """Send one request; a GET that found the connection closed is sent again on a new one."""
         if method != "GET" and self._connection is not None and not target.endswith("/shutdown"):
             # A kept connection may have been closed meanwhile, and an order must not be sent twice.
             self.close()
-        for last in (method != "GET", True):
+        for pause in RETRY_PAUSES if method == "GET" else (0.0,):
             connection = self._open()
             try:
                 answer = connection.request(method, target, body, timeout=timeout or self.timeout)
                 break
             except Gone:
                 self.close()
-                if last:
+                if not pause:
                     raise Unreachable(_CUT, remedy=lost) from None
+                time.sleep(pause)
             except TimeoutError:
                 self.close()
                 raise Unreachable(f"the daemon did not answer within {timeout or self.timeout:.0f} s") from None
@@ -329,6 +345,14 @@ class Client:
 def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:
     """Percent-encode; urllib.parse would cost each command 4 ms of imports."""
     return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
+
+
+def _unquote(text: str) -> str:
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote
+
+    return unquote(text)
 
 
 def _part(ref: str) -> str:

@@ -201,6 +201,8 @@ class LogPart(NamedTuple):
     size: int
     path: str = ""
     over: bool = False
+    gap: int = 0
+    """Bytes that are lost before `offset`."""
 
 
 class LogWish(NamedTuple):

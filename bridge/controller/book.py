@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import StoredJob
@@ -64,6 +64,15 @@ def split_handle(stored: str) -> tuple[int, str]:
     return (int(number), handle) if colon else (0, "")
 
 
+@dataclass(slots=True)
+class Turn:
+    """The lock of a job, and how many hold it or wait for it."""
+
+    job_id: int
+    users: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class Book:
     """Entries by job id, and which handles are watched on each cluster."""
 
@@ -72,7 +81,7 @@ class Book:
         self._finished: deque[tuple[float, int]] = deque()
         self._watched: dict[str, dict[str, int]] = {}
         self._owners: dict[int, int] = {}
-        self._locks: dict[int, asyncio.Lock] = {}
+        self._locks: dict[int, Turn] = {}
         self.live = 0
 
     def __iter__(self) -> Iterator[Entry]:
@@ -137,19 +146,22 @@ class Book:
     @contextlib.asynccontextmanager
     async def locked(self, job_ids: Iterable[int]) -> AsyncIterator[None]:
         """Hold these jobs for a change. Taken in rising order, so that two changes never wait for each other."""
-        held: list[tuple[int, asyncio.Lock]] = []
+        held: list[Turn] = []
+        turns = [self._locks.setdefault(job_id, Turn(job_id)) for job_id in sorted(set(job_ids))]
+        for turn in turns:
+            turn.users += 1
         try:
-            for job_id in sorted(set(job_ids)):
-                lock = self._locks.setdefault(job_id, asyncio.Lock())
-                await lock.acquire()
-                held.append((job_id, lock))
+            for turn in turns:
+                await turn.lock.acquire()
+                held.append(turn)
             yield
         finally:
-            for job_id, lock in held:
-                lock.release()
-                # A lock that somebody waits for stays locked or keeps its waiters; anything else may go.
-                if not lock.locked() and not getattr(lock, "_waiters", None):
-                    self._locks.pop(job_id, None)
+            for turn in held:
+                turn.lock.release()
+            for turn in turns:
+                turn.users -= 1
+                if not turn.users:
+                    del self._locks[turn.job_id]
 
     def _index(self, entry: Entry, watched: bool) -> None:
         if entry.handle:

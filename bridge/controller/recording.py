@@ -18,6 +18,7 @@ from overspan.bridge.controller.book import Book, Entry, entry_of, join_handle, 
 from overspan.bridge.controller.drafts import Completion, Draft, open_draft, submitted
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.outbox import Lane, Outbox
+from overspan.bridge.controller.rows import job_row
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store.records import JobQuery, NewJob
@@ -190,6 +191,8 @@ class Recorder:
         if self.outbox.submit_of(entry.job.id) is None:
             entry.retry_at = None
         self.book.put(entry, draft.job)
+        # Now, a little each time, rather than all at once when somebody asks for the queue.
+        job_row(entry)
         if entry.watched and not watched:
             self.wakes.watched(entry.cluster)
         self.wakes.jobs.ring(entry.job.id)

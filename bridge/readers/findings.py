@@ -11,6 +11,10 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 
 MAX_SHOWN = 20
 """Findings shown besides the first."""
+MAX_KEPT = 100
+"""Findings after which reading ends: a file of thousands is not worth the time."""
+MAX_MESSAGE = 400
+"""Characters of one finding; values are quoted in it."""
 
 
 class Fault(Exception):
@@ -18,7 +22,7 @@ class Fault(Exception):
 
     def __init__(self, message: str, place: Place, remedy: str = "") -> None:
         super().__init__(message)
-        self.message = message
+        self.message = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
         self.place = place
         self.remedy = remedy
 
@@ -29,15 +33,21 @@ class Findings:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.notes: list[str] = []
+        self._seen: set[tuple[object, ...]] = set()
 
     def add(self, message: str, place: Place, remedy: str = "") -> None:
         """Keep a fault. The same words at the same place are kept once: an anchor may be read several times."""
-        if not any(fault.message == message and fault.place == place for fault in self.faults):
-            self.faults.append(Fault(message, place, remedy))
+        if (message, place) in self._seen:
+            return
+        self._seen.add((message, place))
+        self.faults.append(Fault(message, place, remedy))
+        if len(self.faults) >= MAX_KEPT:
+            self.raise_any()
 
     def note(self, text: str) -> None:
         """Keep a note for the user, once."""
-        if text not in self.notes:
+        if (text,) not in self._seen and len(self.notes) < MAX_KEPT:
+            self._seen.add((text,))
             self.notes.append(text)
 
     @contextmanager

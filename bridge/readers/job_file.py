@@ -15,6 +15,7 @@ from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.findings import Findings, nearest, refuse
 from overspan.bridge.readers.group_checks import (
+    MAX_TASKS,
     check_auxiliaries,
     check_cycles,
     check_job_name,
@@ -65,6 +66,8 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
     """
     _check_context(context)
     layout = _arrange(read_tables(text, file))
+    if len(layout.tasks) > MAX_TASKS:
+        refuse(f"the job has {len(layout.tasks)} tasks; the limit is {MAX_TASKS}", layout.tasks[MAX_TASKS].place)
     header, tasks = apply_overrides(layout.header, layout.tasks, context.overrides)
     layout = replace(layout, header=header, tasks=tasks)
     found = Findings()

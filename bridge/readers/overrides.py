@@ -10,6 +10,8 @@ from overspan.bridge.readers.nodes import Node, Scalar, Table, with_entry
 from overspan.bridge.readers.yaml_documents import read_value
 
 EVERY_TASK = "*"
+MAX_PARTS = 12
+"""Parts of a path; deeper than any key of a job file."""
 
 
 def apply_overrides(
@@ -25,7 +27,7 @@ def apply_overrides(
         place = Place(f"--set {text}")
         path, equals, written = text.partition("=")
         parts = tuple(path.strip().split("."))
-        if not equals or not all(parts):
+        if not equals or not all(parts) or len(parts) > MAX_PARTS:
             raise InvalidRequest("an override is PATH=VALUE", place=place, remedy="write TASK.KEY=VALUE or KEY=VALUE")
         value = read_value(written, place.file)
         names = [_name_of(task) for task in changed]

@@ -212,5 +212,5 @@ def _read_word(line: str, at: int) -> tuple[str, int]:
             text.append(letter)
         at += 1
     if quote:
-        raise ValueError(f"Unmatched `{quote}` in [{line.strip()}]")
+        raise ValueError(f"Unmatched `{quote}` in [{line.strip()[:200]}]")
     return "".join(text), at

@@ -51,7 +51,7 @@ class Draft:
 def read_task(table: Table, record: Record, name: str, context: ReadContext, found: Findings) -> Draft:
     """Read a task document under a name that is known already; faults go to `found`."""
     variables = read_variables(table, context, found)
-    table = fill_variables(table, variables)
+    table = fill_variables(table, variables, found)
     values = record.read(table, found)
     wanted = _read_wanted(table, values, context, found)
     targets = wanted.targets

@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
 from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.findings import Fault, Findings
 from overspan.bridge.readers.nodes import Entry, Items, Node, Table, map_texts
 from overspan.bridge.readers.task_fields import SKYPILOT
 
 FILLED = ("workdir", "file_mounts", "volumes")
 """Keys of a task in which variables are filled in, besides resources.image_id."""
+
+MAX_FILLED = 4096
+"""Characters of a text after filling; no path or image is longer."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -39,7 +42,7 @@ def read_variables(task: Table, context: ReadContext, found: Findings) -> Variab
     return Variables(env, secrets)
 
 
-def fill_variables(task: Table, variables: Variables) -> Table:
+def fill_variables(task: Table, variables: Variables, found: Findings) -> Table:
     """The task with ${NAME} and $NAME of its variables filled in; unknown names stay as they are."""
     values = {**variables.env, **variables.secrets}
     if not values:
@@ -47,10 +50,12 @@ def fill_variables(task: Table, variables: Variables) -> Table:
     entries = dict(task.entries)
     for key in FILLED:
         if key in entries:
-            entries[key] = Entry(entries[key].place, _filled(entries[key].node, values))
+            with found.collecting():
+                entries[key] = Entry(entries[key].place, _filled(entries[key].node, values))
     if "resources" in entries:
         resources = entries["resources"]
-        entries["resources"] = Entry(resources.place, _fill_images(resources.node, values))
+        with found.collecting():
+            entries["resources"] = Entry(resources.place, _fill_images(resources.node, values))
     return replace(task, entries=entries)
 
 
@@ -70,10 +75,21 @@ def _fill_images(node: Node, values: Mapping[str, str]) -> Node:
 
 
 def _filled(node: Node, values: Mapping[str, str]) -> Node:
-    def fill(match: re.Match[str]) -> str:
-        return values.get(match[1] or match[2], match[0])
+    """The node with variables filled in. Raises Fault where a text becomes too long to be a path."""
 
-    return map_texts(node, lambda text: _USE.sub(fill, text))
+    def value_of(match: re.Match[str]) -> str:
+        # Cut before it is repeated: a long value used often would fill the memory.
+        return values.get(match[1] or match[2], match[0])[: MAX_FILLED + 1]
+
+    def fill(text: str) -> str:
+        if len(text) > MAX_FILLED or "$" not in text:
+            return text
+        filled = _USE.sub(value_of, text)
+        if len(filled) > MAX_FILLED:
+            raise Fault(f"a text has more than {MAX_FILLED} characters with its variables filled in", node.place)
+        return filled
+
+    return map_texts(node, fill)
 
 
 def _names(task: Table, key: str) -> list[str]:

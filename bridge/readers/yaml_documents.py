@@ -201,10 +201,11 @@ class _Builder:
             self.anchors[anchor] = (node, weight)
         parent = self.stack[-1] if self.stack else None
         # Counted where it is added, so that nothing is ever built that would be too large.
-        self.total += 1 if parent else weight
-        if self.total > MAX_NODES or weight + (parent.weight if parent else 0) > MAX_NODES:
+        held = parent.weight if parent else self.total
+        if held + weight > MAX_NODES:
             refuse(f"the file has more than {MAX_NODES} values, aliases expanded", node.place)
         if parent is None:
+            self.total += weight
             # A document of nothing is the gap between two `---`.
             if not (isinstance(node, Scalar) and node.value is None):
                 self.documents.append(node)

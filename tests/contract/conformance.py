@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import pytest
+
 from overspan.adapters.contract import (
     Accepted,
     Adapter,

@@ -6,12 +6,15 @@ import itertools
 import time
 
 import pytest
+from tests.contract.conformance import OUTPUT, Conformance, Rig
+from tests.contract.fake import MOST_CPUS, FakeAdapter, FakeWorld
+
 from overspan.adapters.contract import Adapter
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from tests.contract.conformance import OUTPUT, Conformance, Rig
-from tests.contract.fake import MOST_CPUS, FakeAdapter, FakeWorld
+
+ANY = Resources()
 
 
 class FakeRig:
@@ -38,7 +41,7 @@ class FakeRig:
     def clean(self) -> None:
         pass
 
-    def _job(self, run: str, resources: Resources = Resources()) -> Job:
+    def _job(self, run: str, resources: Resources = ANY) -> Job:
         task = TaskSpec(name=self.task, run=run, resources=resources)
         return new_job(next(self._ids), JobSpec(name="fake", tasks=(task,)), time.time())
 

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contract.conformance import Conformance, Rig
+from tests.system.local.machine import end_supervisors
+
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.local import open_cluster
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from tests.contract.conformance import Conformance, Rig
-from tests.system.local.machine import end_supervisors
+
+ANY = Resources()
 
 
 class LocalRig:
@@ -42,7 +45,7 @@ class LocalRig:
     def clean(self) -> None:
         end_supervisors(self._root)
 
-    def _job(self, run: str, resources: Resources = Resources()) -> Job:
+    def _job(self, run: str, resources: Resources = ANY) -> Job:
         task = TaskSpec(name=self.task, run=run, resources=resources)
         spec = JobSpec(name="contract", tasks=(task,), group=self._group, origin=Origin(directory=str(self._root)))
         return new_job(next(self._ids), spec, time.time())

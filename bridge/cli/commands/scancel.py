@@ -7,7 +7,7 @@ import sys
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.getopt import VALUE, Option, Words, help_text, parse
 from overspan.bridge.cli.output import say, write, write_json
-from overspan.bridge.cli.references import is_ref, parse_states
+from overspan.bridge.cli.references import is_ref, parse_states, split_ref
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -79,8 +79,8 @@ def make_order(words: Words) -> CancelOrder:
         task = others[0]
     elif others:
         raise InvalidRequest(f"Invalid job id {others[0]}")
-    if len(refs) == 1 and "." in refs[0] and not task:
-        job, _, task = refs[0].partition(".")
+    if len(refs) == 1 and not task:
+        job, task = split_ref(refs[0])
         refs = (job,)
     users = words.listed("user")
     if words.has("me"):

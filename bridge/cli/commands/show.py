@@ -65,8 +65,8 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     lines.append("")
     lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    for task in tasks:
-        lines += _attempt_lines(task)
+    ends = [line for task in tasks for line in _attempt_lines(task)]
+    lines += ["", *ends] if ends else []
     return "\n".join(lines) + "\n"
 
 
@@ -102,7 +102,7 @@ def _attempt_lines(task: Mapping[str, Any]) -> list[str]:
         lines.append(" ".join(filter(None, words)))
     if task.get("next_start"):
         lines.append(f"{task.get('name')}: next attempt at {format_timestamp(task['next_start'])}")
-    return ["", *lines] if lines else []
+    return lines
 
 
 def _exit(facts: Mapping[str, Any]) -> str:

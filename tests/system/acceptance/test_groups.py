@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -260,4 +261,4 @@ def test_gang_waits_for_room_for_all_and_two_groups_both_finish(span: Any) -> No
     spans = sorted(
         (min(task["started_at"] for task in span.job(job)["tasks"]), span.job(job)["ended_at"]) for job in jobs
     )
-    assert all(earlier[1] <= later[0] for earlier, later in zip(spans, spans[1:], strict=False))
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))

@@ -79,7 +79,10 @@ def test_backoff_shows_its_reason_and_next_time(span: Any) -> None:
 
 
 def test_wall_time_ends_the_job_and_a_notice_signal_comes_before(span: Any) -> None:
-    script = "#!/bin/bash\n#SBATCH --time=1\n#SBATCH --signal=B:USR1@58\ntrap 'echo warned; exit 3' USR1\nwhile :; do sleep 0.1; done\n"
+    script = (
+        "#!/bin/bash\n#SBATCH --time=1\n#SBATCH --signal=B:USR1@58\n"
+        "trap 'echo warned; exit 3' USR1\nwhile :; do sleep 0.1; done\n"
+    )
     file = span.folder / "limit.sh"
     file.write_text(script)
     job = int(span.run("sbatch", "--parsable", str(file)).stdout)
@@ -105,7 +108,8 @@ def test_graceful_cancel_flushes_and_then_kills(span: Any) -> None:
         "run: trap 'sleep 0.3; echo flushed; exit 0' TERM; echo up; while :; do sleep 0.05; done\n"
     )
     stubborn = span.submit(
-        "name: stubborn\nresources: {cpus: 0.1}\ngrace_period: 1s\nrun: trap '' TERM; echo up; while :; do sleep 0.05; done\n"
+        "name: stubborn\nresources: {cpus: 0.1}\ngrace_period: 1s\n"
+        "run: trap '' TERM; echo up; while :; do sleep 0.05; done\n"
     )
     for job in (flush, stubborn):
         span.wait_until(lambda job=job: "up" in span.log(job), 10, "the start")

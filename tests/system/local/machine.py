@@ -25,16 +25,30 @@ def list_supervisors(root: Path) -> list[kernel.Process]:
     return found
 
 
+def list_started(root: Path) -> list[kernel.Process]:
+    """Living supervisors and shims, by their command lines: a supervisor that has just begun has no lock yet."""
+    hosts = os.fsencode(root / "hosts") + b"/"
+    found = []
+    for pid in kernel.list_pids():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        process = kernel.read_process(pid)
+        if process is not None and process.state not in "ZX" and any(word.startswith(hosts) for word in words):
+            found.append(process)
+    return found
+
+
 def end_supervisors(root: Path) -> None:
     """Kill the supervisors of a cluster and everything below them, and wait until they are gone."""
-    for process in list_supervisors(root):
-        kernel.signal_tree(process.pid, signal.SIGKILL)
-        kernel.signal_process(process, signal.SIGKILL)
-        reap(process.pid)
     deadline = time.monotonic() + 10
-    while list_supervisors(root):
+    while started := list_started(root):
         assert time.monotonic() < deadline, "supervisors do not end"
-        time.sleep(0.01)
+        for process in started:
+            kernel.signal_tree(process.pid, signal.SIGKILL)
+            kernel.signal_process(process, signal.SIGKILL)
+            reap(process.pid)
 
 
 def reap(pid: int) -> None:

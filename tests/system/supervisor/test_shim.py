@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.supervisor import kernel, processes
+from overspan.bridge.supervisor import kernel, processes, records
 from overspan.bridge.supervisor.processes import adopt, send
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.shim import NodeLaunch, spawn
@@ -278,3 +278,23 @@ def test_full_disk_loses_no_end(small_disk: SmallDisk, wait_until: WaitUntil) ->
         assert node.record.exit_code == 11 and node.record.strays_killed >= 1
 
     small_disk(run, "size=64k")
+
+
+def test_end_waits_for_a_disk_that_refuses_it(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, refused = nodes.folder / "full", nodes.folder / "refused"
+    update = records.update_record
+
+    def refuse(fd: int, record: NodeRecord) -> None:
+        # As on a file system that copies on write.
+        if record.ended and full.exists():
+            refused.touch()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        update(fd, record)
+
+    monkeypatch.setattr(records, "update_record", refuse)
+    full.touch()
+    shim = nodes.shell(KEY, "exit 12")
+    nodes.wait_until(refused.exists, what="the end is refused")
+    assert adopt(nodes.directory, KEY).state == processes.RUNNING
+    full.unlink()
+    assert nodes.end(shim).exit_code == 12

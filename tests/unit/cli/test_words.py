@@ -75,7 +75,7 @@ def test_sbatch_answer_and_wait_codes() -> None:
 
 
 def test_ids_and_states() -> None:
-    assert all(map(is_ref, ["1", "42+1", "42_3", "42_[1-3,5]", "42.trainer-a"]))
+    assert all(map(is_ref, ["1", "42+1", "42_3", "42_[1-3,5]", "42.trainer-a", "gpu:77"]))
     assert not any(map(is_ref, ["", "a", "-1", "4a", "4 2", "1/2"]))
     with pytest.raises(InvalidRequest, match="Invalid job id: abc"):
         check_refs(["1", "abc"])
@@ -181,6 +181,15 @@ def test_mistakes(words: list[str], code: int, message: str, capsys: pytest.Capt
     output = capsys.readouterr()
     assert output.err.startswith(message)
     assert not output.out
+
+
+def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(call: Call) -> int:
+        raise KeyError("job")
+
+    monkeypatch.setattr("overspan.bridge.cli.commands.version.run", fail)
+    assert main(["version"]) == 1
+    assert capsys.readouterr().err.startswith("span: error: internal error, KeyError: 'job'\n")
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:

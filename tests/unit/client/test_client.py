@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,10 @@ def test_a_get_is_sent_again_when_the_connection_was_closed(daemon: Any) -> None
         client.ping()
         daemon.hang_ups = 1
         assert client.ping()["version"] == "1"
-        daemon.hang_ups = 2
+        daemon.hang_ups = 3
         with pytest.raises(Unreachable, match="went away"):
             client.ping()
-    assert len(daemon.requests) == 5
+    assert len(daemon.requests) == 6
 
 
 def test_a_submission_is_never_sent_twice(daemon: Any, tmp_path: Path) -> None:
@@ -116,7 +117,11 @@ def test_events_stream_chunk_by_chunk(daemon: Any) -> None:
     lines = b'{"seq": 1, "job_id": 4, "at": 1.5, "end": "PENDING"}\n\n{"seq": 2, "job_id": 4, "at": 2}\n'
     daemon.routes["GET /v1/events"] = lambda request: (200, lines, {"Transfer-Encoding": "chunked"})
     with Client(environment=daemon.environment) as client:
-        assert [(event.seq, event.end) for event in client.events(since=0)] == [(1, "PENDING"), (2, "")]
+        # The stream ends after two; it is taken up behind the last event.
+        events = list(itertools.islice(client.events(since=0), 3))
+        assert [(event.seq, event.end) for event in events[:2]] == [(1, "PENDING"), (2, "")]
+        assert len(list(client.events(since=0, follow=False))) == 2
+    assert [request["query"]["since"] for request in daemon.requests] == ["0", "2", "0"]
 
 
 def test_reads_logs_over_http(daemon: Any) -> None:
@@ -125,11 +130,15 @@ def test_reads_logs_over_http(daemon: Any) -> None:
 
     def part(request: dict[str, Any]) -> Any:
         offset, limit = int(request["query"]["offset"]), int(request["query"]["limit"])
-        return 200, data[offset : offset + limit], {"X-Span-Offset": str(offset), "X-Span-Over": "1"}
+        return (
+            200,
+            data[offset : offset + limit],
+            {"X-Span-Offset": str(offset), "X-Span-Over": "1", "X-Span-Path": "/a%20b"},
+        )
 
     daemon.routes.update({"GET /v1/jobs/3/streams": lambda request: {"streams": [row]}, "GET /v1/jobs/3/logs": part})
     with Client(environment=daemon.environment) as client:
-        assert client.log_part("3", StreamKey("a", 0, 0), 4) == (b"two\n", 4, 8, "", True)
+        assert client.log_part("3", StreamKey("a", 0, 0), 4) == (b"two\n", 4, 8, "/a b", True, 0)
         assert [text for _, text in client.logs("3")] == [data]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from overspan.adapters.contract import (
 )
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller, Parts
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reader, Reading, Submission
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import Event
@@ -310,7 +309,7 @@ class Bench:
         self.ledger = FakeLedger()
         self.cluster = FakeCluster()
         self.settings = Settings()
-        self._names = itertools.count()
+        self.reader: Reader = read
         self.controller: Controller
 
     async def start(self) -> Controller:
@@ -321,7 +320,7 @@ class Bench:
             state_dir="/nowhere",
             timers=self.clock,
             clock=self.clock,
-            reader=read,
+            reader=self.reader,
             opener_of=lambda kind: self._open,
         )
         self.controller = await Controller.open(parts)

@@ -302,6 +302,24 @@ def test_refused_tasks(keys: str, message: str) -> None:
     assert "job.yaml:" in shown.splitlines()[0]
 
 
+def test_a_group_of_one_without_a_program() -> None:
+    job = read(GROUP + "---\nname: a\n")
+    assert (job.group, job.task("a").run, job.task("a").primary) == (True, "", True)
+
+
+def test_a_file_of_faults_is_given_up_early() -> None:
+    keys = "".join(f"kez{n}: 1\n" for n in range(30_000))
+    shown = refusal(GROUP + A + keys)
+    assert "and 79 more" in shown
+    assert len(shown) < 20_000
+    assert len(refusal(f"time: {'x' * 100_000}\nrun: x\n")) < 1000
+
+
+def test_variables_cannot_grow_without_bound() -> None:
+    text = f"envs: {{A: {'x' * 100_000}}}\nworkdir: {'$A' * 2000}\nrun: x\n"
+    assert "more than 4096 characters" in refusal(text)
+
+
 def test_cycles_of_needs_are_refused() -> None:
     text = GROUP + A + "needs: c\n" + B + "needs: a\n---\nname: c\nneeds: b\n"
     assert "the tasks wait for each other: a -> c -> b -> a" in refusal(text)
@@ -476,6 +494,7 @@ def test_overrides(overrides: tuple[str, ...], check: Any) -> None:
         ("b.num_nodes", "an override is PATH=VALUE"),
         ("b=1", "an override of a task needs a key"),
         ("b..x=1", "an override is PATH=VALUE"),
+        ("b" + ".x" * 2000 + "=1", "an override is PATH=VALUE"),
         ("b.num_nodes=0", "0 is out of range"),
         ("b.run.x=1", "so it has no key 'x'"),
         ("b.nodes=[", "not YAML"),

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from overspan.bridge.supervisor import archive
+from overspan.bridge.supervisor.archive import build_archive, hash_sources, read_sources
+
+
+def test_it_is_built_once(tmp_path: Path) -> None:
+    path = build_archive(str(tmp_path))
+    before = Path(path).stat()
+    assert build_archive(str(tmp_path)) == path
+    assert Path(path).stat() == before
+    assert list(tmp_path.iterdir()) == [Path(path)]
+
+
+def test_it_is_the_same_each_time(tmp_path: Path) -> None:
+    first, second = build_archive(str(tmp_path / "a")), build_archive(str(tmp_path / "b"))
+    assert Path(first).name == Path(second).name
+    assert Path(first).read_bytes() == Path(second).read_bytes()
+
+
+def test_another_content_has_another_name() -> None:
+    sources = read_sources()
+    changed = {**sources, "__main__.py": b"pass"}
+    assert hash_sources(sources) != hash_sources(changed)
+
+
+def test_it_holds_each_module_as_source_and_compiled(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build_archive(str(tmp_path))) as built:
+        names = set(built.namelist())
+    sources = {name for name in names if name.endswith(".py")}
+    assert {f"{name}c" for name in sources} == names - sources
+    assert "overspan/bridge/supervisor/host.py" in sources
+    assert "overspan/bridge/supervisor/archive.py" not in sources
+
+
+def test_its_modules_come_from_the_compiled_files(tmp_path: Path) -> None:
+    code = (
+        "import sys, json; sys.path.insert(0, sys.argv[1]);"
+        "import overspan.bridge.supervisor.host as host; from overspan.bridge.model import states;"
+        "print(json.dumps([host.__file__, host.__cached__, states.__file__, 'inspect' in sys.modules]))"
+    )
+    path = build_archive(str(tmp_path))
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, path], capture_output=True, text=True, check=True)
+    host, _, states, _ = json.loads(done.stdout)
+    assert host == f"{path}/overspan/bridge/supervisor/host.pyc"
+    assert states == f"{path}/overspan/bridge/model/states.pyc"
+
+
+def test_it_starts_and_says_when_another_serves(tmp_path: Path) -> None:
+    import fcntl
+
+    path = build_archive(str(tmp_path))
+    host = tmp_path / "host"
+    host.mkdir()
+    with open(host / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run([sys.executable, "-I", "-S", path, str(host)], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_nothing_is_left_of_a_build_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, source: bytes) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive, "compile_source", fail)
+    with pytest.raises(OSError, match="No space"):
+        build_archive(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

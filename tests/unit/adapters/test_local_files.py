@@ -1,0 +1,248 @@
+"""The files of a launch: tickets, grants, orders, journals, logs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overspan.adapters.contract import Launch, LogRequest
+from overspan.adapters.local import journals, launches, rundir
+from overspan.adapters.local.booking import Ledger
+from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.journals import News, Wake, read_news
+from overspan.adapters.local.launches import GrantFacts, Run
+from overspan.adapters.local.logs import Part, find_part, read_log
+from overspan.adapters.local.rundir import RunDirectory
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.events import Cancel, Hold, LaunchLost, NodeStarted, SetPriority, event_to_document
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.resources import Gpus, Gres, Resources
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+
+MACHINE = Capacity(4000, 4096, ("A100", "A100"))
+FACTS = GrantFacts(5.0, "here", "auto", "boot-1")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> RunDirectory:
+    launches.make_root(str(tmp_path))
+    return RunDirectory(str(tmp_path), 7, 0)
+
+
+def make_job() -> Job:
+    resources = Resources(cpus=0.5, memory_mib=0, gpus=(Gpus(1, "A100"),))
+    tasks = (TaskSpec("a", run="x", num_nodes=2, resources=resources, secrets={"KEY": "hidden"}), TaskSpec("b"))
+    return new_job(7, JobSpec("j", tasks, group=True), 3.0)
+
+
+def record(place: RunDirectory) -> Run:
+    job = make_job()
+    ticket = launches.make_ticket("tok", job, Capacity(4000, 0, MACHINE.gpus))
+    launches.record_launch(place, Launch("tok", job, {"A": "b"}), ticket, "local")
+    return Run(place, ticket, ticket.rank)
+
+
+def grant(run: Run) -> None:
+    run.booking = Ledger(Capacity(4000, 0, MACHINE.gpus)).book(run.handle, run.ticket.variants)
+    assert run.booking is not None
+    run.addresses = tuple(f"127.1.1.{number}" for number in range(1, 4))
+    run.host = "7.0"
+    launches.write_grant(run, FACTS)
+
+
+def write(path: str, *documents: Any, end: str = "\n") -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("\n".join(json.dumps(document) for document in documents) + end)
+
+
+def test_a_plan_holds_the_job_and_is_for_nobody_else(place: RunDirectory) -> None:
+    record(place)
+    plan = json.loads(Path(place.plan).read_text())
+    assert decode(Job, plan["job"]) == make_job()
+    assert (plan["format"], plan["token"], plan["environment"], plan["cluster"]) == (1, "tok", {"A": "b"}, "local")
+    for path in (place.plan, place.ticket):
+        assert os.stat(path).st_mode & 0o777 == 0o600
+    for path in (place.folder, f"{place.root}/runs", f"{place.root}/tickets", f"{place.root}/hosts"):
+        assert os.stat(path).st_mode & 0o777 == 0o700
+    assert launches.find_launch(place) == "tok"
+    assert launches.find_launch(RunDirectory(place.root, 8, 0)) is None
+
+
+def test_a_ticket_is_read_as_written(place: RunDirectory) -> None:
+    run = record(place)
+    assert rundir.read_ticket(place) == run.ticket
+    need = run.ticket.variants[0][0].need._replace(gres=(Gres("x", "y", 2),))
+    strange = run.ticket._replace(variants=((run.ticket.variants[0][0]._replace(need=need),),))
+    rundir.write_ticket(place, strange)
+    assert rundir.read_ticket(place) == strange
+
+
+def test_a_torn_ticket_is_made_again_from_the_plan(place: RunDirectory) -> None:
+    run = record(place)
+    Path(place.ticket).write_text('{"format":1,"tok')
+    loaded = launches.load_launch(place, Capacity(4000, 0, MACHINE.gpus), "boot-1")
+    assert loaded == run
+    assert rundir.read_ticket(place) == run.ticket
+
+
+def test_a_granted_launch_comes_back_with_all_it_holds(place: RunDirectory) -> None:
+    run = record(place)
+    grant(run)
+    (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
+    assert (loaded.booking, loaded.addresses, loaded.host) == (run.booking, run.addresses, "7.0")
+    members = json.loads(Path(place.grant).read_text())["members"]
+    assert members[1] == ["a", 1, "here", "127.1.1.2", [1]]
+
+
+def test_what_happened_while_it_waited_comes_back(place: RunDirectory) -> None:
+    run = record(place)
+    launches.write_notes(run, [("o1", SetPriority(1.0, 9)), ("o2", Hold(2.0))], over=False)
+    (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
+    assert (loaded.held, loaded.rank.behind, loaded.noted) == (True, -9, True)
+    launches.read_tokens(loaded)
+    assert loaded.tokens == {"o1", "o2"}
+    launches.write_notes(run, [("o3", Cancel(3.0))], over=True)
+    assert launches.load_launches(place.root, MACHINE, "boot-1") == []
+    assert not os.path.exists(place.ticket)
+
+
+def test_after_a_reboot_what_had_begun_is_lost_and_the_rest_waits(place: RunDirectory) -> None:
+    run = record(place)
+    grant(run)
+    (waiting,) = launches.load_launches(place.root, MACHINE, "boot-2")
+    assert waiting.booking is None
+    assert not os.path.exists(place.grant)
+    grant(run)
+    write(place.journal, {"format": 1}, end="\n{torn")
+    assert launches.load_launches(place.root, MACHINE, "boot-2") == []
+    (event,) = read_news(place, "").events
+    assert isinstance(event, LaunchLost) and event.cause == "node"
+    assert journals.is_over(place)
+
+
+def test_a_plan_of_another_format_is_left_alone(place: RunDirectory) -> None:
+    record(place)
+    Path(place.ticket).write_text("")
+    Path(place.plan).write_text('{"format": 99, "token": "x"}')
+    assert launches.load_launches(place.root, MACHINE, "boot-1") == []
+    assert os.path.exists(place.ticket)
+
+
+def test_orders_are_numbered_on_and_a_torn_line_is_cut(place: RunDirectory) -> None:
+    run = record(place)
+    launches.read_tokens(run)
+    launches.write_orders(run, [("o1", Cancel(1.0)), ("o2", Cancel(2.0))])
+    with open(place.orders, "ab") as file:
+        file.write(b'{"seq":3,"tok')
+    again = Run(place, run.ticket, run.rank)
+    launches.read_tokens(again)
+    assert (again.orders, again.tokens) == (2, {"o1", "o2"})
+    launches.write_orders(again, [("o3", Cancel(3.0))])
+    assert [line["seq"] for line in journals.read_lines(place.orders)] == [1, 2, 3]
+    assert Path(place.orders).read_bytes().count(b"\n") == 3
+
+
+def test_news_come_from_the_queue_file_then_from_the_journal(place: RunDirectory) -> None:
+    run = record(place)
+    assert read_news(place, "") == News((), "")
+    held, urgent, started = Hold(1.0), SetPriority(2.0, 3), NodeStarted(3.0, "a", 0, 0)
+    launches.write_notes(run, [("o1", held)], over=False)
+    first = read_news(place, "")
+    assert first.events == (held,) and first.cursor.startswith("q:")
+    launches.write_notes(run, [("o2", urgent)], over=False)
+    write(place.journal, {"format": 1}, event_to_document(started))
+    second = read_news(place, first.cursor)
+    assert second.events == (urgent, started) and second.cursor.isdecimal()
+    assert read_news(place, second.cursor) == News((), second.cursor)
+    assert read_news(place, "").events == (held, urgent, started)
+
+
+def test_half_a_line_is_no_news(place: RunDirectory) -> None:
+    record(place)
+    line = json.dumps(event_to_document(Hold(1.0)))
+    write(place.journal, {"format": 1}, end="\n" + line[:10])
+    before = read_news(place, "")
+    assert before.events == ()
+    with open(place.journal, "a", encoding="utf-8") as file:
+        file.write(line[10:] + "\n")
+    assert read_news(place, before.cursor).events == (Hold(1.0),)
+
+
+def test_lines_of_a_later_version_are_passed_over(place: RunDirectory) -> None:
+    record(place)
+    write(place.journal, {"event": "Teleport"}, ["?"], event_to_document(Hold(1.0)))
+    assert read_news(place, "").events == (Hold(1.0),)
+
+
+@pytest.mark.parametrize(
+    ("text", "over"),
+    [("", False), ('{"end":true}\n', True), ('{"end":true}', False), ('{"a":1}\n{"end":true}\n', True), ("x\n", False)],
+)
+def test_the_end_of_a_journal_is_a_whole_line(place: RunDirectory, text: str, over: bool) -> None:
+    record(place)
+    Path(place.journal).write_text(text)
+    assert journals.has_ended(place.journal) is over
+
+
+def test_handles_are_checked(place: RunDirectory) -> None:
+    assert rundir.parse_handle(place.root, "7.0") == place
+    for wrong in ("7", "7.x", "../7.0", "", "7.0.1"):
+        with pytest.raises(InvalidRequest):
+            rundir.parse_handle(place.root, wrong)
+
+
+def test_a_wake_up_names_each_launch_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    wake = Wake(str(tmp_path / "wake"), told.append)
+    wake.open()
+    try:
+        wake.read()
+        assert told == []
+        os.write(wake.fd, b"1.0\n2.0\n1.0\n3.")
+        wake.read()
+        assert sorted(told) == ["1.0", "2.0"]
+        os.write(wake.fd, b"1\n")
+        wake.read()
+        assert told[-1] == "3.1"
+    finally:
+        wake.close()
+    wake.open()
+    wake.close()
+
+
+def line(task: str, attempt: int, stream: str, path: str, start: int = 0, run: int = 0) -> dict[str, Any]:
+    return {"task": task, "node": 0, "attempt": attempt, "run": run, "stream": stream, "path": path, "start": start}
+
+
+def test_the_part_of_an_attempt_is_found() -> None:
+    lines = [line("a", 0, "output", "/o"), line("a", 0, "error", "/e"), line("a", 1, "output", "/o", 40)]
+    assert find_part(lines, LogRequest("7.0", "a")) == Part("/o", 40, None)
+    assert find_part(lines, LogRequest("7.0", "a", attempt=0)) == Part("/o", 0, 40)
+    assert find_part(lines, LogRequest("7.0", "", attempt=0, stream="error")) == Part("/e", 0, None)
+    assert find_part(lines, LogRequest("7.0", "a", stream="error")) is None
+    assert find_part(lines, LogRequest("7.0", "b")) is None
+    assert find_part(lines, LogRequest("7.0", "a", node=1)) is None
+    again = [line("a", 0, "output", "/o"), line("a", 0, "output", "/o", 10, run=1)]
+    assert find_part(again, LogRequest("7.0", "a")) == Part("/o", 0, None)
+
+
+def test_logs_are_cut_and_counted_from_the_end(place: RunDirectory, tmp_path: Path) -> None:
+    record(place)
+    output = tmp_path / "out"
+    output.write_bytes(b"0123456789")
+    write(place.streams, line("a", 0, "output", str(output)), line("a", 1, "output", str(output), 4))
+    assert read_log(place, LogRequest("7.0", "a", attempt=0)).data == b"0123"
+    part = read_log(place, LogRequest("7.0", "a", offset=-2))
+    assert (part.data, part.offset, part.size) == (b"89", 4, 6)
+    assert read_log(place, LogRequest("7.0", "a", offset=99)).data == b""
+    output.unlink()
+    with pytest.raises(NotFound, match="cannot be read"):
+        read_log(place, LogRequest("7.0", "a"))
+    os.mkfifo(output)
+    with pytest.raises(NotFound, match="not a file"):
+        read_log(place, LogRequest("7.0", "a"))

@@ -1,0 +1,147 @@
+"""The small pure parts of the local adapter: settings, capacity, addresses, admission, plan, checks."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.local import open_cluster
+from overspan.adapters.local.addresses import Addresses
+from overspan.adapters.local.admission import NEVER_FITS, TOO_LONG, find_refusal
+from overspan.adapters.local.capacity import Capacity, parse_gpu_names, parse_meminfo, parse_quota
+from overspan.adapters.local.checking import find_file_system
+from overspan.adapters.local.planning import render_plan
+from overspan.adapters.local.settings import Partition, Settings, read_settings
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.resources import Gpus, Resources
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, TaskSpec
+
+MACHINE = Capacity(2000, 4096, ("A100",))
+
+
+def settings(**given_: Any) -> Settings:
+    return read_settings(ClusterConfig("here", "local", given_, "/nowhere"))
+
+
+def job(*tasks: TaskSpec, **changes: Any) -> Job:
+    return new_job(1, JobSpec("j", tasks, **changes), 0.0)
+
+
+def test_settings_are_read() -> None:
+    read = settings(
+        cpus=1.5, memory="2G", gpus={"A100": 2}, partitions={"short": {"time": "1h"}, "long": None}, names="env"
+    )
+    assert (read.cpu_milli, read.memory_mib, read.gpus, read.names) == (1500, 2048, ("A100", "A100"), "env")
+    assert read.partitions == (Partition("short", 3600), Partition("long"))
+    assert read.partition("") == read.partitions[0]
+    assert read.partition("none") is None
+    assert settings(gpus=0).gpus == ()
+    assert settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"cpu": 4}, "'cpu' is not a setting"),
+        ({"cpus": 0}, "here.cpus: 0 is not a number"),
+        ({"cpus": True}, "here.cpus"),
+        ({"memory": "much"}, "here.memory"),
+        ({"memory": 0}, "here.memory"),
+        ({"gpus": "A100:0.5"}, "whole number"),
+        ({"partitions": []}, "here.partitions"),
+        ({"partitions": {"a": {"nodes": 1}}}, "takes one setting"),
+        ({"python": ""}, "here.python"),
+        ({"names": "dns"}, "write one of auto"),
+    ],
+)
+def test_wrong_settings_are_named(given_: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        settings(**given_)
+
+
+def test_a_cluster_needs_a_root() -> None:
+    with pytest.raises(InvalidRequest, match="root"):
+        open_cluster(ClusterConfig("here", "local"))
+
+
+def test_what_the_machine_says_is_read() -> None:
+    assert parse_quota("150000 100000\n") == 1500
+    assert parse_quota("max 100000\n") is None
+    assert parse_quota("") is None
+    assert parse_meminfo("MemFree: 1 kB\nMemTotal:  2048 kB\n") == 2
+    assert parse_meminfo("") == 0
+    assert parse_gpu_names("NVIDIA A100-SXM4-80GB\nTesla T4\n") == ("A100-SXM4-80GB", "Tesla-T4")
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.sampled_from("ab"), st.integers(0, 9)), max_size=40))
+def test_no_two_live_members_have_one_address(members: list[tuple[int, str, int]]) -> None:
+    addresses = Addresses()
+    drawn = [addresses.draw(*member) for member in members]
+    assert len(set(drawn)) == len(drawn) == len(addresses)
+    for address in map(IPv4Address, drawn):
+        assert address in IPv4Network("127.0.0.0/8")
+        assert address not in IPv4Network("127.0.0.0/16")
+        assert address.packed[3] not in (0, 255)
+    addresses.release(drawn)
+    assert len(addresses) == 0
+
+
+def test_a_job_keeps_its_address_where_it_can() -> None:
+    addresses = Addresses()
+    first = addresses.draw(7, "t", 0)
+    addresses.release([first])
+    assert addresses.draw(7, "t", 0) == first
+    assert addresses.draw(7, "t", 0) != first
+    assert addresses.draw(7, "t", 0, salt=1) not in (first, "")
+
+
+def test_what_never_fits_is_refused() -> None:
+    assert find_refusal(job(TaskSpec("t", resources=Resources(cpus=2))), Settings(), MACHINE) == ""
+    for resources in (Resources(cpus=2.5), Resources(memory_mib=4097), Resources(gpus=(Gpus(2),))):
+        assert find_refusal(job(TaskSpec("t", resources=resources)), Settings(), MACHINE) == NEVER_FITS
+    pair = TaskSpec("t", num_nodes=2, resources=Resources(cpus=1.5))
+    assert find_refusal(job(pair), Settings(), MACHINE) == NEVER_FITS
+    assert "none" in find_refusal(job(TaskSpec("t"), partition="none"), Settings(), MACHINE)
+    short = Settings(partitions=(Partition("short", 60),))
+    assert find_refusal(job(TaskSpec("t", time=61)), short, MACHINE) == TOO_LONG
+    assert find_refusal(job(TaskSpec("t", time=60)), short, MACHINE) == ""
+
+
+def test_a_plan_shows_what_would_run() -> None:
+    tasks = (
+        TaskSpec("trainer", run="python train.py\n", setup="pip list", num_nodes=2, resources=Resources(cpus=0.5)),
+        TaskSpec("data", run="serve", primary=False, time=60, needs=(Need("trainer", NeedKind.READY),)),
+    )
+    assert render_plan(job(*tasks, group=True), Settings(), MACHINE) == (
+        "# j: 3 nodes on this machine, booked together\n"
+        "\n"
+        "[trainer] primary, time limit UNLIMITED, grace 30 s\n"
+        "  trainer-0.j: 0.5 CPU\n"
+        "  trainer-1.j: 0.5 CPU\n"
+        "  setup:\n"
+        "    pip list\n"
+        "  run on every node:\n"
+        "    python train.py\n"
+        "\n"
+        "[data] auxiliary, time limit 1:00, grace 30 s\n"
+        "  after: trainer (ready)\n"
+        "  data-0.j: 1 CPU\n"
+        "  run on every node:\n"
+        "    serve\n"
+    )
+    assert NEVER_FITS in render_plan(job(TaskSpec("x.sh", resources=Resources(cpus=9))), Settings(), MACHINE)
+
+
+def test_the_file_system_of_a_path_is_the_innermost_mount() -> None:
+    mounts = "/dev/a / ext4 rw 0 0\nserver:/h /home nfs4 rw 0 0\n/dev/b /home/a\\040b xfs rw 0 0\n"
+    assert find_file_system("/var/x", mounts) == "ext4"
+    assert find_file_system("/home/x", mounts) == "nfs4"
+    assert find_file_system("/homes", mounts) == "ext4"
+    assert find_file_system("/home/a b/c", mounts) == "xfs"
+    assert find_file_system("/x", "") == ""

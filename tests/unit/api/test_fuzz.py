@@ -1,0 +1,76 @@
+"""Whatever fits the OpenAPI description, or does not, is answered as described and never with a 500."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from tests.unit.controller.fakes import Bench
+
+from overspan.bridge.api.app import build_app
+from overspan.bridge.api.server import Server
+from overspan.bridge.controller.reading import read
+
+
+class Service:
+    """A controller with fakes and the real readers, served on a loopback port by a thread of its own."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.thread.start()
+        assert self.ready.wait(20)
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        bench = Bench()
+        bench.reader = read
+        controller = await bench.start()
+        self.app = build_app(controller)
+        self.server = Server(self.app)
+        self.ready.set()
+        await self.server.serve([self.listener])
+        await controller.close()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.server.stop)
+        self.thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.close()
+
+
+# Streams and long polls answer late by design.
+SLOW = ("/v1/events", "/v1/jobs/{ref}/wait")
+
+
+def test_every_answer_is_as_described(service: Service) -> None:
+    schema = schemathesis.openapi.from_dict(service.app.openapi())
+    operations = [found.ok() for found in schema.get_all_operations()]
+    assert len(operations) == 22
+    for operation in operations:
+        if operation.path not in SLOW:
+            _try(service, operation)
+
+
+def _try(service: Service, operation: schemathesis.APIOperation) -> None:
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @given(case=operation.as_strategy())
+    def check(case: schemathesis.Case) -> None:
+        answer = case.call(base_url=service.url)
+        assert answer.status_code < 500, answer.text
+        if answer.status_code != 200:
+            assert answer.json()["error"]["message"]
+
+    check()

@@ -1,0 +1,189 @@
+"""The controller's small parts: clusters, outbox, timers, bells, signals, states."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+from tests.unit.controller.fakes import FakeCluster, turn
+
+from overspan.adapters.contract import Adapter, Admission, ClusterConfig, Plan
+from overspan.bridge.config.settings import ClusterSettings, Settings
+from overspan.bridge.controller.bell import Bell, JobBells
+from overspan.bridge.controller.book import Book, Entry, join_handle, split_handle
+from overspan.bridge.controller.clusters import Clusters, find_opener
+from overspan.bridge.controller.listing import check_states
+from overspan.bridge.controller.orders import parse_signal
+from overspan.bridge.controller.outbox import Outbox
+from overspan.bridge.controller.timers import ScheduledTimers
+from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.store.records import OutboxRow
+
+
+def _settings(default: str = "", **kinds: str) -> Settings:
+    return Settings(
+        default_cluster=default, clusters={name: ClusterSettings(kind=kind) for name, kind in kinds.items()}
+    )
+
+
+def test_the_fake_cluster_meets_the_contract() -> None:
+    cluster = FakeCluster()
+    assert isinstance(cluster, Adapter) and isinstance(cluster, Plan) and isinstance(cluster, Admission)
+
+
+def test_without_configuration_there_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    clusters = Clusters(Settings(), "/state")
+    assert clusters.kinds() == {"local": "local"} and clusters.default == "local"
+    assert clusters.get("").config.root == "/state/clusters/local"
+
+
+def test_the_default_cluster_is_never_chosen_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert Clusters(_settings(kube="kubernetes"), "/state").default == "local"
+    assert Clusters(_settings(slurm="slurm"), "/state").default == "slurm"
+    assert Clusters(_settings("kube", kube="kubernetes"), "/state").default == "kube"
+    with pytest.raises(InvalidRequest, match="'moon'"):
+        Clusters(_settings("moon"), "/state")
+    with pytest.raises(NotFound, match="configured clusters: kube, local"):
+        Clusters(_settings(kube="kubernetes"), "/state").get("moon")
+
+
+def test_an_adapter_that_is_missing_or_broken_is_no_traceback() -> None:
+    with pytest.raises(InvalidRequest, match="no adapter is installed for clusters of kind 'abacus'"):
+        find_opener("abacus")
+
+    def explode(config: ClusterConfig) -> FakeCluster:
+        raise RuntimeError("bad settings")
+
+    clusters = Clusters(Settings(), "/state", lambda kind: explode)
+    with pytest.raises(Unreachable, match="cannot be opened: bad settings"):
+        _ = clusters.get("local").adapter
+
+
+def _row(token: str, job_id: int = 1, kind: str = "submit", at: float = 0.0) -> OutboxRow:
+    return OutboxRow(token, job_id, "local", kind, {}, 0.0, next_try_at=at)
+
+
+def test_the_outbox_gives_the_oldest_first_and_each_once() -> None:
+    outbox = Outbox()
+    for number in range(5):
+        outbox.add(_row(f"t{number}", number))
+    lane = ("local", "submit")
+    assert [row.token for row in outbox.take(lane, 0.0, 3)] == ["t0", "t1", "t2"]
+    assert [row.token for row in outbox.take(lane, 0.0, 3)] == ["t3", "t4"]
+    assert outbox.take(lane, 0.0, 3) == [] and outbox.tried("t0")
+    outbox.done("t0")
+    outbox.done("t0")
+    assert len(outbox) == 4 and outbox.submit_of(0) is None
+
+
+def test_deferred_calls_wait_for_their_time() -> None:
+    outbox = Outbox()
+    lane = ("local", "submit")
+    outbox.add(_row("a", 1))
+    outbox.add(_row("b", 2, at=50.0))
+    outbox.take(lane, 0.0, 9)
+    outbox.defer("a", 20.0, "busy")
+    assert not outbox.tried("a") and outbox.next_time(lane) == 20.0
+    assert outbox.take(lane, 10.0, 9) == []
+    assert [row.token for row in outbox.take(lane, 30.0, 9)] == ["a"]
+    assert outbox.next_time(lane) == 50.0
+    outbox.done("b")
+    assert outbox.next_time(lane) is None and list(outbox.lanes()) == [lane]
+
+
+def test_timers_ring_on_the_event_loop() -> None:
+    async def scene() -> None:
+        timers = ScheduledTimers()
+        rung = asyncio.Event()
+        timers.drop("never set")
+        timers.set("far", 1e18, lambda: None)
+        timers.set("gone", 1e12, rung.set)
+        timers.drop("gone")
+        timers.set("past", 5.0, rung.set)
+        await asyncio.wait_for(rung.wait(), 5)
+        timers.drop("past")
+        timers.close()
+
+    asyncio.run(scene())
+
+
+def test_bells() -> None:
+    async def scene() -> None:
+        bell = Bell()
+        assert not await bell.wait(0)
+        waiting = asyncio.ensure_future(bell.wait())
+        await turn()
+        bell.ring()
+        assert await waiting and bell.idle
+        assert await bell.wait(seen=0)
+        bells = JobBells()
+        many = [asyncio.ensure_future(bells.wait(1, 60)) for _ in range(3)]
+        await turn()
+        bells.ring(2)
+        await turn()
+        assert not any(task.done() for task in many)
+        bells.ring_all()
+        assert await asyncio.gather(*many) == [True] * 3
+
+    asyncio.run(scene())
+
+
+def test_locks_are_taken_in_order_and_let_go() -> None:
+    async def scene() -> None:
+        book = Book()
+        order: list[str] = []
+
+        async def hold(name: str, ids: list[int]) -> None:
+            async with book.locked(ids):
+                order.append(name)
+                await turn(3)
+                order.append(name)
+
+        await asyncio.gather(hold("a", [1, 2]), hold("b", [2, 1]), hold("c", [2]))
+        assert order[::2] == order[1::2] and sorted(order[::2]) == ["a", "b", "c"]
+        assert book._locks == {}
+
+    asyncio.run(scene())
+
+
+def test_a_book_counts_live_jobs_and_knows_raw_ids() -> None:
+    book = Book()
+    spec = JobSpec("g", (TaskSpec("a"), TaskSpec("b")), group=True)
+    book.add(Entry(new_job(4, spec, 0.0), "local", "me"))
+    assert (book.live, book.owner(5), book.owner(4), book.owner(9)) == (1, 4, 4, 9)
+    book.remove(4)
+    assert (book.live, book.owner(5), len(book)) == (0, 5, 0)
+
+
+def test_handles_know_their_launch() -> None:
+    assert split_handle(join_handle(3, "7:x")) == (3, "7:x")
+    assert split_handle("") == (0, "")
+
+
+def test_signals_and_states_as_slurm_writes_them() -> None:
+    assert [parse_signal(text) for text in ("9", "USR1", "sigterm")] == [9, signal.SIGUSR1, signal.SIGTERM]
+    for wrong in ("0", "400", "SIG", "SIG_DFL", "x"):
+        with pytest.raises(InvalidRequest):
+            parse_signal(wrong)
+    assert check_states(["r", "PD", "completed", "all"]) == {"RUNNING", "PENDING", "COMPLETED", "ALL"}
+    with pytest.raises(InvalidRequest, match="'Q' is no job state"):
+        check_states(["Q"])
+
+
+def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    def open_cluster(config: ClusterConfig) -> FakeCluster:
+        opened.append(config.name)
+        return FakeCluster(config.name)
+
+    clusters = Clusters(_settings(other="x"), str(tmp_path), lambda kind: open_cluster)
+    assert opened == []
+    _ = clusters.get("other").adapter, clusters.get("other").adapter
+    assert opened == ["other"]
