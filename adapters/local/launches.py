@@ -87,6 +87,7 @@ class GrantFacts(NamedTuple):
 
 def make_root(root: str) -> None:
     """Make the cluster's folders. Raises OSError."""
+    os.makedirs(root, 0o700, exist_ok=True)
     for name in _FOLDERS:
         os.makedirs(f"{root}/{name}", 0o700, exist_ok=True)
 

@@ -9,31 +9,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.bridge.cli.getopt import FLAG, OPTIONAL, VALUE, Option
+from overspan.bridge.model import sbatch_options
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.sbatch_options import Argument
 
-_VALUES = """
-account:A acctg-freq array:a batch bb bbf begin:b chdir:D cluster-constraint clusters:M comment constraint:C
-container container-id core-spec:S cores-per-socket cpu-freq cpus-per-gpu cpus-per-task:c deadline delay-boot
-dependency:d distribution:m error:e exclude:x export export-file extra extra-node-info:B gid gpu-bind gpu-freq gpus:G
-gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input:i job-name:J kill-on-invalid-dep licenses:L
-mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile:F nodelist:w nodes:N
-ntasks:n ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output:o partition:p power prefer
-priority profile qos:q reservation segment signal sockets-per-node switches tasks-per-node thread-spec
-threads-per-core time:t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
-"""
-_OPTIONALS = "exclusive get-user-env nice no-kill:k propagate requeue tasks"
-_FLAGS = """
-contiguous help:h hold:H ignore-pbs no-requeue overcommit:O oversubscribe:s parsable quiet:Q reboot resv-ports
-spread-job test-only usage use-min-nodes verbose:v version:V wait:W stepmgr json
-"""
+_KINDS = {Argument.REQUIRED: VALUE, Argument.OPTIONAL: OPTIONAL, Argument.NONE: FLAG}
 
-
-def _table(text: str, kind: str) -> tuple[Option, ...]:
-    parts = [word.partition(":") for word in text.split()]
-    return tuple(Option(name, letter, kind) for name, _, letter in parts)
-
-
-OPTIONS: tuple[Option, ...] = _table(_VALUES, VALUE) + _table(_OPTIONALS, OPTIONAL) + _table(_FLAGS, FLAG)
+OPTIONS: tuple[Option, ...] = tuple(
+    Option(option.name, option.letter, _KINDS[option.argument]) for option in sbatch_options.OPTIONS
+)
 
 
 class Scan(NamedTuple):

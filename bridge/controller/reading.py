@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.model.sbatch_options import BY_NAME, Treatment
 from overspan.bridge.readers.batch_script import scan_directives
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
-from overspan.bridge.readers.sbatch_options import BY_NAME, Treatment
 from overspan.bridge.readers.submission import SCRIPT, SubmissionRequest, read_submission
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from overspan.bridge.model.durations import parse_when
+from overspan.bridge.model.durations import parse_delay, parse_when
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.ids import format_array_indices, parse_array
+from overspan.bridge.model.sbatch_options import Treatment
 from overspan.bridge.model.spec import Form, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import parse_dependency
@@ -25,7 +26,6 @@ from overspan.bridge.readers.sbatch_arguments import (
     split_directive,
 )
 from overspan.bridge.readers.sbatch_errors import SbatchRefused, refused_script, refused_submission
-from overspan.bridge.readers.sbatch_options import Treatment
 from overspan.bridge.readers.sbatch_values import (
     place_of,
     read_geometry,
@@ -205,6 +205,7 @@ def _make_task(options: GivenOptions, index: int, text: str, context: ReadContex
         resources=read_needs_of_node(options, geometry),
         ntasks=geometry.ntasks,
         ntasks_per_node=geometry.ntasks_per_node,
+        cpus_per_task=geometry.cpus_per_task,
         workdir=workdir,
         env=_read_environment(options, context),
         time=read_time(options),
@@ -231,6 +232,7 @@ def _make_job(options: GivenOptions, call: SbatchCall, file: str, context: ReadC
         nice=read_nice(options),
         # A priority of 0 is a hold (sbatch(1)).
         hold="hold" in options or context.hold or priority == 0,
+        hold_on_failure=read_option(options, "hold-on-failure", parse_delay) or 0,
         begin=read_option(options, "begin", lambda text: parse_when(text, context.now)),
         deadline=read_option(options, "deadline", lambda text: parse_when(text, context.now)),
         requeue=_read_requeue(options),

@@ -6,9 +6,9 @@ import re
 import shlex
 from typing import Any
 
+from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, Argument
 from overspan.bridge.readers.findings import Fault, Findings, nearest
 from overspan.bridge.readers.nodes import Items, Node, Scalar, Table, describe, is_null
-from overspan.bridge.readers.sbatch_options import BY_LETTER, BY_NAME, Argument
 from overspan.bridge.readers.shapes import Shape, anything
 
 RESERVED = ("job-name", "output", "error", "chdir", "wrap", "uid", "gid")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
+from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, OPTIONS, Argument, Option, Treatment, canonical
 from overspan.bridge.readers.sbatch_errors import SbatchUsage
-from overspan.bridge.readers.sbatch_options import BY_LETTER, BY_NAME, OPTIONS, Argument, Option, Treatment, canonical
 
 TRY_HELP = 'Try "sbatch --help" for more information'
 SEPARATOR = ":"

@@ -75,6 +75,7 @@ class Geometry(NamedTuple):
     ntasks: int | None
     per_node: int
     ntasks_per_node: int | None
+    cpus_per_task: int | None
     cpus: int | None
     notes: tuple[str, ...]
 
@@ -96,7 +97,7 @@ def read_geometry(options: GivenOptions) -> Geometry:
     on_node = per_node or -(-(ntasks or nodes) // nodes)
     asked = ntasks is not None or per_node is not None or cpus_per_task is not None
     cpus = on_node * (cpus_per_task or 1) if asked else None
-    return Geometry(nodes, ntasks, on_node, per_node, cpus, tuple(notes))
+    return Geometry(nodes, ntasks, on_node, per_node, cpus_per_task, cpus, tuple(notes))
 
 
 def read_needs_of_node(options: GivenOptions, geometry: Geometry) -> Resources:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import JobSpec, Origin
@@ -56,7 +56,9 @@ def read_submission(request: SubmissionRequest) -> JobSpec:
         raise InvalidRequest(f"the directory {request.directory!r} is not absolute")
     context = _make_context(request)
     if request.kind == JOB_FILE:
-        return read_job_file(request.text, request.file or "stdin", context=context)
+        spec = read_job_file(request.text, request.file or "stdin", context=context)
+        # As with sbatch --export=ALL; clusters that do not share the submitter's machine use the named variables only.
+        return replace(spec, environment=dict(request.environment))
     if request.overrides:
         raise InvalidRequest("--set is for job files", remedy="write options of sbatch for a script")
     call = parse_sbatch(request.argv, request.environment)

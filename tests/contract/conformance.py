@@ -21,6 +21,7 @@ from overspan.adapters.contract import (
     Adapter,
     Admission,
     Check,
+    Decider,
     Launch,
     LogRequest,
     Order,
@@ -102,6 +103,13 @@ class Conformance:
     @pytest.fixture
     def rig(self) -> Rig:
         raise NotImplementedError
+
+    def test_it_is_an_adapter(self, rig: Rig) -> None:
+        async def story(adapter: Adapter) -> None:
+            assert isinstance(adapter, Adapter)
+            assert adapter.name and adapter.decider in Decider
+
+        run(rig, story)
 
     def test_a_job_runs_to_its_end(self, rig: Rig) -> None:
         async def story(adapter: Adapter) -> None:

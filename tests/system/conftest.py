@@ -40,7 +40,7 @@ class Span:
         """Run `span WORDS`; fails the test on a non-zero exit unless told not to."""
         environment = {**self.environment, **extra.pop("environment", {})}
         done = subprocess.run(
-            [sys.executable, "-m", "overspan.bridge.cli", *words],
+            [str(Path(sys.executable).with_name("span")), *words],
             input=stdin,
             text=True,
             capture_output=True,
@@ -86,7 +86,7 @@ class Span:
 
     def log(self, ref: int | str, task: str = "", *words: str) -> str:
         """What a task has written."""
-        return self.run("logs", str(ref), *([task] if task else []), *words).stdout
+        return self.run("logs", str(ref), *([task] if task else []), *words, check=False).stdout
 
     def timeline(self, ref: int | str) -> list[dict[str, Any]]:
         """The rows of a job's timeline."""
@@ -114,8 +114,7 @@ class Span:
         for pid in _processes(mark):
             if b"span-supervisor" in _read(f"/proc/{pid}/comm") or b"overspan" in _read(f"/proc/{pid}/cmdline"):
                 os.kill(pid, signal.SIGKILL)
-        left = [pid for pid in _processes(mark) if _lives(pid)]
-        assert not left, [(pid, _read(f"/proc/{pid}/cmdline")) for pid in left]
+        self.wait_until(lambda: not any(map(_lives, _processes(mark))), 10, "nothing to be left running")
 
 
 def _read(path: str) -> bytes:

@@ -50,7 +50,7 @@ def run(call: Call) -> int:
         if chosen.list or chosen.json:
             _print_list([s for s in client.streams(job) if wish.task in ("", s.task)], chosen.json)
             return 0
-        many = len(choose_streams(client.streams(job), wish)) > 1
+        many = len({prefix(stream) for stream in choose_streams(client.streams(job), wish)}) > 1
         parts = client.logs(job, wish)
         if not many and not (wish.follow and not wish.task):
             for _, data in parts:

@@ -107,7 +107,7 @@ def test_notice_at_the_start_of_the_delay_and_its_signal(span: Any) -> None:
     assert span.task(job, "server")["state"] == "RUNNING"
     assert '"kind": "primaries_done"' in span.log(job, "server")
     span.run("wait", str(job))
-    assert span.log(job, "server").strip().endswith("term")
+    assert span.log(job, "server", "--stream", "output").strip().endswith("term")
 
 
 def test_the_delay_survives_a_crash_of_the_daemon(span: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from typing import Any
@@ -124,13 +123,9 @@ def test_a_thousand_waiting_jobs_are_cancelled_in_one_go(span: Any) -> None:
     from overspan import Client
 
     span.run("ping")
-    os.environ["SPAN_STATE_DIR"] = str(span.state)
-    try:
-        client = Client(environment=span.environment)
+    with Client(environment=span.environment) as client:
         for _ in range(1000):
             client.submit({"name": "held", "run": "true"}, hold=True)
-    finally:
-        del os.environ["SPAN_STATE_DIR"]
     assert len(span.run("squeue", "--noheader", "-t", "PD").stdout.splitlines()) == 1000
     begun = time.monotonic()
     span.run("scancel", "--me", "-t", "PENDING")
@@ -221,8 +216,8 @@ def test_json_on_every_listing(span: Any) -> None:
 def test_python_api(span: Any) -> None:
     from overspan import Client
 
-    client = Client(environment=span.environment)
-    job = client.submit({"name": "api", "run": "echo from the api; exit 2", "resources": {"cpus": 0.1}})
-    result = job.wait(timeout=30)
-    assert (result.state, result.exit_code) == ("FAILED", 2)
-    assert "from the api" in "".join(str(line) for line in job.logs())
+    with Client(environment=span.environment) as client:
+        job = client.submit({"name": "api", "run": "echo from the api; exit 2", "resources": {"cpus": 0.1}})
+        result = job.wait(timeout=30)
+        assert (result.state, result.exit_code) == ("FAILED", 2)
+        assert "from the api" in "".join(str(line) for line in job.logs())

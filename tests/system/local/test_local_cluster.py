@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -16,8 +17,8 @@ import pytest
 from tests.contract.conformance import Follower, handle_of, start
 from tests.system.local.machine import end_supervisors, list_supervisors
 
-from overspan.adapters.contract import ClusterConfig, Launch, LogRequest, Order
-from overspan.adapters.local import LocalCluster, open_cluster, supervisors
+from overspan.adapters.contract import ClusterConfig, Launch, LogRequest, Order, Refusal
+from overspan.adapters.local import LocalCluster, launches, open_cluster, rundir, supervisors
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import Cancel, Event, Hold, LaunchLost, Queued, Release, SetPriority, SetTime
 from overspan.bridge.model.job import Job, new_job
@@ -268,6 +269,48 @@ def test_a_supervisor_that_never_starts_is_given_up(root: Path, monkeypatch: pyt
         assert (await cluster.nodes())[0].cpus_used == 0
 
     play(open_on(root, cpus=2, python="/nonexistent/python3"), story)
+
+
+def test_without_pidfds_ends_are_found_by_looking(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "open_pidfd", lambda pid: None)
+
+    async def story(cluster: LocalCluster) -> None:
+        follower = await submit(cluster, make_job(root, 1))
+        await follower.until_state("1.0", State.RUNNING)
+        (killed,) = list_pids(root)
+        os.kill(killed, signal.SIGKILL)
+        await follower.until(lambda: list_pids(root) not in ([], [killed]), "another supervisor")
+        await cluster.order([order_of("c", "1.0", Cancel(time.time()))])
+        await follower.until_state("1.0", State.CANCELLED)
+
+    play(open_on(root), story)
+
+
+def test_a_full_disk_refuses_or_keeps_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = True
+    write = rundir.write_document
+
+    def write_if_there_is_room(path: str, document: rundir.Document) -> None:
+        if full and blocked in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, document)
+
+    monkeypatch.setattr(launches, "write_document", write_if_there_is_room)
+    blocked = "plan."
+
+    async def story(cluster: LocalCluster) -> None:
+        nonlocal blocked, full
+        job = make_job(root, 1, "exit 0")
+        (answer,) = await cluster.submit([Launch("token-1.0", job)])
+        assert isinstance(answer, Refusal) and answer.transient and "No space left" in answer.message
+        blocked = "grant."
+        follower = await submit(cluster, job)
+        await follower.step(0.5)
+        assert follower.jobs["1.0"].state is State.PENDING
+        full = False
+        await follower.until_state("1.0", State.COMPLETED)
+
+    play(open_on(root), story)
 
 
 def test_a_group_finds_its_members_and_devices(root: Path) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from schemathesis.core.result import Ok
 from tests.unit.controller.fakes import Bench
 
 from overspan.bridge.api.app import build_app
@@ -57,17 +59,17 @@ SLOW = ("/v1/events", "/v1/jobs/{ref}/wait")
 
 def test_every_answer_is_as_described(service: Service) -> None:
     schema = schemathesis.openapi.from_dict(service.app.openapi())
-    operations = [found.ok() for found in schema.get_all_operations()]
+    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     assert len(operations) == 22
     for operation in operations:
         if operation.path not in SLOW:
             _try(service, operation)
 
 
-def _try(service: Service, operation: schemathesis.APIOperation) -> None:
+def _try(service: Service, operation: Any) -> None:
     @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(case=operation.as_strategy())
-    def check(case: schemathesis.Case) -> None:
+    def check(case: Any) -> None:
         answer = case.call(base_url=service.url)
         assert answer.status_code < 500, answer.text
         if answer.status_code != 200:

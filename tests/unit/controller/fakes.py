@@ -421,3 +421,17 @@ def play(scene: Callable[[Bench], Awaitable[None]]) -> None:
             await bench.controller.close()
 
     asyncio.run(run())
+
+
+async def start_job(bench: Bench, text: str = "one") -> int:
+    """Submit a job and let it run."""
+    job_id = await bench.submit(text)
+    await until(lambda: f"{job_id}.0" in bench.cluster.journals)
+    bench.cluster.tell(f"{job_id}.0", *begin(bench.job(job_id), bench.clock.now))
+    await until(lambda: bench.state(job_id) == "RUNNING")
+    return job_id
+
+
+async def give_order(bench: Bench, ref: str, make: type, task: str = "") -> None:
+    """Give an order that takes nothing but a time."""
+    await bench.controller.orders.give(ref, lambda at, name: make(at), task)

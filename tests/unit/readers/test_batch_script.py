@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, Argument
 from overspan.bridge.model.spec import Form, JobSpec, SignalBefore, TaskSpec
 from overspan.bridge.readers.batch_script import read_batch_script, scan_directives
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.export import select_environment
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
-from overspan.bridge.readers.sbatch_options import BY_NAME, OPTIONS, Argument
 
 CONTEXT = ReadContext(
     directory="/home/u/50%",

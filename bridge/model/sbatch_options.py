@@ -91,6 +91,7 @@ gres                    . = m . SBATCH_GRES
 gres-flags              . = n . SBATCH_GRES_FLAGS
 help                    h . c .
 hint                    . = n . SBATCH_HINT
+hold-on-failure         . = m .
 hold                    H . m +
 ignore-pbs              . . n + SBATCH_IGNORE_PBS
 input                   i = m + SBATCH_INPUT

@@ -1,0 +1,159 @@
+"""Orders of people, before, during and after the launch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.controller.fakes import Bench, give_order, play, start_job, turn, until
+
+from overspan.adapters.contract import Refusal
+from overspan.bridge.controller.orders import CancelRequest, Filters, Update
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
+
+
+def test_a_held_job_goes_when_it_is_released() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold")
+        await turn()
+        assert bench.cluster.submits == 0 and bench.job().reason == "JobHeldUser"
+        await give_order(bench, "1", events.Release)
+        await until(lambda: bool(bench.cluster.launched))
+        assert not bench.cluster.launched[0].held
+
+    play(scene)
+
+
+def test_cancel_before_the_launch_needs_no_cluster() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold")
+        outcome = await bench.controller.orders.cancel(CancelRequest(("1", "9", "x"), by="me"))
+        assert outcome.done == ["1"]
+        assert [(ref, error.code) for ref, error in outcome.errors] == [("9", "not_found"), ("x", "invalid")]
+        assert bench.state() == "CANCELLED" and bench.cluster.submits == 0
+
+    play(scene)
+
+
+def test_a_thousand_waiting_jobs_are_cancelled_in_one_transaction() -> None:
+    async def scene(bench: Bench) -> None:
+        await asyncio.gather(*(bench.submit("one hold") for _ in range(1000)))
+        before = bench.ledger.transactions
+        outcome = await bench.controller.orders.cancel(CancelRequest(filters=Filters(users=frozenset({"me"}))))
+        assert len(outcome.done) == 1000 and bench.ledger.transactions == before + 1
+        assert all(stored.job.over for stored in bench.ledger.jobs.values())
+
+    play(scene)
+
+
+def test_a_cancel_during_a_submission_reaches_the_launch() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.gate = asyncio.Event()
+        await bench.submit()
+        await until(lambda: bench.cluster.submits == 1)
+        outcome = await bench.controller.orders.cancel(CancelRequest(("1",), by="me"))
+        assert outcome.done == ["1"]
+        await turn()
+        assert bench.state() == "PENDING" and bench.cluster.orders == []
+        bench.cluster.gate.set()
+        await until(lambda: bool(bench.cluster.orders))
+        order = bench.cluster.orders[0]
+        assert order.handle == "1.0" and isinstance(order.event, events.Cancel)
+        bench.cluster.tell("1.0", order.event)
+        await until(lambda: bench.state() == "CANCELLED")
+        assert bench.ledger.rows == {}
+
+    play(scene)
+
+
+def test_a_cancel_during_a_submission_that_is_refused_for_now_counts_too() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.gate = asyncio.Event()
+        bench.cluster.refusals = [Refusal("", "busy", transient=True, reason="Resources")]
+        await bench.submit()
+        await until(lambda: bench.cluster.submits == 1)
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        bench.cluster.gate.set()
+        await until(lambda: bench.state() == "CANCELLED")
+        assert bench.ledger.rows == {} and bench.cluster.launched == []
+
+    play(scene)
+
+
+def test_a_delivered_cancel_survives_the_loss_of_its_launch() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        await until(lambda: bool(bench.cluster.orders))
+        # The launch is lost before its supervisor has read the order: without the order it would start again.
+        bench.cluster.lose("1.0")
+        await until(lambda: bench.state() == "CANCELLED")
+        await turn()
+        assert len(bench.cluster.launched) == 1 and bench.ledger.rows == {}
+
+    play(scene)
+
+
+def test_a_repeated_cancel_is_one_order() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        for _ in range(3):
+            assert (await bench.controller.orders.cancel(CancelRequest(("1",)))).done == ["1"]
+        await turn()
+        assert len(bench.cluster.orders) == 1
+
+    play(scene)
+
+
+def test_orders_that_do_not_fit_are_conflicts() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        await bench.submit("one hold")
+        with pytest.raises(Conflict, match="no longer pending"):
+            await give_order(bench, "1", events.Hold)
+        with pytest.raises(Conflict, match="pending execution"):
+            await give_order(bench, "2", events.Requeue)
+        with pytest.raises(NotFound):
+            await give_order(bench, "7", events.Hold)
+        with pytest.raises(InvalidRequest, match="no task 'x'"):
+            await bench.controller.orders.give("1", lambda at, task: events.Restart(at, task), "x")
+        outcome = await bench.controller.orders.cancel(CancelRequest(("2",), signal="USR1"))
+        assert [error.code for _, error in outcome.errors] == ["conflict"]
+        outcome = await bench.controller.orders.cancel(CancelRequest(("2",), signal="9"))
+        assert outcome.done == ["2"] and bench.state(2) == "CANCELLED"
+
+    play(scene)
+
+
+def test_signals_go_to_the_task_that_is_meant() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench, "a b")
+        await bench.controller.orders.cancel(CancelRequest(("1+1",), signal="SIGUSR1", batch_only=True))
+        await until(lambda: bool(bench.cluster.orders))
+        event = bench.cluster.orders[0].event
+        assert isinstance(event, events.Signal) and (event.signal, event.task, event.batch_only) == (10, "b", True)
+        await until(lambda: bench.ledger.rows == {})
+
+    play(scene)
+
+
+def test_updates_before_and_after_the_launch() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold")
+        values = {"time_limit": 120, "priority": 7, "comment": "hi", "begin": bench.clock.now + 60}
+        await bench.controller.orders.update("1", Update(values, "me"))
+        job = bench.job()
+        assert (job.tasks[0].time, job.priority, job.labels["comment"]) == (120, 7, "hi")
+        with pytest.raises(InvalidRequest):
+            await bench.controller.orders.update("1", Update({"priority": 9, "partition": "x"}))
+        assert bench.job().priority == 7
+        await give_order(bench, "1", events.Release)
+        assert bench.job().reason == "BeginTime"
+        bench.clock.advance(61)
+        await until(lambda: bool(bench.cluster.launched))
+        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        await bench.controller.orders.update("1", Update({"time_limit": None}))
+        await until(lambda: bool(bench.cluster.orders))
+
+    play(scene)

@@ -1,0 +1,131 @@
+"""Submissions and their way to the cluster."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
+
+from overspan.adapters.contract import Refusal
+from overspan.bridge.controller.listing import Selection
+from overspan.bridge.controller.submission import Submission
+from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
+
+
+def test_a_job_from_submission_to_end() -> None:
+    async def scene(bench: Bench) -> None:
+        job_id = await start_job(bench)
+        bench.clock.now += 5
+        bench.cluster.tell("1.0", *end(bench.job(), bench.clock.now))
+        await until(lambda: bench.state() == "COMPLETED")
+        assert bench.ledger.jobs[job_id].cursor == "4"
+        assert bench.ledger.rows == {} and len(bench.controller.recorder.outbox) == 0
+        assert bench.controller.recorder.book.watched("local") == {}
+        rows = await bench.controller.timeline("1")
+        assert [row.end for row in rows if not row.task] == ["PENDING", "CONFIGURING", "RUNNING", "COMPLETED"]
+
+    play(scene)
+
+
+def test_the_answer_comes_after_the_commit_and_with_the_submission_owed() -> None:
+    async def scene(bench: Bench) -> None:
+        answer = await bench.controller.submitter.submit(Submission("script", "a b c", user="me"))
+        assert (answer.id, answer.task_ids, answer.cluster) == (1, ("1+0", "1+1", "1+2"), "local")
+        assert [row.kind for row in bench.ledger.rows.values()] == ["submit"]
+        assert await bench.submit() == 4
+
+    play(scene)
+
+
+def test_a_full_disk_refuses_the_submission_as_a_whole() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.ledger.broken = True
+        with pytest.raises(StoreFailed):
+            await bench.submit()
+        assert bench.ledger.jobs == {} and len(bench.controller.recorder.book) == 0
+
+    play(scene)
+
+
+def test_what_is_refused_is_not_written() -> None:
+    async def scene(bench: Bench) -> None:
+        with pytest.raises(InvalidRequest, match="cannot carry out cron"):
+            await bench.submit("one later")
+        with pytest.raises(NotFound, match="no cluster 'moon'"):
+            await bench.submit(cluster="moon")
+        bench.cluster.impossible = "Requested node configuration is not available"
+        with pytest.raises(Rejected, match="Requested node configuration"):
+            await bench.submit()
+        assert bench.ledger.transactions == 0
+
+    play(scene)
+
+
+def test_a_name_takes_the_id() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("a b", name="x-{id}")
+        assert bench.job().spec.name == "x-1"
+        with pytest.raises(InvalidRequest):
+            await bench.submit(name="x-{what}")
+
+    play(scene)
+
+
+def test_refused_for_now_is_tried_again_with_the_reason_shown() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.refusals = [Refusal("", "too many jobs", transient=True, reason="QOSMaxSubmitJobPerUserLimit")]
+        await bench.submit()
+        await until(lambda: bench.job().reason == "QOSMaxSubmitJobPerUserLimit")
+        document = await bench.controller.job("1")
+        assert bench.clock.now < document["next_start"] <= bench.clock.now + 1.2
+        await until(lambda: bool([row for row in bench.ledger.rows.values() if row.tries == 1]))
+        await turn()
+        assert bench.cluster.submits == 1
+        bench.clock.advance(2)
+        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        assert (await bench.controller.job("1"))["next_start"] is None
+
+    play(scene)
+
+
+def test_a_final_refusal_ends_the_job_in_the_clusters_words() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.refusals = [Refusal("", "Invalid account")]
+        await bench.submit()
+        await until(lambda: bench.state() == "FAILED")
+        assert "Invalid account" in [row.text for row in await bench.controller.timeline("1")]
+        assert bench.ledger.rows == {}
+
+    play(scene)
+
+
+def test_an_unreachable_cluster_is_stale_and_nothing_fails() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        bench.cluster.fail(True)
+        await bench.submit("two")
+        cluster = bench.controller.clusters.get("local")
+        await until(lambda: cluster.stale_since is not None)
+        bench.clock.advance(600)
+        await turn()
+        assert (bench.state(1), bench.state(2)) == ("RUNNING", "PENDING")
+        assert b'"stale": [{"cluster": "local"' in bench.controller.queue(Selection())
+        assert (await bench.controller.job("1"))["stale_since"] is not None
+        bench.cluster.fail(False)
+        bench.clock.advance(600)
+        await until(lambda: len(bench.cluster.launched) == 2)
+        await until(lambda: cluster.stale_since is None)
+
+    play(scene)
+
+
+def test_new_submissions_do_not_hammer_a_cluster_that_does_not_answer() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.fail(True)
+        await bench.submit()
+        await until(lambda: bench.cluster.submits == 1)
+        for _ in range(20):
+            await bench.submit()
+        await turn()
+        assert bench.cluster.submits == 1
+
+    play(scene)
