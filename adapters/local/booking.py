@@ -181,9 +181,7 @@ class Ledger:
             fitting = [
                 (room, index)
                 for index, room in enumerate(rooms)
-                if room >= -negative
-                and index not in chosen[place]
-                and (not kind or is_kind(kind, self.capacity.gpus[index]))
+                if room >= -negative and (not kind or is_kind(kind, self.capacity.gpus[index]))
             ]
             if not fitting:
                 return None

@@ -153,10 +153,11 @@ def _check_loopback() -> Finding:
 
 
 def _check_capacity(capacity: Capacity) -> list[Finding]:
+    known = capacity.cpu_milli > 0 and capacity.memory_mib > 0
     seen = f"{capacity.cpu_milli / MILLI:g} CPUs, {format_memory(capacity.memory_mib)} memory"
     gpus = ", ".join(sorted({f"{capacity.gpus.count(kind)} {kind or 'of any kind'}" for kind in capacity.gpus}))
     return [
-        Finding("CPUs and memory", capacity.cpu_milli > 0 and capacity.memory_mib > 0, seen, "set `cpus` and `memory`"),
+        Finding("CPUs and memory", known, seen, "" if known else "set `cpus` and `memory`"),
         Finding("GPUs", True, gpus or "none", "" if gpus else "if there are some, set `gpus`, such as A100:8"),
     ]
 

@@ -34,6 +34,7 @@ class Cluster:
     message: str = ""
     failures: int = 0
     _adapter: Adapter | None = None
+    _partition: str | None = None
 
     @property
     def name(self) -> str:
@@ -57,6 +58,16 @@ class Cluster:
                 log.exception("cluster %s cannot be opened", self.name)
                 raise Unreachable(f"the cluster {self.name} cannot be opened: {error}") from error
         return self._adapter
+
+    async def find_default_partition(self) -> str:
+        """The partition of jobs that name none; asked for once, empty where it is not known."""
+        if self._partition is None:
+            try:
+                nodes = await self.adapter.nodes()
+            except OverspanError:
+                return ""
+            self._partition = next((node.partition for node in nodes if node.default), "")
+        return self._partition
 
     def answered(self) -> None:
         """The cluster has answered."""

@@ -7,7 +7,7 @@ import json
 import math
 import pwd
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.model.hostlists import compress
@@ -79,16 +79,31 @@ def _encode(row: list[Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+class _Part(NamedTuple):
+    """What a row is about: a whole job (no offset), or one of its tasks."""
+
+    offset: int | None
+    raw_id: int
+    name: str
+    specs: tuple[TaskSpec, ...]
+    state: str
+    reason: str
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int
+    signal: int
+    limit: int | None
+    attempt: int
+
+
 def _whole(entry: Entry) -> list[Any]:
     job = entry.job
     name = job.labels.get("name", job.spec.name)
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
-    specs = job.spec.tasks
-    facts = (job.state.value, job.reason, job.started_at, job.ended_at, job.exit_code, job.signal)
     limits = [limit_of(job, task.name) for task in job.tasks if job.spec_of(task.name).primary]
     limit = None if None in limits else max((limit for limit in limits if limit is not None), default=None)
-    first = job.tasks[0].name
-    return _row(entry, (None, job.id, name), specs, facts, limit, attempt, first)
+    facts = (job.state.value, job.reason, job.started_at, job.ended_at, job.exit_code, job.signal)
+    return _row(entry, _Part(None, job.id, name, job.spec.tasks, *facts, limit, attempt))
 
 
 def _part(entry: Entry, offset: int) -> list[Any]:
@@ -98,43 +113,35 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     reason = task.reason if task.state.terminal or task.attempts else job.reason
     exit_code, signal = (last.exit_code, last.signal) if last else (0, 0)
     facts = (task.state.value, reason, started_at(task), task.ended_at, exit_code, signal)
-    identity = (offset, job.id + offset, task.name)
     limit = limit_of(job, task.name)
-    return _row(entry, identity, (job.spec_of(task.name),), facts, limit, last.number if last else 0, task.name)
+    specs = (job.spec_of(task.name),)
+    return _row(entry, _Part(offset, job.id + offset, task.name, specs, *facts, limit, last.number if last else 0))
 
 
-def _row(
-    entry: Entry,
-    identity: tuple[int | None, int, str],
-    specs: tuple[TaskSpec, ...],
-    facts: tuple[str, str, float | None, float | None, int, int],
-    limit: int | None,
-    attempt: int,
-    task_name: str,
-) -> list[Any]:
+def _row(entry: Entry, part: _Part) -> list[Any]:
+    """The values in the order of COLUMNS."""
     job = entry.job
     spec, origin = job.spec, job.spec.origin
-    state, reason, started, ended, exit_code, signal = facts
-    nodes, cpus, memory, gpus = sizes(specs)
-    names = {task.name for task in specs}
-    stdout, stderr = stream_paths(entry, task_name)
-    end_limit = started + limit if started is not None and limit is not None and ended is None else None
+    nodes, cpus, memory, gpus = sizes(part.specs)
+    stdout, stderr = stream_paths(entry, part.specs[0].name)
     return [
         job.id,
-        *identity,
+        part.offset,
+        part.raw_id,
+        part.name,
         spec.name if spec.group else "",
         entry.user,
-        state,
-        reason,
+        part.state,
+        part.reason,
         spec.partition,
         entry.cluster,
         nodes,
         cpus,
-        compress(dict.fromkeys(place.node for place in job.placements if place.task in names and place.node)),
+        _node_list(job, part.specs),
         job.submitted_at,
-        started,
-        ended,
-        limit,
+        part.started_at,
+        part.ended_at,
+        part.limit,
         job.priority,
         spec.account,
         spec.qos,
@@ -145,17 +152,29 @@ def _row(
         gpus,
         "",
         job.begin,
-        exit_code,
-        signal,
+        part.exit_code,
+        part.signal,
         job.launch,
-        attempt,
+        part.attempt,
         stdout,
         stderr,
         len(job.tasks),
         origin.uid,
         _uid(job.ending.by) if job.ending is not None and job.ending.by else None,
-        end_limit,
+        _end_limit(part),
     ]
+
+
+def _end_limit(part: _Part) -> float | None:
+    """When the wall time of what runs is over."""
+    if part.started_at is None or part.ended_at is not None or part.limit is None:
+        return None
+    return part.started_at + part.limit
+
+
+def _node_list(job: Job, specs: tuple[TaskSpec, ...]) -> str:
+    names = {spec.name for spec in specs}
+    return compress(dict.fromkeys(place.node for place in job.placements if place.task in names and place.node))
 
 
 def started_at(task: Task) -> float | None:

@@ -17,6 +17,9 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.spec import JobSpec
 
+SCRIPT = "script"
+FAILED = "Batch job submission failed"
+BAD_PARTITION = "invalid partition specified"
 LARGE = 32 * 1024
 """Letters of a text from which on it is read in a thread, so that nobody waits for it."""
 
@@ -112,8 +115,11 @@ class Submitter:
                     remedy="groups over several clusters are not carried out by this version; name one cluster",
                     place=Place(submission.file) if submission.file else None,
                 )
+        if not spec.partition and cluster.config.kind == "local":
+            # Here it is known where the job will run; elsewhere the choice is the cluster's own.
+            spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
-        await _admit(cluster, job)
+        await _admit(cluster, job, submission.kind)
         return reading, cluster, job
 
     async def _read(self, submission: Submission) -> Reading:
@@ -141,7 +147,7 @@ class Submitter:
             )
 
 
-async def _admit(cluster: Cluster, job: Job) -> None:
+async def _admit(cluster: Cluster, job: Job, kind: str) -> None:
     """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission."""
     adapter = cluster.adapter
     if not isinstance(adapter, Admission):
@@ -152,7 +158,14 @@ async def _admit(cluster: Cluster, job: Job) -> None:
     except Unreachable:
         return
     if refusal is not None and not refusal.transient:
-        raise Rejected(refusal.message)
+        raise Rejected(word_refusal(refusal.message) if kind == SCRIPT else refusal.message)
+
+
+def word_refusal(message: str) -> str:
+    """A refusal as sbatch prints it; clients look for these lines (measured on Slurm 22.05)."""
+    if message.startswith(BAD_PARTITION):
+        return f"{message}\n{FAILED}: Invalid partition name specified"
+    return message if message.startswith(FAILED) else f"{FAILED}: {message}"
 
 
 def _fill(pattern: str, job_id: int) -> str:

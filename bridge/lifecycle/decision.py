@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from overspan.bridge.lifecycle.needs import needs_met
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Decision, Expire, HoldOver, Kill, Launch, NodeRelaunch, Notice, Terminate, Warn
 from overspan.bridge.model.job import Attempt, Ending, Job, Task
-from overspan.bridge.model.spec import Need, NeedKind, TaskSpec
+from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 
 NOTICE_SECONDS = 60
@@ -132,20 +133,3 @@ def _regroups(task: Task) -> bool:
         return False
     stopped_for = attempt.stop.cause if attempt.stop else None
     return Cause.GROUP_RESTART in (task.wanted, stopped_for)
-
-
-def needs_met(job: Job, spec: TaskSpec) -> bool:
-    """Whether everything the task waits for in its own job is true."""
-    return all(_met(job.task(need.task), need) for need in spec.needs)
-
-
-def _met(task: Task, need: Need) -> bool:
-    if need.kind is NeedKind.STARTED:
-        return any(attempt.started_at is not None for attempt in task.attempts)
-    if need.kind is NeedKind.READY:
-        return task.ready_at is not None
-    if need.kind is NeedKind.OK:
-        return task.state is State.COMPLETED
-    if need.kind is NeedKind.NOT_OK:
-        return task.over and task.state is not State.COMPLETED
-    return task.over

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
+from overspan.bridge.lifecycle.needs import is_spared
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
-from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
-from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Task
-from overspan.bridge.model.spec import OnFailure, RestartScope
+from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, is_stopped
+from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
+from overspan.bridge.model.spec import OnFailure, RestartScope, TaskSpec
 from overspan.bridge.model.states import State, move
 
 LOSSES = frozenset(cause for cause, row in CONSEQUENCES.items() if row.charge is Charge.RECOVERIES)
@@ -27,8 +28,12 @@ def put_attempt(task: Task, attempt: Attempt) -> Task:
 def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
     """Close an attempt whose nodes have all ended, and draw the consequences."""
     cause, node = _verdict(attempt)
+    if task.wanted is not None and CONSEQUENCES[cause].charge not in (Charge.NONE, Charge.FINAL):
+        # It failed before the order reached it: the order holds, and no budget pays.
+        cause = task.wanted
     closed = replace(
         attempt,
+        nodes=tuple(replace(run, next_start=None) for run in attempt.nodes),
         state=CONSEQUENCES[cause].state,
         ended_at=at,
         cause=cause,
@@ -44,16 +49,22 @@ def follow(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
     cause = attempt.cause or Cause.NODE
     if job.ending is None:
         spec = job.spec_of(task.name)
+        if cause is Cause.GROUP_RESTART:
+            return put_task(job, wait_task(task, max([at, *_waiting_times(job)])))
         if CONSEQUENCES[cause].charge is Charge.OPERATOR:
             return put_task(job, wait_task(task, at))
         retried = charge_retry(spec, task, cause, attempt.nodes)
         if retried is not None:
-            job = put_task(job, wait_task(retried, retry_time(job, spec, retried, at)))
+            due = retry_time(job, spec, retried, at)
+            job = put_task(job, wait_task(retried, due))
             if cause in LOSSES and restart_scope(job, spec) is RestartScope.GROUP:
-                job = restart_group(job)
+                job = restart_group(job, due)
             return job
     elif job.ending.cause is Cause.REQUEUE:
         return put_task(job, wait_task(task, None))
+    elif CONSEQUENCES[cause].charge is Charge.OPERATOR:
+        # It was to start again; the job's end came in between.
+        cause = job.ending.cause
     return end_task(job, task, cause, at)
 
 
@@ -70,10 +81,19 @@ def wait_task(task: Task, next_start: Optional[float]) -> Task:
     )
 
 
-def restart_group(job: Job) -> Job:
-    """Ask for the end of every other live attempt, so that all tasks start again together."""
-    tasks = tuple(replace(task, wanted=Cause.GROUP_RESTART) if task.live else task for task in job.tasks)
-    return replace(job, tasks=tasks)
+def restart_group(job: Job, due: float) -> Job:
+    """Ask for the end of every other live attempt, so that all tasks start again together at `due`."""
+    return replace(job, tasks=tuple(_regroup(task, due) for task in job.tasks))
+
+
+def _regroup(task: Task, due: float) -> Task:
+    if task.live:
+        return task if task.wanted is Cause.CANCEL else replace(task, wanted=Cause.GROUP_RESTART)
+    return task if task.next_start is None else replace(task, next_start=due)
+
+
+def _waiting_times(job: Job) -> list[float]:
+    return [task.next_start for task in job.tasks if task.next_start is not None and not task.live]
 
 
 def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
@@ -85,14 +105,18 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
         return job
     spec = job.spec_of(task.name)
     if spec.primary:
-        if state is not State.COMPLETED:
+        if state is not State.COMPLETED and not (cause is Cause.DEPENDENCY and is_spared(job, spec)):
             return _fail_job(job, Cause.PRIMARY_FAILED, state, reason, at)
-        done = all(job.task(other.name).state is State.COMPLETED for other in job.spec.tasks if other.primary)
-        if done:
+        if all(_is_done(job, other) for other in job.spec.tasks if other.primary):
             return replace(job, ending=Ending(Cause.PRIMARIES_DONE, at, State.COMPLETED))
     elif state not in (State.COMPLETED, State.CANCELLED) and spec.on_failure is not OnFailure.IGNORE:
         return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", at)
     return job
+
+
+def _is_done(job: Job, spec: TaskSpec) -> bool:
+    task = job.task(spec.name)
+    return task.state is State.COMPLETED or (task.over and is_spared(job, spec))
 
 
 def _fail_job(job: Job, cause: Cause, state: State, reason: str, at: float) -> Job:
@@ -107,7 +131,13 @@ def _verdict(attempt: Attempt) -> tuple[Cause, NodeRun]:
     )
     worst = failures[0] if failures else attempt.nodes[0]
     stop = attempt.stop
-    # A stop that came when all was over already did not end anything.
-    if stop is not None and any((node.ended_at or 0.0) > stop.at for node in attempt.nodes):
+    # Reports may be older than the stop: what was over already was not ended by it. What only waited to be started
+    # again was.
+    if stop is not None and any(node.next_start is not None or not _ended_before(node, stop) for node in attempt.nodes):
         return stop.cause, worst
     return (worst.cause or Cause.NODE) if failures else Cause.SUCCESS, worst
+
+
+def _ended_before(node: NodeRun, stop: Stop) -> bool:
+    # Some clusters tell whole seconds only, so an end by TERM may seem older than the TERM.
+    return (node.ended_at or 0.0) < stop.at and not is_stopped(node.exit_code, node.signal)

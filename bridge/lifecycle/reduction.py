@@ -14,7 +14,7 @@ from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attemp
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.lifecycle.settlement import reset, settle
 from overspan.bridge.model import events
-from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
+from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Placement, Stop, Task
 from overspan.bridge.model.spec import Form, RestartScope
@@ -83,7 +83,8 @@ def _node_ended(job: Job, event: events.NodeEnded) -> Optional[Job]:
         task, node = _retry_node(job, task, node)
     attempt = _put_node(attempt, node)
     task = put_attempt(task, attempt)
-    if any(node.live or node.next_start is not None for node in attempt.nodes):
+    restarts = attempt.stop is None and any(node.next_start is not None for node in attempt.nodes)
+    if restarts or any(node.live for node in attempt.nodes):
         return put_task(job, task)
     return end_attempt(job, task, attempt, event.at)
 
@@ -109,21 +110,38 @@ def _task_ready(job: Job, event: events.TaskReady) -> Optional[Job]:
 def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
     if event.launch != job.launch or job.over:
         return None
-    cause = Cause(event.cause)
-    state, reason, charge = CONSEQUENCES[cause]
-    requeued = job.ending is not None and job.ending.cause is Cause.REQUEUE
+    cause = find_cause(event.cause) or Cause.NODE
+    cancelled = [task.name for task in job.tasks if task.wanted is Cause.CANCEL]
     job = _lose_attempts(job, cause, event)
-    if requeued:
-        return reset(job, event.at)
-    if job.ending is None and charge is Charge.RECOVERIES and job.spec.requeue is not False:
-        first = next(task for task in job.tasks if job.spec_of(task.name).primary)
-        charged = charge_retry(job.spec_of(first.name), first, cause, ())
-        if charged is not None:
-            begin = retry_time(job, job.spec_of(first.name), charged, event.at)
-            return replace(reset(put_task(job, charged), event.at), begin=begin, reason="BeginTime")
-    if job.ending is None:
-        job = replace(job, ending=Ending(cause, event.at, state, reason, at_once=True))
-    return replace(job, ending=replace(job.ending, hold_until=None)) if job.ending else job
+    for name in cancelled:
+        job = end_task(job, job.task(name), Cause.CANCEL, event.at)
+    ending = job.ending
+    if ending is None:
+        recovered = _recover(job, cause, event.at)
+        if recovered is not None:
+            return recovered
+        state, reason, _ = CONSEQUENCES[cause]
+        ending = Ending(cause, event.at, state, reason, at_once=True)
+    # An ending that requeues finds nothing live and puts the job back.
+    return replace(job, ending=replace(ending, hold_until=None))
+
+
+def _recover(job: Job, cause: Cause, at: float) -> Optional[Job]:
+    """The job back in the queue on its first primary's budget; what a person cancelled stays so."""
+    if CONSEQUENCES[cause].charge is not Charge.RECOVERIES or job.spec.requeue is False:
+        return None
+    spec = next(spec for spec in job.spec.tasks if spec.primary)
+    charged = charge_retry(spec, job.task(spec.name), cause, ())
+    if charged is None:
+        return None
+    begin = retry_time(job, spec, charged, at)
+    again = reset(put_task(job, charged), at)
+    tasks = tuple(old if _is_cancelled(old) else new for old, new in zip(job.tasks, again.tasks))
+    return replace(again, tasks=tasks, begin=begin, reason="BeginTime")
+
+
+def _is_cancelled(task: Task) -> bool:
+    return task.state is State.CANCELLED and task.reason == CONSEQUENCES[Cause.CANCEL].reason
 
 
 def _lose_attempts(job: Job, cause: Cause, event: events.LaunchLost) -> Job:
@@ -132,12 +150,12 @@ def _lose_attempts(job: Job, cause: Cause, event: events.LaunchLost) -> Job:
         attempt = task.current
         if attempt is not None and attempt.live:
             nodes = tuple(
-                replace(node, ended_at=event.at, cause=cause, next_start=None) if node.live else node
+                replace(node, ended_at=event.at, cause=cause) if node.live else replace(node, next_start=None)
                 for node in attempt.nodes
             )
             state = CONSEQUENCES[cause].state
             lost = replace(attempt, nodes=nodes, state=state, ended_at=event.at, cause=cause, detail=event.detail)
-            task = replace(put_attempt(task, lost), state=move(task.state, State.PENDING), next_start=None, wanted=None)
+            task = replace(put_attempt(task, lost), state=move(task.state, State.PENDING), ready_at=None, wanted=None)
         tasks.append(task)
     return replace(job, tasks=tuple(tasks))
 
@@ -151,7 +169,8 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
     if job.over:
         return None
     if job.ending is None or job.ending.cause is Cause.REQUEUE:
-        return replace(job, ending=Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True))
+        ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True)
+        return replace(job, ending=ending, requeue_held=False)
     if job.ending.at_once and job.ending.hold_until is None:
         return None
     # The outcome is fixed already; what is left ends now.
@@ -160,17 +179,27 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
 
 def _cancel_task(job: Job, event: events.Cancel) -> Optional[Job]:
     task = _find_task(job, event.task)
-    if task is None or task.over or job.ending is not None or task.wanted is Cause.CANCEL:
+    if task is None or task.over or task.wanted is Cause.CANCEL or _is_closing(job, task):
         return None
     if task.live:
         return put_task(job, replace(task, wanted=Cause.CANCEL))
     return end_task(job, task, Cause.CANCEL, event.at)
 
 
+def _is_closing(job: Job, task: Task) -> bool:
+    """Whether the job's end has reached the task already; one that lives on during a delay can still be cancelled."""
+    attempt = task.current
+    if job.ending is None:
+        return False
+    return job.ending.cause is Cause.REQUEUE or attempt is None or not attempt.live or attempt.stop is not None
+
+
 def _hold(job: Job, event: events.Hold) -> Optional[Job]:
     if job.state is not State.PENDING or job.granted_at is not None:
         return None
-    return replace(job, held=True, reason="JobHeldAdmin" if event.by_admin else "JobHeldUser")
+    # A user's hold does not soften an administrator's.
+    by_admin = event.by_admin or (job.held and job.reason == "JobHeldAdmin")
+    return replace(job, held=True, reason="JobHeldAdmin" if by_admin else "JobHeldUser")
 
 
 def _release(job: Job, event: events.Release) -> Optional[Job]:
@@ -202,7 +231,7 @@ def _restart(job: Job, event: events.Restart) -> Optional[Job]:
 
 
 def _signal(job: Job, event: events.Signal) -> Optional[Job]:
-    return None if job.over else job
+    return None if job.over or (event.task and _find_task(job, event.task) is None) else job
 
 
 def _set_time(job: Job, event: events.SetTime) -> Optional[Job]:
@@ -210,9 +239,18 @@ def _set_time(job: Job, event: events.SetTime) -> Optional[Job]:
         return None
     limit = 0 if event.time is None else event.time
     tasks = tuple(
-        replace(task, time=limit) if event.task in ("", task.name) and not task.over else task for task in job.tasks
+        _limit_task(job, task, limit) if event.task in ("", task.name) and not task.over else task for task in job.tasks
     )
     return replace(job, tasks=tasks)
+
+
+def _limit_task(job: Job, task: Task, limit: int) -> Task:
+    attempt = task.current
+    before = job.spec_of(task.name).time if task.time is None else task.time
+    if attempt is not None and attempt.live and limit != (before or 0):
+        # It is told again, about the new end.
+        task = put_attempt(task, replace(attempt, warned_at=None))
+    return replace(task, time=limit)
 
 
 def _set_priority(job: Job, event: events.SetPriority) -> Optional[Job]:
@@ -241,8 +279,8 @@ def _node_relaunch(job: Job, event: events.NodeRelaunch) -> Optional[Job]:
     attempt = task.current if task else None
     if task is None or attempt is None or not attempt.live or attempt.number != event.attempt:
         return None
-    node = attempt.nodes[event.node]
-    if node.next_start is None or event.run != node.run + 1 or attempt.stop is not None:
+    node = next((node for node in attempt.nodes if node.index == event.node), None)
+    if node is None or node.next_start is None or event.run != node.run + 1 or attempt.stop is not None:
         return None
     return put_task(job, put_attempt(task, _put_node(attempt, NodeRun(node.index, event.run))))
 
@@ -257,7 +295,9 @@ def _notice(job: Job, event: events.Notice) -> Optional[Job]:
 def _warn(job: Job, event: events.Warn) -> Optional[Job]:
     task = _find_task(job, event.task)
     attempt = task.current if task else None
-    if task is None or attempt is None or not attempt.live or attempt.number != event.attempt or attempt.warned_at:
+    if task is None or attempt is None or not attempt.live or attempt.number != event.attempt:
+        return None
+    if attempt.warned_at is not None:
         return None
     return put_task(job, put_attempt(task, replace(attempt, warned_at=event.at)))
 
@@ -265,13 +305,14 @@ def _warn(job: Job, event: events.Warn) -> Optional[Job]:
 def _terminate(job: Job, event: events.Terminate) -> Optional[Job]:
     task = _find_task(job, event.task)
     attempt = task.current if task else None
-    if task is None or attempt is None or not attempt.live or attempt.number != event.attempt or attempt.stop:
+    if task is None or attempt is None or not attempt.live or attempt.number != event.attempt:
         return None
-    stop = Stop(Cause(event.cause), event.at, event.kill_at)
-    nodes = tuple(replace(node, next_start=None) for node in attempt.nodes)
-    attempt = replace(attempt, state=State.COMPLETING, stop=stop, nodes=nodes)
+    cause = find_cause(event.cause)
+    if cause is None or attempt.stop is not None:
+        return None
+    attempt = replace(attempt, state=State.COMPLETING, stop=Stop(cause, event.at, event.kill_at))
     task = put_attempt(replace(task, state=move(task.state, State.COMPLETING)), attempt)
-    if any(node.live for node in nodes):
+    if any(node.live for node in attempt.nodes):
         return put_task(job, task)
     return end_attempt(job, task, attempt, event.at)
 
@@ -293,9 +334,9 @@ def _hold_over(job: Job, event: events.HoldOver) -> Optional[Job]:
 
 
 def _expire(job: Job, event: events.Expire) -> Optional[Job]:
-    if job.over or job.ending is not None:
+    cause = find_cause(event.cause)
+    if job.over or job.ending is not None or cause is None or cause not in (Cause.DEADLINE, Cause.NEVER_STARTED):
         return None
-    cause = Cause(event.cause)
     state, reason, _ = CONSEQUENCES[cause]
     return replace(job, ending=Ending(cause, event.at, state, reason, at_once=True))
 
@@ -324,11 +365,15 @@ def _put_node(attempt: Attempt, node: NodeRun) -> Attempt:
 
 
 def _cause_of(event: events.NodeEnded) -> Cause:
-    if event.cause:
-        return Cause(event.cause)
+    cause = find_cause(event.cause)
+    if cause is not None:
+        return cause
     if event.signal:
         return Cause.SIGNAL
-    return Cause.EXIT if event.exit_code else Cause.SUCCESS
+    if event.exit_code:
+        return Cause.EXIT
+    # A cause of a later version: whatever it means, it is no success.
+    return Cause.NODE if event.cause else Cause.SUCCESS
 
 
 _HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {

@@ -14,7 +14,10 @@ from overspan.bridge.model.spec import Backoff, OnFailure, RestartScope, TaskSpe
 
 def backoff_delay(backoff: Backoff, retries: int, seed: str) -> float:
     """Seconds before the next attempt; the jitter comes from `seed`, so that a replay gives the same time."""
-    delay = min(backoff.first * backoff.factor ** min(retries, 64), backoff.limit)
+    try:
+        delay = min(backoff.first * backoff.factor ** min(retries, 64), backoff.limit)
+    except OverflowError:
+        delay = backoff.limit
     spread = crc32(seed.encode()) / 0xFFFFFFFF * 2 - 1
     return max(0.0, delay * (1 + backoff.jitter * spread))
 

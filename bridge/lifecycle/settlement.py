@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from overspan.bridge.lifecycle.needs import needs_lost
+from overspan.bridge.lifecycle.outcomes import end_task
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.job import Ending, Job, Task
 from overspan.bridge.model.states import State, move
 
+_MEMORY_SIGNAL = 125
+_BY_TASK = (Cause.PRIMARY_FAILED, Cause.AUXILIARY_FAILED)
+
 
 def settle(job: Job, at: float) -> Job:
-    """Close what the ending closes, and derive the job's state."""
+    """Skip what can never start, close what the ending closes, and derive the job's state."""
+    if job.ending is None and not job.over:
+        job = _skip(job, at)
     if job.ending is not None:
         job = _close_waiting(job, job.ending, at)
         if not any(task.live for task in job.tasks):
@@ -24,6 +31,19 @@ def settle(job: Job, at: float) -> Job:
     if state is State.RUNNING and job.started_at is None:
         job = replace(job, started_at=at)
     return replace(job, state=move(job.state, state), reason=reason)
+
+
+def _skip(job: Job, at: float) -> Job:
+    """End the tasks that wait for what can never become true; others may wait for those."""
+    found = True
+    while found and job.ending is None:
+        found = False
+        for spec in job.spec.tasks:
+            task = job.task(spec.name)
+            if spec.needs and task.state is State.PENDING and job.ending is None and needs_lost(job, spec):
+                job = end_task(job, task, Cause.DEPENDENCY, at)
+                found = True
+    return job
 
 
 def reset(job: Job, at: float) -> Job:
@@ -65,7 +85,7 @@ def _close_waiting(job: Job, ending: Ending, at: float) -> Job:
     if ending.cause is Cause.REQUEUE or all(task.over or task.live for task in job.tasks):
         return job
     state, reason, _ = CONSEQUENCES[ending.cause]
-    if state is State.COMPLETED:
+    if state is State.COMPLETED and ending.cause is not Cause.SUCCESS:
         state = State.CANCELLED
     return replace(
         job,
@@ -90,13 +110,23 @@ def _close(job: Job, ending: Ending, at: float) -> Job:
 
 
 def _codes(job: Job, ending: Ending) -> tuple[int, int]:
-    """The exit code and signal of the task that decided the end; 0, 0 for ends that are nobody's fault."""
-    if ending.state is State.COMPLETED:
+    """The exit code and signal of the task that decided the end; as in Slurm, only failures of the work have any.
+
+    Out of memory is 0:125; TIMEOUT, CANCELLED, NODE_FAIL and the others are 0:0 (sacct, measured on 22.05).
+    """
+    if ending.state is State.OUT_OF_MEMORY:
+        return 0, _MEMORY_SIGNAL
+    if ending.state is not State.FAILED:
         return 0, 0
-    failed = [task for task in job.tasks if task.state is ending.state and task.current is not None]
-    failed.sort(key=lambda task: task.ended_at or 0.0)
-    attempt = failed[0].current if failed else None
-    return (attempt.exit_code, attempt.signal) if attempt else (0, 0)
+    primary = ending.cause is not Cause.AUXILIARY_FAILED
+    for task in job.tasks:
+        attempt = task.current
+        decided = task.ended_at == ending.at and job.spec_of(task.name).primary is primary
+        if ending.cause in _BY_TASK and not decided:
+            continue
+        if attempt is not None and task.state not in (State.COMPLETED, State.CANCELLED):
+            return attempt.exit_code, attempt.signal
+    return 0, 0
 
 
 def _derive(job: Job) -> tuple[State, str]:

@@ -7,7 +7,7 @@ nobody's because the operator asked (`operator`), or none is made at all (`final
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from overspan.bridge.model.states import State
 
@@ -43,6 +43,7 @@ class Cause(str, Enum):
     PRIMARIES_DONE = "primaries_done"
     PRIMARY_FAILED = "primary_failed"
     AUXILIARY_FAILED = "auxiliary_failed"
+    DEPENDENCY = "dependency"
     REFUSED = "refused"
     NEVER_STARTED = "never_started"
 
@@ -53,6 +54,19 @@ class Consequence(NamedTuple):
     state: State
     reason: str
     charge: Charge
+
+
+_STOPPING = (15, 9)
+
+
+def is_stopped(exit_code: int, signal: int) -> bool:
+    """Whether an end looks as TERM or KILL make it; a shell adds 128 to the signal of its child."""
+    return signal in _STOPPING or exit_code - 128 in _STOPPING
+
+
+def find_cause(name: str) -> Optional[Cause]:
+    """The cause of that name; None when this version knows none."""
+    return _BY_NAME.get(name)
 
 
 CONSEQUENCES: dict[Cause, Consequence] = {
@@ -74,6 +88,9 @@ CONSEQUENCES: dict[Cause, Consequence] = {
     Cause.PRIMARIES_DONE: Consequence(State.COMPLETED, "PrimariesDone", Charge.FINAL),
     Cause.PRIMARY_FAILED: Consequence(State.CANCELLED, "PrimaryFailed", Charge.FINAL),
     Cause.AUXILIARY_FAILED: Consequence(State.CANCELLED, "AuxiliaryFailed", Charge.FINAL),
+    Cause.DEPENDENCY: Consequence(State.CANCELLED, "DependencyNeverSatisfied", Charge.FINAL),
     Cause.REFUSED: Consequence(State.FAILED, "BadConstraints", Charge.FINAL),
     Cause.NEVER_STARTED: Consequence(State.FAILED, "StartTimeout", Charge.RECOVERIES),
 }
+
+_BY_NAME: dict[str, Cause] = {cause.value: cause for cause in Cause}

@@ -8,6 +8,7 @@ Times are seconds since the epoch; node indices count from 0; an empty `task` me
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional, Union
 
 # --- reports ---------------------------------------------------------------------------------------------------------
@@ -244,10 +245,16 @@ def event_from_document(document: dict[str, Any]) -> Event:
     if kind is None:
         raise ValueError(f"unknown event {document.get('event')!r}")
     fields = {name: document[name] for name in kind._fields if name in document}
-    if kind is Granted:
-        fields["members"] = tuple((*member[:4], tuple(member[4])) for member in fields["members"])
     try:
+        if kind is Granted:
+            fields["members"] = tuple(_read_member(*member[:5]) for member in fields["members"])
         event: Event = kind(**fields)
-    except TypeError as error:
+    except (TypeError, KeyError) as error:
         raise ValueError(f"incomplete event {kind.__name__}: {error}") from None
     return event
+
+
+def _read_member(
+    task: str, index: int, node: str, address: str, gpus: Iterable[int]
+) -> tuple[str, int, str, str, tuple[int, ...]]:
+    return task, index, node, address, tuple(gpus)

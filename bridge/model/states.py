@@ -130,6 +130,7 @@ MOVES: tuple[Move, ...] = (
     Move(State.CONFIGURING, State.COMPLETING, "decider", "end decided"),
     Move(State.RUNNING, State.COMPLETING, "decider", "end decided"),
     Move(State.SUSPENDED, State.COMPLETING, "decider", "end decided"),
+    Move(State.PENDING, State.COMPLETED, "cluster", "ended well before its start was seen"),
     *_ends(State.PENDING),
     *_leaves(State.CONFIGURING),
     *_leaves(State.RUNNING),
@@ -154,8 +155,46 @@ def diagram() -> str:
     return "\n".join(lines) + "\n"
 
 
+def page() -> str:
+    """docs/states.md: the diagram, and one table of the states."""
+    rows = [f"| {_describe(state)} |" for state in State]
+    return _PAGE.format(diagram=diagram(), rows="\n".join(rows))
+
+
+def _describe(state: State) -> str:
+    entered = [f"{made.by}: {made.why}" for made in MOVES if made.end is state]
+    if state is State.PENDING:
+        entered.insert(0, "submission")
+    left = [made.by for made in MOVES if made.start is state]
+    terminal = "yes" if state.terminal else "no"
+    cells = (state.value, state.code, "; ".join(dict.fromkeys(entered)), ", ".join(dict.fromkeys(left)), terminal)
+    return " | ".join(cells)
+
+
+_PAGE = """# States
+
+Jobs and tasks have Slurm's states. `bridge/model/states.py` lists every legal move between them, who makes it and why;
+`move` applies one and refuses all others. This page is made from that table by `make states`, and a test keeps the two
+equal.
+
+*Work* is the user's programs, *cluster* what runs them, *operator* a person, *decider* the lifecycle's rules. Nothing
+but an operator's requeue or restart leads out of a terminal state.
+
+| state | code | entered by | left by | terminal |
+|---|---|---|---|---|
+{rows}
+
+```mermaid
+{diagram}```
+"""
+
+
 def move(start: State, end: State) -> State:
     """The state after the move; ValueError when the table does not have it."""
     if not is_legal(start, end):
         raise ValueError(f"no legal move from {start.value} to {end.value}")
     return end
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -42,10 +42,20 @@ def prepare_command(spec: TaskSpec, folder: str, marker: str) -> Command:
 
 def _write(folder: str, name: str, text: str) -> str:
     path = os.path.join(folder, name)
-    if not os.path.exists(path):
+    data = text.encode("utf-8", "surrogateescape")
+    # Compared, because a script that was cut by a loss of power would run as if it were whole.
+    if _read(path) != data:
         part = f"{path}.part"
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(part, "wb") as file:
+            file.write(data)
         os.chmod(part, 0o700)
         os.rename(part, path)
     return path
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None

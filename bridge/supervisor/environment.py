@@ -129,7 +129,7 @@ def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
         if value:
             variables[f"SLURM_JOB_{name}"] = value
     if len(job.spec.tasks) > 1:
-        variables.update(_slurm_components(job))
+        variables.update(_slurm_components(job, place.cluster))
     return variables
 
 
@@ -162,13 +162,13 @@ def _slurm_shape(job: Job, spec: TaskSpec, members: Sequence[Placement]) -> dict
     return variables
 
 
-def _slurm_components(job: Job) -> dict[str, str]:
+def _slurm_components(job: Job, cluster: str) -> dict[str, str]:
     """A group as a heterogeneous job: the shape of each task with its component's number."""
     variables = {"SLURM_HET_SIZE": str(len(job.spec.tasks))}
     for number, task in enumerate(job.spec.tasks):
         shape = _slurm_shape(job, task, _members(job, task.name))
         shape["SLURM_JOB_ID"] = str(job.id + number)
-        shape["SLURM_JOB_PARTITION"] = job.spec.partition or "local"
+        shape["SLURM_JOB_PARTITION"] = job.spec.partition or cluster
         for name, value in shape.items():
             variables[f"{name}_HET_GROUP_{number}"] = value
     return variables

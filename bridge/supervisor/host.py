@@ -28,6 +28,7 @@ from overspan.bridge.supervisor.rundir import RunDirectory
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Host:
@@ -39,6 +40,7 @@ class Host:
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
         self._runs: dict[tuple[str, int], Run] = {}
+        self._postponed: list[tuple[str, int]] = []
         self._inbox_offset = 0
         self._probe: Optional[Probe] = None
         self._idle_since = time.time()
@@ -58,7 +60,7 @@ class Host:
             self._read_inbox(now)
             ended = self._ends.ended(ready)
             self._turn(ended, now)
-            if not self._runs and self._may_leave(now):
+            if not self._runs and not self._postponed and self._may_leave(now):
                 return
             ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
             if wakeup in ready:
@@ -87,24 +89,35 @@ class Host:
         return min(waits)
 
     def _read_inbox(self, now: float) -> None:
+        names, self._postponed = self._postponed, []
+        for line in self._read_lines():
+            try:
+                entry = json.loads(line)
+                names.append((str(entry["run"]), int(entry["launch"])))
+            except (ValueError, KeyError, TypeError):
+                self.log(f"inbox.jsonl has a line that is no launch: {line!r}")
+        for name in names:
+            if name not in self._runs:
+                self._open(name, now)
+
+    def _read_lines(self) -> list[bytes]:
         try:
             with open(os.path.join(self.path, "inbox.jsonl"), "rb") as file:
                 file.seek(self._inbox_offset)
                 data = file.read()
         except FileNotFoundError:
-            return
+            return []
         size = data.rfind(b"\n") + 1
         self._inbox_offset += size
-        for line in data[:size].splitlines():
-            entry = json.loads(line)
-            name = (str(entry["run"]), int(entry["launch"]))
-            if name not in self._runs:
-                self._open(name, now)
+        return data[:size].splitlines()
 
     def _open(self, name: tuple[str, int], now: float) -> None:
         try:
             run = Run(RunDirectory(*name), self._services, now)
         except (OSError, ValueError, KeyError) as error:
+            if isinstance(error, OSError) and error.errno in _FULL:
+                self._postponed.append(name)
+                return
             self.log(f"cannot look after {name[0]} launch {name[1]}: {error}")
             return
         if run.done:
@@ -128,6 +141,9 @@ class Host:
             # Whoever writes next sees, under the same lock, that this host is gone.
             with open(os.path.join(self.path, "ended"), "w", encoding="utf-8"):
                 return True
+        except OSError:
+            # A full disk: nobody could see that this host is gone.
+            return False
         finally:
             os.close(inbox)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from typing import Callable, NamedTuple, Optional
@@ -24,7 +25,10 @@ from overspan.bridge.supervisor.streams import NodeKey, choose_paths, record_pat
 LAUNCH_SIGNAL = 53
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
+_SETTLE_PAUSE = 0.02
 _LOST = "lost"
+# What the machine lacks is not the user's fault.
+_SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Setting(NamedTuple):
@@ -47,19 +51,25 @@ class Nodes:
         self._shims: dict[NodeKey, Shim] = {}
         self._starting: dict[NodeKey, float] = {}
         self._lost: list[NodeKey] = []
+        self._settle_at = 0.0
         self._look_at: Optional[float] = None
         self._pause = _FIRST_LOOK
 
     def start(self, job: Job, key: NodeKey, now: float) -> Optional[Event]:
         """Start a node run; the report where it cannot be started at all."""
+        attempt = job.task(key.task).current
+        if attempt is not None and attempt.stop is not None:
+            return _ended(key, now, cause=attempt.stop.cause, detail="ended before its start")
         try:
             launch = self._launch(job, key)
             shim = spawn(launch)
         except FileExistsError:
             return self.adopt(job, key, now)
         except OSError as error:
-            return _ended(key, now, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
-        self._watch(key, shim, now)
+            cause = Cause.NODE if error.errno in _SHORTAGES else Cause.LAUNCH
+            return _ended(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
+        self._watch(key, shim)
+        self._await_start(key, now)
         return None
 
     def adopt(self, job: Job, key: NodeKey, now: float) -> Optional[Event]:
@@ -68,7 +78,9 @@ class Nodes:
         if node.state == processes.ABSENT:
             return self.start(job, key, now)
         if node.shim is not None:
-            self._watch(key, node.shim, now)
+            self._watch(key, node.shim)
+            if not _is_started(job, key):
+                self._await_start(key, now)
             return None
         return self._close(key, node, now)
 
@@ -79,9 +91,9 @@ class Nodes:
         reports: list[Event] = []
         for key in list(self._starting):
             record = read_record(self._folder, str(key))
-            if record is not None and record.started_at:
+            if record is not None and _has_started(record):
                 del self._starting[key]
-                reports.append(NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run))
+                reports.append(_started(key, record))
         self._pause = _FIRST_LOOK if reports else min(self._pause * 1.5, _LAST_LOOK)
         self._look_at = now + self._pause if self._starting else None
         return reports
@@ -94,14 +106,15 @@ class Nodes:
         del self._shims[key]
         node = processes.release(shim)
         reports: list[Event] = []
-        if self._starting.pop(key, None) is not None and node.record is not None and node.record.started_at:
-            reports.append(NodeStarted(node.record.started_at, key.task, key.attempt, key.node, key.run))
+        if self._starting.pop(key, None) is not None and node.record is not None and _has_started(node.record):
+            reports.append(_started(key, node.record))
         report = self._close(key, node, now)
         return reports if report is None else [*reports, report]
 
     def settle(self, now: float) -> list[Event]:
         """Reports of killed shims whose leftovers are gone at last."""
         lost, self._lost = self._lost, []
+        self._settle_at = now + _SETTLE_PAUSE
         reports = [self._settle(key, now) for key in lost]
         return [report for report in reports if report is not None]
 
@@ -117,19 +130,21 @@ class Nodes:
     @property
     def wake_at(self) -> Optional[float]:
         """When to look again without being woken."""
-        return 0.0 if self._lost else self._look_at
+        return self._settle_at if self._lost else self._look_at
 
     @property
     def unsettled(self) -> bool:
         """Whether leftovers of a killed shim are still being ended."""
         return bool(self._lost)
 
-    def _watch(self, key: NodeKey, shim: Shim, now: float) -> None:
+    def _watch(self, key: NodeKey, shim: Shim) -> None:
         self._shims[key] = shim
+        self._setting.watch(shim)
+
+    def _await_start(self, key: NodeKey, now: float) -> None:
         self._starting[key] = now
         self._pause = _FIRST_LOOK
         self._look_at = now + self._pause
-        self._setting.watch(shim)
 
     def _close(self, key: NodeKey, node: processes.Node, now: float) -> Optional[Event]:
         if node.state == processes.UNSTARTED:
@@ -187,6 +202,21 @@ class Nodes:
             umask=job.spec.origin.umask,
             isolation=setting.isolation._replace(hostname=host) if setting.isolation.method != "env" else Isolation(),
         )
+
+
+def _is_started(job: Job, key: NodeKey) -> bool:
+    """Whether the job's facts have the start already."""
+    attempt = job.task(key.task).current
+    return attempt is not None and attempt.nodes[key.node].started_at is not None
+
+
+def _has_started(record: NodeRecord) -> bool:
+    """Whether user code ran."""
+    return record.pid > 0 and record.failed_at in ("", _LOST)
+
+
+def _started(key: NodeKey, record: NodeRecord) -> Event:
+    return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run)
 
 
 def _ended(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
@@ -28,6 +28,7 @@ from overspan.bridge.supervisor.rundir import Plan, RunDirectory
 from overspan.bridge.supervisor.streams import NodeKey
 
 _RETRY_FLUSH = 1.0
+_KILL_AGAIN = 1.0
 
 
 class Services:
@@ -53,18 +54,24 @@ class Run:
         self._seen_order = 0
         self._closing = False
         self._retry_at: Optional[float] = None
+        self._kill_again_at = 0.0
+        self._notice_path = os.path.join(directory.path, "notice")
         self._journal = Journal(directory.file("journal.jsonl"), self.job.id, directory.launch)
         for entry in self._journal.entries:
             self.job = reduce(self.job, entry.event)
             self._seen_order = max(self._seen_order, entry.order)
         self.done = self._journal.ended
-        grant = directory.read_grant()
-        if self.job.granted_at is None and not self._journal.entries:
-            self._record(grant.event())
-        self._setting = Setting(
-            directory, self._plan.cluster, self._isolate(grant.isolation), self._plan.environment, services.watch
-        )
-        self._nodes = Nodes(self._setting)
+        try:
+            grant = directory.read_grant()
+            if self.job.granted_at is None and not self._journal.entries:
+                self._record(grant.event())
+            isolation = Isolation() if self.done else self._isolate(grant.isolation)
+            self._nodes = Nodes(
+                Setting(directory, self._plan.cluster, isolation, self._plan.environment, services.watch)
+            )
+        except Exception:
+            self._journal.close()
+            raise
         if not self.done:
             self._adopt(now)
 
@@ -73,6 +80,10 @@ class Run:
     def turn(self, ended: list[Shim], now: float) -> None:
         """Take in what happened, decide, make it durable, act."""
         if self.done:
+            return
+        if self._closing:
+            # The last line waits for space on the disk, and nothing may follow it.
+            self._commit(now)
             return
         for order in self._orders.read():
             if order.seq > self._seen_order:
@@ -89,6 +100,7 @@ class Run:
             self._record(events.TaskReady(now, task, attempt))
         self._decide(now)
         self._commit(now)
+        self._insist(now)
 
     def wake_at(self, now: float) -> Optional[float]:
         """When the next turn is due without news; None when only news can bring one."""
@@ -133,6 +145,7 @@ class Run:
         except OSError:
             # A full disk: nothing is done that is not recorded, but for ending what runs.
             self._retry_at = now + _RETRY_FLUSH
+            self._end_unrecorded(now)
             return
         self.done = self._closing
         self._services.wake(f"{self.job.id}.{self.directory.launch}")
@@ -142,6 +155,14 @@ class Run:
         if self._journal.dirty:
             self._decide(now)
             self._commit(now)
+
+    def _end_unrecorded(self, now: float) -> None:
+        pending, self._pending = self._pending, []
+        for event in pending:
+            if isinstance(event, (events.Terminate, events.Kill)):
+                self._act(event, now)
+            else:
+                self._pending.append(event)
 
     # --- acting ------------------------------------------------------------------------------------------------------
 
@@ -190,16 +211,27 @@ class Run:
         target = Target(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
         self._probes.watch(name, number, target, now)
 
+    def _insist(self, now: float) -> None:
+        """Send KILL again to what has not ended by it: a program that was missed at its start is then found."""
+        if now < self._kill_again_at:
+            return
+        self._kill_again_at = now + _KILL_AGAIN
+        for task in self.job.tasks:
+            stop = task.current.stop if task.current is not None and task.current.live else None
+            if stop is not None and stop.killed_at is not None and stop.killed_at + _KILL_AGAIN <= now:
+                self._nodes.signal(task.name, len(task.attempts) - 1, signal.SIGKILL)
+
     def _notify(self, kind: str, task: str, at: float, deadline: float) -> None:
         line = json.dumps({"kind": kind, "task": task, "at": at, "deadline": deadline}) + "\n"
-        fd = os.open(os.path.join(self.directory.path, "notice"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(fd, line.encode())
+            fd = os.open(self._notice_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line.encode())
+            finally:
+                os.close(fd)
         except OSError:
             # The signal still tells it; a full disk must not keep the end away.
             pass
-        finally:
-            os.close(fd)
 
     def _signal_named(self, task: str, name: str, scope: str = "tree") -> None:
         if name:
@@ -233,12 +265,30 @@ class Run:
             if task.ready_at is None:
                 self._watch_ready(task.name, attempt.number, now)
             self._repeat_stop(task.name, attempt)
+        self._repeat_notices()
+
+    def _repeat_notices(self) -> None:
+        """Give the notices that were decided and have not reached their file."""
+        given = {(line.get("task"), line.get("at")) for line in _read_notices(self._notice_path)}
+        for event, _ in self._journal.entries:
+            if isinstance(event, (events.Notice, events.Warn)) and (event.task, event.at) not in given:
+                attempt = self.job.task(event.task).current
+                if attempt is not None and attempt.live and attempt.stop is None and attempt.launched_at <= event.at:
+                    self._act(event, event.at)
 
     def _repeat_stop(self, task: str, attempt: Attempt) -> None:
         """The signal of a stop that was decided may not have been sent."""
         if attempt.stop is not None:
             killed = attempt.stop.killed_at is not None
             self._nodes.signal(task, attempt.number, signal.SIGKILL if killed else signal.SIGTERM)
+
+
+def _read_notices(path: str) -> list[dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+    except (OSError, ValueError):
+        return []
 
 
 def signal_number(name: str) -> int:

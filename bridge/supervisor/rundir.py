@@ -47,7 +47,7 @@ class RunDirectory:
     """Paths of one launch of one job."""
 
     def __init__(self, path: str, launch: int) -> None:
-        self.path = path
+        self.path = os.path.abspath(path)
         self.launch = launch
 
     def file(self, name: str) -> str:

@@ -208,6 +208,29 @@ def test_supervisors_of_an_earlier_daemon_are_found(root: Path) -> None:
     play(open_on(root, cpus=2), second)
 
 
+def test_orders_are_carried_out_at_once(root: Path) -> None:
+    """Supervisors read their orders every second in any case; the signal makes it sooner."""
+
+    async def give(cluster: LocalCluster, first: int) -> None:
+        follower = Follower(cluster, {"1.0": make_job(root, 1)})
+        await follower.until_state("1.0", State.RUNNING)
+        began = time.monotonic()
+        for limit in range(first, first + 5):
+            await cluster.order([order_of(f"t{limit}", "1.0", SetTime(time.time(), limit))])
+            await follower.until(lambda limit=limit: follower.jobs["1.0"].tasks[0].time == limit, "the limit")  # type: ignore[misc]
+        assert time.monotonic() - began < 2.5
+
+    async def first(cluster: LocalCluster) -> None:
+        await submit(cluster, make_job(root, 1))
+        await give(cluster, 1000)
+
+    async def second(cluster: LocalCluster) -> None:
+        await give(cluster, 2000)
+
+    play(open_on(root), first)
+    play(open_on(root), second)
+
+
 def test_a_supervisor_that_died_with_the_daemon_is_replaced(root: Path) -> None:
     async def first(cluster: LocalCluster) -> None:
         follower = await submit(cluster, make_job(root, 1))

@@ -1,12 +1,17 @@
-"""Fixtures that run real nodes, and leave none behind."""
+"""Fixtures that run real nodes and real supervisors, and leave none behind."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import select
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import overspan
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.events import Event, event_from_document, event_to_document
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.supervisor import kernel, processes
 from overspan.bridge.supervisor.processes import Node, Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
 
 DEADLINE = 20.0
 NOBODY = 65534
+SOURCE = str(Path(overspan.__file__).parent.parent)
 
 
 class Nodes:
@@ -222,3 +234,196 @@ def small_disk(forked: Forked) -> Callable[[Callable[[str], None], str], None]:
         forked(inside)
 
     return run
+
+
+class Launched:
+    """One launch in a run directory: its files as the daemon leaves and reads them."""
+
+    def __init__(self, hosts: Hosts, job: Job, host: str) -> None:
+        self.hosts = hosts
+        self.job = job
+        self.host = host
+        self.path = hosts.root / "runs" / str(job.id)
+        self._orders = 0
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """The journal's whole lines."""
+        try:
+            data = (self.path / f"journal.{self.job.launch}.jsonl").read_bytes()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the journal has its last line."""
+        lines = self.journal
+        return bool(lines) and bool(lines[-1].get("end"))
+
+    def events(self, kind: str, task: str = "") -> list[dict[str, Any]]:
+        """The journal's events of one kind."""
+        return [line for line in self.journal if line.get("event") == kind and task in ("", line.get("task"))]
+
+    def replay(self) -> Job:
+        """The job as the daemon makes it from the journal."""
+        job = self.job
+        for line in self.journal:
+            if "event" in line:
+                job = reduce(job, event_from_document(line))
+        return job
+
+    def until(self, kind: str, task: str = "", count: int = 1) -> list[dict[str, Any]]:
+        """Wait until the journal has that many events of a kind."""
+        what = f"{count} {kind} {task} in {self.journal}"
+        self.hosts.wait_until(lambda: len(self.events(kind, task)) >= count, DEADLINE, what)
+        return self.events(kind, task)
+
+    def until_ended(self) -> Job:
+        """Wait for the journal's end; gives the job."""
+        self.hosts.wait_until(lambda: self.ended, DEADLINE, f"the end of {self.path}")
+        return self.replay()
+
+    def order(self, event: Event, ending: str = "\n") -> None:
+        """Append an order and wake the host, if it lives."""
+        self._orders += 1
+        line = json.dumps({"seq": self._orders, "event": event_to_document(event)}) + ending
+        file = self.path / f"orders.{self.job.launch}.jsonl"
+        file.touch(0o600)
+        with file.open("a") as orders:
+            orders.write(line)
+        self.hosts.wake(self.host)
+
+    def log(self, key: str, stream: str = "out") -> str:
+        """What a node run wrote, by its key."""
+        return (self.path / "logs" / f"{key}.{stream}").read_text()
+
+    def record(self, key: str) -> NodeRecord:
+        """The record of a node run that has begun."""
+        record = self.hosts.wait_until(lambda: read_record(str(self.path / "nodes"), key), DEADLINE, f"start of {key}")
+        assert record is not None
+        return record
+
+
+class Hosts:
+    """Real supervisors in the test's own folder, and the launches that they look after."""
+
+    def __init__(self, folder: Path, wait_until: WaitUntil) -> None:
+        self.root = folder / "root"
+        self.work = folder / "work"
+        self.wait_until = wait_until
+        self.python = sys.executable
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.root.mkdir(mode=0o700)
+        self.work.mkdir()
+
+    def add(
+        self, *tasks: TaskSpec, job_id: int = 7, host: str = "", isolation: str = "env", **options: Any
+    ) -> Launched:
+        """Leave the plan and the grant of a job, and name it in its host's inbox."""
+        origin = Origin(user="alice", uid=1000, host="login", directory=str(self.work))
+        spec = JobSpec(options.pop("name", "rl"), tasks, **{"group": len(tasks) > 1, "origin": origin, **options})
+        return self.submit(new_job(job_id, spec, time.time()), host or f"{job_id}.0", isolation)
+
+    def submit(self, job: Job, host: str, isolation: str = "env") -> Launched:
+        """Leave the plan and the grant of a job's present launch, and name it in an inbox."""
+        launched = Launched(self, job, host)
+        launched.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        places = [(task.name, node) for task in job.spec.tasks for node in range(task.num_nodes)]
+        members = [[name, node, "box", f"127.7.0.{place + 1}", []] for place, (name, node) in enumerate(places)]
+        plan = {"format": 1, "token": "t", "job": encode(job)}
+        grant = {"format": 1, "at": time.time(), "members": members, "isolation": isolation}
+        for name, document in (("plan", plan), ("grant", grant)):
+            path = launched.path / f"{name}.{job.launch}.json"
+            path.touch(0o600)
+            path.write_text(json.dumps(document))
+        self.tell(host, json.dumps({"run": str(launched.path), "launch": job.launch}) + "\n")
+        return launched
+
+    def folder(self, host: str) -> Path:
+        return self.root / "hosts" / host
+
+    def tell(self, host: str, text: str) -> None:
+        """Append to a host's inbox as the daemon does: under the lock."""
+        self.folder(host).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.folder(host) / "inbox.jsonl").touch(0o600)
+        with (self.folder(host) / "inbox.jsonl").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(text)
+
+    def start(self, host: str, code: str = "") -> subprocess.Popen[bytes]:
+        """Start a supervisor, as the daemon does: with SIGUSR1 held back, in a session of its own."""
+        how = ["-c", code] if code else ["-m", "overspan.bridge.supervisor"]
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        try:
+            process = subprocess.Popen(
+                [self.python, "-S", *how, str(self.folder(host))],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": SOURCE},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self.processes[host] = process
+        return process
+
+    def wake(self, host: str) -> None:
+        process = self.processes.get(host)
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGUSR1)
+
+    def kill(self, host: str) -> None:
+        """End a supervisor as a crash would."""
+        self.processes[host].kill()
+        self.processes[host].wait()
+
+    def leave(self, host: str) -> int:
+        """Wait until a supervisor leaves by itself; gives its exit code."""
+        return self.processes[host].wait(DEADLINE)
+
+    def finish(self, launched: Launched) -> Job:
+        """Wait for a launch's end and its host's; gives the job."""
+        job = launched.until_ended()
+        assert self.leave(launched.host) == 0, self.log(launched.host)
+        assert self.log(launched.host) == ""
+        return job
+
+    def run(self, *tasks: TaskSpec, **options: Any) -> Launched:
+        """Run a job to its end."""
+        launched = self.add(*tasks, **options)
+        self.start(launched.host)
+        self.finish(launched)
+        return launched
+
+    def log(self, host: str) -> str:
+        try:
+            return (self.folder(host) / "log").read_text()
+        except FileNotFoundError:
+            return ""
+
+    def clean(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        for claim in self.root.glob("runs/*/nodes/*.claim"):
+            self.wait_until(lambda claim=claim: _end_node(str(claim.parent), claim.stem), DEADLINE, f"{claim} to end")  # type: ignore[misc]
+
+
+def _end_node(directory: str, key: str) -> bool:
+    node = processes.adopt(directory, key)
+    if node.shim is not None:
+        processes.send(node.shim, signal.SIGKILL)
+        if node.shim.pidfd is not None:
+            os.close(node.shim.pidfd)
+        return False
+    if node.state == processes.LOST:
+        processes.settle_lost(directory, key, {})
+    return not processes.find_marked(processes.name_node(directory, key))
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, wait_until: WaitUntil) -> Iterator[Hosts]:
+    """Real supervisors, of which nothing is left afterwards."""
+    made = Hosts(tmp_path, wait_until)
+    yield made
+    made.clean()

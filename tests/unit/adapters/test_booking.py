@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from overspan.adapters.local.booking import (
@@ -35,8 +35,8 @@ def job(*tasks: TaskSpec, number: int = 1, at: float = 0.0, **changes: int) -> J
 
 needs = st.builds(
     NodeNeed,
-    cpu_milli=st.integers(1, 5000),
-    memory_mib=st.one_of(st.none(), st.integers(0, 9000)),
+    cpu_milli=st.sampled_from([1, 10, 300, 1000, 2500, 5000]),
+    memory_mib=st.sampled_from([None, None, 0, 1, 100, 3000, 9000]),
     gpu_milli=st.sampled_from([0, 0, 1, 250, 500, 1000, 1500, 2000, 3000]),
     gpu_kind=st.sampled_from(["", "A100", "h100", "H100"]),
 )
@@ -114,6 +114,28 @@ def test_what_fits_an_idle_machine_fits_it_again_later(asked: Variant) -> None:
     if first is not None:
         ledger.release("a")
         assert ledger.book("b", [asked]) == first
+
+
+gpu_needs = st.builds(
+    NodeNeed,
+    cpu_milli=st.just(1),
+    gpu_milli=st.sampled_from([250, 500, 750, 1000, 1500]),
+    gpu_kind=st.sampled_from(["", "A100", "H100"]),
+)
+
+
+@example([(NodeNeed(1, gpu_milli=750), False)] * 4)
+@given(st.lists(st.tuples(gpu_needs, st.booleans()), max_size=12))
+def test_no_device_carries_more_than_itself(steps: list[tuple[NodeNeed, bool]]) -> None:
+    ledger = Ledger(MACHINE)
+    bookings: dict[str, Booking] = {}
+    for key, (need, release) in enumerate(steps):
+        if release and bookings:
+            ledger.release(bookings.popitem()[0])
+        booking = ledger.book(str(key), [members(need)])
+        if booking is not None:
+            bookings[str(key)] = booking
+        assert all(share <= MILLI for share in booked_shares(list(bookings.values()), len(MACHINE.gpus)))
 
 
 def test_a_gang_is_booked_whole_or_not_at_all() -> None:

@@ -127,6 +127,8 @@ class FakeLedger:
             self.jobs[new.job.id] = StoredJob(new.job, new.cluster, "", "", "", new.user)
             self._owe(new.outbox)
             self._tell(new.job.id, new.timeline)
+        # Written, but the caller does not know yet.
+        await asyncio.sleep(0)
 
     def _owe(self, rows: Sequence[OutboxRow]) -> None:
         for row in rows:
@@ -137,7 +139,9 @@ class FakeLedger:
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
         await asyncio.sleep(0)
         self._write()
-        return [self._apply(change) for change in changes]
+        written = [self._apply(change) for change in changes]
+        await asyncio.sleep(0)
+        return written
 
     def _apply(self, change: Change) -> bool:
         old = self.jobs[change.job.id]
@@ -344,11 +348,18 @@ class Bench:
         return (await self.controller.submitter.submit(submission)).id
 
     def job(self, job_id: int = 1) -> Job:
-        """The job in memory, which has to be the one in the store."""
+        """The job in memory."""
         entry = self.controller.recorder.book.get(job_id)
         assert entry is not None
-        assert entry.job == self.ledger.jobs[job_id].job
         return entry.job
+
+    def check(self) -> None:
+        """Memory says what the store says, about jobs and about calls that are owed."""
+        recorder = self.controller.recorder
+        for entry in recorder.book:
+            stored = self.ledger.jobs[entry.job.id]
+            assert (entry.job, entry.cursor) == (stored.job, stored.cursor)
+        assert len(recorder.outbox) == len(self.ledger.rows)
 
     def state(self, job_id: int = 1) -> str:
         """The job's state."""
@@ -417,6 +428,8 @@ def play(scene: Callable[[Bench], Awaitable[None]]) -> None:
         await bench.start()
         try:
             await scene(bench)
+            await turn()
+            bench.check()
         finally:
             await bench.controller.close()
 

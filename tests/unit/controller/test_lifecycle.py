@@ -201,6 +201,7 @@ def test_a_caller_that_leaves_does_not_part_memory_from_the_store(steps: int) ->
 def test_a_launch_that_comes_while_the_observer_turns_round_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(bench: Bench) -> None:
         await start_job(bench)
+        await turn()
         observer = bench.controller.observer
         ask = observer._cursors
         rung: list[bool] = []

@@ -19,6 +19,7 @@ def test_a_job_from_submission_to_end() -> None:
         await until(lambda: bench.state() == "COMPLETED")
         assert bench.ledger.jobs[job_id].cursor == "4"
         assert bench.ledger.rows == {} and len(bench.controller.recorder.outbox) == 0
+        assert bench.job().spec.partition == "local"
         assert bench.controller.recorder.book.watched("local") == {}
         rows = await bench.controller.timeline("1")
         assert [row.end for row in rows if not row.task] == ["PENDING", "CONFIGURING", "RUNNING", "COMPLETED"]
@@ -53,8 +54,15 @@ def test_what_is_refused_is_not_written() -> None:
         with pytest.raises(NotFound, match="no cluster 'moon'"):
             await bench.submit(cluster="moon")
         bench.cluster.impossible = "Requested node configuration is not available"
-        with pytest.raises(Rejected, match="Requested node configuration"):
+        with pytest.raises(Rejected, match=r"^Batch job submission failed: Requested node configuration"):
             await bench.submit()
+        bench.cluster.impossible = "invalid partition specified: nope"
+        with pytest.raises(Rejected) as caught:
+            await bench.submit()
+        assert caught.value.message.splitlines() == [
+            "invalid partition specified: nope",
+            "Batch job submission failed: Invalid partition name specified",
+        ]
         assert bench.ledger.transactions == 0
 
     play(scene)

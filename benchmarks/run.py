@@ -1,0 +1,208 @@
+"""Measures every bar of the local cluster and prints a Markdown table; words on the command line choose cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.installation import (
+    Installation,
+    processor_seconds,
+    proportional_memory,
+    until,
+    whole_process,
+)
+
+
+class Row(NamedTuple):
+    """One line of the table; `value` and `bar` in `unit`. `at_least` bars are floors."""
+
+    what: str
+    value: float
+    bar: float
+    unit: str
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the bar holds."""
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+
+def start_up() -> list[Row]:
+    """The bare interpreter for comparison, help, and a durable submission."""
+    with Installation() as span:
+        bare = whole_process([sys.executable, "-c", "pass"], span.environment)
+        help_ = whole_process([span.program, "--help"], span.environment)
+        words = [span.program, "sbatch", "--hold", "--wrap", "true"]
+        sbatch = whole_process(words, span.environment)
+        return [
+            Row("bare interpreter, for comparison", bare, 60, "ms"),
+            Row("`span --help`", help_, 60, "ms"),
+            Row("`span sbatch`, answered and durable", sbatch, 80, "ms"),
+        ]
+
+
+def queue() -> list[Row]:
+    """`span squeue` of 1,000 and 10,000 waiting jobs, and the rate of submissions that made them."""
+    rows = []
+    with Installation() as span:
+        begun = time.perf_counter()
+        _submit_held(span, 1000)
+        rate = 1000 / (time.perf_counter() - begun)
+        rows.append(Row("submissions through the API, 8 connections", rate, 500, "/s", at_least=True))
+        rows.append(
+            Row("`span squeue`, 1,000 jobs", whole_process([span.program, "squeue"], span.environment), 60, "ms")
+        )
+        _submit_held(span, 9000)
+        rows.append(
+            Row("`span squeue`, 10,000 jobs", whole_process([span.program, "squeue"], span.environment), 150, "ms")
+        )
+        begun = time.perf_counter()
+        span.run("scancel", "--me", "-t", "PENDING")
+        rows.append(Row("cancel of 10,000 waiting jobs", time.perf_counter() - begun, 50, "s"))
+    return rows
+
+
+def _submit_held(span: Installation, count: int) -> None:
+    def submit(share: int) -> None:
+        with span.client() as client:
+            for _ in range(share):
+                client.submit({"name": "held", "run": "true"}, hold=True)
+
+    threads = [threading.Thread(target=submit, args=(count // 8,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+GROUP = """
+name: g{number}
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+resources: {{cpus: 0.1}}
+run: {run}
+---
+name: server
+resources: {{cpus: 0.1}}
+run: |
+  trap 'date +%s.%N > {folder}/term; exit 0' TERM
+  touch {folder}/up
+  while :; do sleep 0.01; done
+"""
+
+
+def endings() -> list[Row]:
+    """From the end of a primary to its auxiliary's TERM, and from a process's end to its state in the store."""
+    terms, stores = [], []
+    with Installation() as span, span.client() as client:
+        for number in range(7):
+            with tempfile.TemporaryDirectory() as folder:
+                run = f"while [ ! -e {folder}/up ]; do sleep 0.01; done; date +%s.%N > {folder}/done"
+                job = client.submit(GROUP.format(number=number, run=run, folder=folder))
+                job.wait(60)
+                done, term = (float(Path(folder, name).read_text()) for name in ("done", "term"))
+                terms.append((term - done) * 1000)
+        for _ in range(15):
+            job = client.submit({"name": "one", "run": "date +%s.%N", "resources": {"cpus": 0.1}})
+            job.wait(60)
+            seen = time.time()
+            printed = span.run("logs", str(job.id)).split()
+            stores.append((seen - float(printed[-1])) * 1000)
+    return [
+        Row("primary's end to the auxiliary's TERM", statistics.median(terms), 50, "ms"),
+        Row("a process's end to its state in the store, as a client sees it", statistics.median(stores), 50, "ms"),
+    ]
+
+
+def idle() -> list[Row]:
+    """The whole process tree with nothing to do."""
+    with Installation() as span:
+        span.run("sbatch", "--wait", "--wrap", "true")
+        until(lambda: len(span.processes()) == 1, 60)
+        pids = span.processes()
+        before = processor_seconds(pids)
+        time.sleep(20)
+        used = (processor_seconds(pids) - before) / 20 * 100
+        return [
+            Row("idle: memory (PSS)", proportional_memory(pids), 100, "MB"),
+            Row("idle: processor", used, 0.5, "% of a core"),
+        ]
+
+
+def busy() -> list[Row]:
+    """300 live single jobs and 20 live groups: daemon, supervisors and shims together."""
+    with Installation() as span, span.client() as client:
+        for _ in range(300):
+            client.submit({"name": "one", "run": "sleep 600", "resources": {"cpus": 0.1}})
+        text = (
+            "name: g{}\nexecution: parallel\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: sleep 600\n"
+            "---\nname: b\nresources: {{cpus: 0.1}}\nrun: sleep 600\n"
+        )
+        for number in range(20):
+            client.submit(text.format(number))
+        until(lambda: span.run("squeue", "--noheader", "-t", "R").count("\n") == 340, 120)
+        pids = span.processes()
+        before = processor_seconds(pids)
+        time.sleep(10)
+        used = (processor_seconds(pids) - before) / 10 * 100
+        return [
+            Row("300 jobs and 20 groups running: memory (PSS)", proportional_memory(pids), 400, "MB"),
+            Row("300 jobs and 20 groups running: processor", used, 20, "% of a core"),
+        ]
+
+
+def demo() -> list[Row]:
+    """The reinforcement-learning group from submission to its end."""
+    with Installation() as span:
+        span.environment["PYTHON"] = sys.executable
+        folder = Path(__file__).resolve().parent.parent / "examples" / "rlhf"
+        begun = time.perf_counter()
+        job = span.run("submit", "rlhf.yaml", "--parsable", folder=folder).strip()
+        span.run("wait", job)
+        assert span.show(job)["state"] == "COMPLETED"
+        return [Row("the demo's group", time.perf_counter() - begun, 40, "s")]
+
+
+CASES: dict[str, Callable[[], list[Row]]] = {
+    "start_up": start_up,
+    "queue": queue,
+    "endings": endings,
+    "idle": idle,
+    "busy": busy,
+    "demo": demo,
+}
+
+
+def main(names: list[str]) -> int:
+    """Print the table; 1 when a bar is missed."""
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    print("| what | measured | bar | |\n|---|---|---|---|")
+    rows = []
+    for name in names or CASES:
+        for row in CASES[name]():
+            rows.append(row)
+            sign = "at least " if row.at_least else ""
+            met = "met" if row.met else "**missed**"
+            print(f"| {row.what} | {row.value:.1f} {row.unit} | {sign}{row.bar:g} {row.unit} | {met} |", flush=True)
+    result = Path(os.environ.get("SPAN_BENCH_JSON", os.devnull))
+    result.write_text(json.dumps([row._asdict() for row in rows]))
+    return 0 if all(row.met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""What a task waits for in its own job."""
+
+from __future__ import annotations
+
+from overspan.bridge.model.job import Job, Task
+from overspan.bridge.model.spec import Need, NeedKind, TaskSpec
+from overspan.bridge.model.states import State
+
+
+def needs_met(job: Job, spec: TaskSpec) -> bool:
+    """Whether everything the task waits for is true."""
+    return all(_met(job.task(need.task), need) for need in spec.needs)
+
+
+def needs_lost(job: Job, spec: TaskSpec) -> bool:
+    """Whether something the task waits for can never become true."""
+    return any(job.task(need.task).over and not _met(job.task(need.task), need) for need in spec.needs)
+
+
+def is_spared(job: Job, spec: TaskSpec) -> bool:
+    """Whether the task was there for a failure that did not happen; its absence is no failure."""
+    return any(need.kind is NeedKind.NOT_OK and job.task(need.task).state is State.COMPLETED for need in spec.needs)
+
+
+def _met(task: Task, need: Need) -> bool:
+    if need.kind is NeedKind.STARTED:
+        # Attempts before a requeue or a restart do not count.
+        current = task.current
+        return task.state is not State.PENDING and current is not None and current.started_at is not None
+    if need.kind is NeedKind.READY:
+        return task.ready_at is not None
+    if need.kind is NeedKind.OK:
+        return task.state is State.COMPLETED
+    if need.kind is NeedKind.NOT_OK:
+        return task.over and task.state is not State.COMPLETED
+    return task.over

@@ -1,0 +1,207 @@
+"""kill -9 of the daemon and of supervisors under load. Rows MJ19 and CS02 (local) of docs/acceptance.md.
+
+Every job appends its own word to one file with O_APPEND, so each start of user code is a line there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KILLS = 20
+JOBS = 60
+GROUP_EVERY = 6
+CODES = (0, 0, 0, 3, 77)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A submission whose id was printed: the words its tasks write, and the exit code that it has to have."""
+
+    id: int
+    words: tuple[str, ...]
+    code: int
+
+
+@dataclass
+class Load:
+    """Submits jobs with the real commands until enough were answered; a submission that failed may or may not run."""
+
+    span: Any
+    seed: int
+    answered: list[Answered] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    failure: str = ""
+
+    @property
+    def file(self) -> Path:
+        """Where the jobs write."""
+        folder: Path = self.span.folder
+        return folder / "starts"
+
+    def run(self) -> None:
+        """Submit from two threads."""
+        threads = [threading.Thread(target=self._submit_many, args=(part,)) for part in range(2)]
+        for thread in threads:
+            thread.start()
+        self.threads = threads
+
+    @property
+    def busy(self) -> bool:
+        """Whether submissions are still being made."""
+        return any(thread.is_alive() for thread in self.threads)
+
+    def _submit_many(self, part: int) -> None:
+        chance = random.Random(f"{self.seed}.{part}")
+        try:
+            for number in range(100 * JOBS):
+                if len(self.answered) >= JOBS:
+                    return
+                self._submit(f"{part}-{number}", chance.choice(CODES), number % GROUP_EVERY == 0)
+        except AssertionError as error:
+            self.failure = str(error)
+
+    def _submit(self, word: str, code: int, group: bool) -> None:
+        words = (f"{word}.a", f"{word}.b") if group else (word,)
+        with self.lock:
+            self.tried += words
+        if group:
+            file = self.span.folder / f"{word}.yaml"
+            file.write_text(group_of(word, self.file, code))
+            done = self.span.run("submit", str(file), "--parsable", check=False)
+        else:
+            done = self.span.run("sbatch", "--parsable", "--wrap", line_of(word, self.file, code), check=False)
+        if done.returncode == 0:
+            with self.lock:
+                self.answered.append(Answered(int(done.stdout), words, code))
+        elif not done.stderr:
+            self.failure = f"exit code {done.returncode} without a word"
+
+    def check(self) -> None:
+        """Each answered job ran once and ended truly; nothing at all ran twice."""
+        assert not self.failure, self.failure
+        starts = Counter(self.file.read_text().split())
+        assert {word: count for word, count in starts.items() if count > 1} == {}
+        assert set(starts) <= set(self.tried)
+        assert len({job.id for job in self.answered}) == len(self.answered) >= JOBS
+        for job in self.answered:
+            self._check_job(job, starts)
+
+    def _check_job(self, job: Answered, starts: Counter[str]) -> None:
+        shown = self.span.job(job.id)
+        told = json.dumps(shown, indent=1)
+        assert [starts[word] for word in job.words] == [1] * len(job.words), f"{job}\n{told}"
+        assert shown["state"] == ("FAILED" if job.code else "COMPLETED"), f"{job}\n{told}"
+        assert shown["exit_code"] == job.code, f"{job}\n{told}"
+        assert all(len(task["attempts"]) == 1 for task in shown["tasks"]), told
+
+
+def line_of(word: str, file: Path, code: int) -> str:
+    """A command that says once that it ran, and ends with a code."""
+    return f"echo {word} >> {file}; sleep 0.0{len(word)}; exit {code}"
+
+
+def group_of(word: str, file: Path, code: int) -> str:
+    """A group of two tasks; the second one ends with the code once the first has ended."""
+    return (
+        f"name: g{word}\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.a', file, 0)}\n"
+        f"---\nname: b\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.b', file, code)}\nneeds: {{a: ok}}\n"
+    )
+
+
+def find(state: Path, fits: Callable[[Path], bool]) -> list[int]:
+    """Processes of an installation, by a fact of their folder under /proc."""
+    found = []
+    mark = os.fsencode(state)
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and fits(folder) and mark in _facts(folder):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def _facts(folder: Path) -> bytes:
+    return (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+
+
+def is_daemon(folder: Path) -> bool:
+    """Whether this is a daemon, also one that is just starting."""
+    return b"overspan.bridge.api" in (folder / "cmdline").read_bytes()
+
+
+def is_supervisor(folder: Path) -> bool:
+    """Whether this is a supervisor."""
+    return (folder / "comm").read_text().strip() == "span-supervisor"
+
+
+class Killer:
+    """Kills one kind of process at random moments."""
+
+    def __init__(self, state: Path, seed: int, kinds: tuple[Callable[[Path], bool], ...]) -> None:
+        self.state = state
+        self.chance = random.Random(seed)
+        self.kinds = kinds
+        self.kills = 0
+
+    def run(self, busy: Callable[[], bool], most: int) -> None:
+        """Kill until there were enough kills, or there is nothing left to disturb."""
+        while self.kills < most and busy():
+            # The moment of a kill is the test's chance, not a wait for anything.
+            time.sleep(self.chance.uniform(0.0, 0.9))
+            pids = find(self.state, self.chance.choice(self.kinds))
+            if pids:
+                self._kill(self.chance.choice(pids))
+
+    def _kill(self, pid: int) -> None:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            self.kills += 1
+        except ProcessLookupError:
+            pass
+
+
+def settle(span: Any, load: Load) -> None:
+    """Wait for the end of every job."""
+    for thread in load.threads:
+        thread.join(60)
+    assert not load.busy
+    span.wait_until(lambda: not span.run("squeue", "--noheader").stdout.strip(), 90, "all jobs to end")
+
+
+@pytest.mark.timeout(240)
+def test_daemon_killed_at_twenty_moments(span: Any) -> None:
+    load = Load(span, 1)
+    load.run()
+    killer = Killer(span.state, 1, (is_daemon,))
+    killer.run(lambda: True, KILLS)
+    settle(span, load)
+    load.check()
+    assert killer.kills == KILLS
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("seed", "kinds"), [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon))], ids=["supervisors", "everything"]
+)
+def test_supervisors_killed_at_random_moments(span: Any, seed: int, kinds: tuple[Callable[[Path], bool], ...]) -> None:
+    load = Load(span, seed)
+    load.run()
+    killer = Killer(span.state, seed, kinds)
+    killer.run(lambda: load.busy, KILLS)
+    settle(span, load)
+    load.check()
+    assert killer.kills >= 3
