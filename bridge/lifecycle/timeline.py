@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Job, Task
 
@@ -58,6 +59,10 @@ def describe(event: Event) -> str:
         return f"node {event.node} ended with {end}{detail}"
     if isinstance(event, events.NodeStarted):
         return f"node {event.node} started"
+    if isinstance(event, events.NodeRelaunch):
+        return f"node {event.node} is started again, run {event.run}"
+    if isinstance(event, events.Expire):
+        return "the deadline has passed" if event.cause == Cause.DEADLINE.value else "it did not start in time"
     if isinstance(event, events.Terminate):
         return f"TERM sent ({event.cause}), KILL in {event.kill_at - event.at:g} s"
     if isinstance(event, (events.Refused, events.LaunchLost)):
@@ -79,7 +84,6 @@ _WORDS = {
     events.TaskReady: "ready",
     events.Queued: "queued by the cluster",
     events.HoldOver: "the time for looking at the failure is over",
-    events.Expire: "the deadline has passed",
 }
 
 

@@ -44,6 +44,6 @@ def _parse(line: bytes) -> NumberedOrder | None:
         document = json.loads(line)
         event = event_from_document(document["event"])
         order = NumberedOrder(int(document["seq"]), event)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return order if isinstance(event, ORDERS) else None

@@ -50,9 +50,7 @@ options = st.tuples(st.sampled_from(sorted(BY_NAME)), st.sampled_from(WORDS) | s
     lambda pair: f"--{pair[0]}={pair[1]}" if pair[1] else f"--{pair[0]}"
 )
 directives = st.lists(options.map(lambda text: f"#SBATCH {text}") | st.text(max_size=40), max_size=5)
-scripts = st.one_of(
-    directives.map(lambda lines: "\n".join(["#!/bin/sh", *lines, "true", ""])), st.text(max_size=100)
-)
+scripts = st.one_of(directives.map(lambda lines: "\n".join(["#!/bin/sh", *lines, "true", ""])), st.text(max_size=100))
 
 
 def _dump(document: Any) -> str:
@@ -97,7 +95,7 @@ def door(span: Any) -> Iterator[Door]:
     assert [record for record in records if "traceback" in record] == []
 
 
-def bounded(examples: int) -> Any:
+def bounded(examples: int) -> settings:
     """Hypothesis without a database and with the same examples each time."""
     return settings(
         max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -150,8 +148,8 @@ FLAGS = (
 THINGS = (
     "1", "2", "2+1", "2.b", "1_1", "1_[1-3]", "999999999999999999999", "local:1", "local:", ":", "held", "g", "show",
     "job", "jobs", "node", "partition", "config", "update", "jobid=1", "timelimit=5", "nice=x", "all", "RUNNING", "PD",
-    "local", "bash", "now-1day", "2024-01-01", "%.8i %j", "jobid,name", "jobid:0", "a=b", "=", "", " ", "\t", "é", "\udc80",
-    "%", "%%", "{", "nan", "-1", "1e9", "/dev/null", "/", "held.yaml", "job.sh",
+    "local", "bash", "now-1day", "2024-01-01", "%.8i %j", "jobid,name", "jobid:0", "a=b", "=", "", " ", "\t", "é",
+    "\udc80", "%", "%%", "{", "nan", "-1", "1e9", "/dev/null", "/", "held.yaml", "job.sh",
 )  # fmt: skip
 # Commands and options that wait, follow or repeat by design; what is typed for them is bounded elsewhere.
 PATIENT = {"wait": ("--timeout", "0")}

@@ -1,4 +1,4 @@
-"""Wrong words, ids, options and files, for every command: what is wrong, on stderr, and the code of docs/commands.md."""
+"""Wrong words, ids, options and files, for every command: what is wrong on stderr, the code of docs/commands.md."""
 
 from __future__ import annotations
 
@@ -178,7 +178,8 @@ def test_binary_file_is_refused_in_every_place(span: Any) -> None:
         "!!python/object/apply:os.system ['touch owned']\n",
     ],
     ids=[
-        "laughs", "aliases", "deep", "deeper", "self", "cycle", "documents", "name", "keys", "number", "question", "tag",
+        "laughs", "aliases", "deep", "deeper", "self", "cycle", "documents", "name", "keys", "number", "question",
+        "tag",
     ],
 )  # fmt: skip
 def test_hostile_yaml_is_refused_quickly(span: Any, text: str) -> None:

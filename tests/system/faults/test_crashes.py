@@ -205,3 +205,33 @@ def test_supervisors_killed_at_random_moments(span: Any, seed: int, kinds: tuple
     settle(span, load)
     load.check()
     assert killer.kills >= 3
+
+
+def test_work_that_runs_is_not_given_up_when_no_supervisor_starts(span: Any) -> None:
+    """Also where the last supervisor died between the start of the program and its line in the journal."""
+    go = span.folder / "go"
+    job = span.wrap(f"echo up; while ! test -e {go}; do sleep 0.05; done; echo done")
+    span.wait_until(lambda: "up" in span.log(job), 20, "the start")
+    span.until(job, "RUNNING")
+    span.kill_daemon()
+    for pid in find(span.state, is_supervisor):
+        os.kill(pid, signal.SIGKILL)
+    span.wait_until(lambda: not find(span.state, is_supervisor), 10, "the supervisor's end")
+    journal = next(span.state.glob(f"clusters/local/runs/{job}/journal.0.jsonl"))
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(line for line in lines if "NodeStarted" not in line))
+    broken = span.folder / "python"
+    broken.write_text(f"#!/bin/sh\necho try >> {span.folder}/tries\nexit 1\n")
+    broken.chmod(0o755)
+    good = span.config.read_text()
+    span.config.write_text(good.replace("kind: local", f"kind: local, python: {broken}"))
+    span.run("ping")
+    tries = span.folder / "tries"
+    span.wait_until(lambda: tries.exists() and len(tries.read_text().split()) >= 9, 60, "nine tries")
+    assert span.job(job)["state"] == "RUNNING"
+    span.kill_daemon()
+    span.config.write_text(good)
+    span.run("ping")
+    go.touch()
+    assert span.run("wait", str(job)).returncode == 0
+    assert span.log(job) == "up\ndone\n"

@@ -264,7 +264,9 @@ def test_twenty_commands_at_once_start_one_daemon(span: Any) -> None:
 def test_a_second_daemon_is_refused_by_the_holders_name(span: Any) -> None:
     pid = span.daemon
     words = refuse_daemon(span)
-    assert words.startswith("another daemon holds this state folder") and f"pid {pid} on {socket.gethostname()}" in words
+    assert (
+        words.startswith("another daemon holds this state folder") and f"pid {pid} on {socket.gethostname()}" in words
+    )
     assert span.daemon == pid
 
 

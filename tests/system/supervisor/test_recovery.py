@@ -1,4 +1,4 @@
-"""Supervisors that are killed anywhere and started again: nothing runs twice, every code is right, timers end on time."""
+"""Supervisors killed anywhere and started again: nothing runs twice, codes are right, timers end on time."""
 
 from __future__ import annotations
 

@@ -151,7 +151,9 @@ _CODES = {Cause.EXIT: (3, 0), Cause.SIGNAL: (0, 6), Cause.SETUP: (3, 0), Cause.L
 )
 def test_each_cause_has_its_state_reason_and_codes(cause: Cause) -> None:
     world = World(group(primary(retry=RetryPolicy(max_recoveries=0)))).run()
-    code, signal = {Cause.LAUNCH: (0, 53), Cause.SIGNAL: (0, 6), Cause.MEMORY: (0, 9), Cause.NEVER_STARTED: (0, 0)}.get(cause, (3, 0))
+    code, signal = {Cause.LAUNCH: (0, 53), Cause.SIGNAL: (0, 6), Cause.MEMORY: (0, 9), Cause.NEVER_STARTED: (0, 0)}.get(
+        cause, (3, 0)
+    )
     world.end("trainer", code, signal=signal, cause=cause.value, detail="why")
     row = CONSEQUENCES[cause]
     assert (world.job.state, world.job.reason) == (row.state, row.reason)
@@ -184,9 +186,7 @@ def test_a_failed_auxiliary_can_fail_the_group() -> None:
     world = World(group(primary(), auxiliary(on_failure=OnFailure.FAIL_GROUP, termination_delay=60))).run()
     assert causes(world.end("server", 9)) == {"trainer": "auxiliary_failed"}
     world.stop_all()
-    assert world.states() == (
-        "FAILED/AuxiliaryFailed trainer=CANCELLED/AuxiliaryFailed server=FAILED/NonZeroExitCode"
-    )
+    assert world.states() == ("FAILED/AuxiliaryFailed trainer=CANCELLED/AuxiliaryFailed server=FAILED/NonZeroExitCode")
     assert world.job.exit_code == 9
 
 
@@ -278,9 +278,20 @@ def test_a_cancel_holds_although_every_node_only_waits() -> None:
     world.end("server", 1, node=1)
     world.end("server", 0, node=0)
     assert world.attempt("server").live
+    world.now += 0.1
     world.order(events.Cancel(world.now, "server"))
     assert world.states() == "RUNNING/None trainer=RUNNING/None server=CANCELLED/None"
     assert world.advance(100) == []
+
+
+def test_a_node_that_fails_in_the_delay_is_not_started_again() -> None:
+    retry = RetryPolicy(max_restarts_on_errors=1)
+    server = auxiliary(num_nodes=2, restart=RestartScope.NODE, retry=retry, termination_delay=600)
+    world = World(group(primary(), server)).run()
+    world.end("trainer")
+    assert kinds(world.end("server", 1, node=1)) == ["Terminate server"]
+    world.stop_all()
+    assert world.states() == "COMPLETED/None trainer=COMPLETED/None server=FAILED/NonZeroExitCode"
 
 
 # --- what came before the stop ---------------------------------------------------------------------------------------

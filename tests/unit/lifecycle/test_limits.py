@@ -111,7 +111,7 @@ def test_no_limit_and_a_limit_where_there_was_none() -> None:
     world.order(events.SetTime(world.now, None))
     assert world.advance(10**6) == []
     world.order(events.SetTime(world.now, 10**6 + 100, "server"))
-    assert kinds(world.advance(200)) == ["Warn server", "Terminate server"]
+    assert kinds(world.advance(200)) == ["Warn server", "Terminate server", "Kill server"]
     assert world.task("trainer").time == 0
 
 

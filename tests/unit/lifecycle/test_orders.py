@@ -246,6 +246,17 @@ def test_a_finished_job_is_requeued() -> None:
     assert world.job.state is State.COMPLETED
 
 
+def test_a_requeued_job_is_told_of_its_end_again() -> None:
+    world = World(group(primary(), auxiliary(termination_delay=5))).run()
+    for _ in range(2):
+        assert kinds(world.end("trainer")) == ["Notice server"]
+        world.advance(5)
+        world.stop_all()
+        assert world.job.state is State.COMPLETED
+        world.order(events.Requeue(world.now))
+        world.run()
+
+
 def test_a_requeued_job_can_be_held() -> None:
     for running in (True, False):
         world = World(group(primary())).run()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.lifecycle.world import World, auxiliary, causes, group, kinds, primary
 
 from overspan.bridge.lifecycle.retries import backoff_delay
+from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, OnFailure, RestartScope, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
@@ -146,9 +147,11 @@ def test_a_slow_end_keeps_the_whole_group_waiting() -> None:
 
 
 def test_two_tasks_on_the_lost_node_restart_the_group_once() -> None:
-    world = World(group(primary(), primary("actor"), auxiliary(), restart=RestartScope.GROUP)).run()
-    made = world.end("trainer", cause=Cause.NODE.value) + world.end("actor", cause=Cause.NODE.value)
-    assert causes(made) == {"actor": "group_restart", "server": "group_restart"}
+    tasks = (primary(retry=RetryPolicy(backoff=STEADY)), primary("actor"), auxiliary())
+    world = World(group(*tasks, restart=RestartScope.GROUP)).run()
+    for name in ("trainer", "actor"):
+        world.apply(events.NodeEnded(world.now, name, 0, 0, cause=Cause.NODE.value))
+    assert causes(world.decide()) == {"server": "group_restart"}
     world.stop_all()
     assert kinds(world.advance(400)) == ["Launch trainer", "Launch actor", "Launch server"]
     world.begin()

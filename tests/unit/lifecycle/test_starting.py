@@ -102,6 +102,19 @@ def test_readiness_is_of_one_attempt() -> None:
     assert kinds(world.decide()) == ["Launch b"]
 
 
+def test_a_server_between_attempts_is_not_ready() -> None:
+    retry = RetryPolicy(max_restarts_on_errors=1)
+    trainer = primary("b", needs=(Need("a", NeedKind.READY),), retry=retry)
+    world = World(group(auxiliary("a", retry=retry), trainer)).run()
+    _fulfil(world, NeedKind.READY)
+    world.begin()
+    world.end("a", 1)
+    world.end("b", 1)
+    assert kinds(world.advance(10)) == ["Launch a"]
+    world.apply(events.TaskReady(world.now, "a", 1))
+    assert kinds(world.decide()) == ["Launch b"]
+
+
 def _pipeline() -> JobSpec:
     return group(
         primary("prepare"),

@@ -43,6 +43,7 @@ class World:
         self.first = new_job(7, spec, now)
         self.job = self.first
         self.journal: list[Event] = []
+        self.taken: list[Event] = []
         self.rows: list[Transition] = []
         self.wake_at: float | None = None
 
@@ -54,7 +55,10 @@ class World:
         self.job = reduce(before, event)
         self.journal.append(event)
         self.rows += transitions(before, self.job, event)
-        return self.job.late == before.late
+        if self.job.late > before.late:
+            return False
+        self.taken.append(event)
+        return True
 
     def decide(self) -> list[Event]:
         """Decide, reduce and ask again until nothing is due; what was decided."""
