@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from overspan.adapters.local.rundir import RunDirectory
-from overspan.bridge.model.events import Event, NodeStarted, event_from_document
+from overspan.bridge.model.events import Event, Launch, NodeStarted, event_from_document
+from overspan.bridge.supervisor.records import read_record
 
 END = {"end": True}
 """The last line of a journal: nothing will follow."""
@@ -114,8 +115,35 @@ def is_over(place: RunDirectory) -> bool:
 
 
 def has_started(place: RunDirectory) -> bool:
-    """Whether the user's work of a launch has begun."""
-    return any(isinstance(event, NodeStarted) for event in _read_events(read_lines(place.journal)))
+    """Whether the user's work of a launch has begun: its journal says so, or the record of one of its nodes does.
+
+    A supervisor may die between the start of a program and the line about it.
+    """
+    events = list(_read_events(read_lines(place.journal)))
+    if any(isinstance(event, NodeStarted) for event in events):
+        return True
+    attempts = {(event.task, event.attempt) for event in events if isinstance(event, Launch)}
+    return any(_has_record(f"{place.folder}/nodes", key) for key in _list_keys(place, attempts))
+
+
+def _list_keys(place: RunDirectory, attempts: set[tuple[str, int]]) -> list[str]:
+    try:
+        names = os.listdir(f"{place.folder}/nodes")
+    except FileNotFoundError:
+        return []
+    keys = {name.rpartition(".")[0] for name in names if name.endswith((".start", ".end"))}
+    return [key for key in keys if any(_is_of(key, *attempt) for attempt in attempts)]
+
+
+def _is_of(key: str, task: str, attempt: int) -> bool:
+    """Whether a node's key, TASK.NODE.ATTEMPT.RUN, is of that attempt."""
+    words = key.rsplit(".", 3)
+    return len(words) == 4 and words[0] == task and words[2] == str(attempt)
+
+
+def _has_record(folder: str, key: str) -> bool:
+    record = read_record(folder, key)
+    return record is not None and record.pid > 0 and record.failed_at in ("", "lost")
 
 
 class Wake:

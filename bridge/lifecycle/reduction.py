@@ -203,6 +203,8 @@ def _hold(job: Job, event: events.Hold) -> Optional[Job]:
 
 
 def _release(job: Job, event: events.Release) -> Optional[Job]:
+    if job.requeue_held and job.ending is not None:
+        return replace(job, requeue_held=False)
     if not job.held or job.over:
         return None
     return replace(job, held=False, reason="None")

@@ -8,6 +8,7 @@ tuples of one kind or of several, mappings with text keys and JSON's own scalars
 from __future__ import annotations
 
 import dataclasses
+import types
 from enum import Enum
 from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -15,6 +16,8 @@ T = TypeVar("T")
 Decoder = Callable[[Any], Any]
 
 _MISSING = dataclasses.MISSING
+# `X | None` is of another class than Optional[X] where Python has it.
+_UNIONS = (Union, getattr(types, "UnionType", Union))
 _decoders: dict[Any, Decoder] = {}
 _plans: dict[type, list[tuple[str, Any, Any]]] = {}
 
@@ -70,7 +73,7 @@ def _decoder(kind: Any) -> Decoder:
 
 def _build(kind: Any) -> Decoder:
     origin = get_origin(kind)
-    if origin is Union:
+    if origin in _UNIONS:
         inner = _decoder(next(arg for arg in get_args(kind) if arg is not type(None)))
         return lambda document: None if document is None else inner(document)
     if origin is tuple:

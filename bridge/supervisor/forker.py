@@ -7,6 +7,7 @@ anything to remember, obeys requests on a socket and ends with the supervisor; s
 
 from __future__ import annotations
 
+import array  # noqa: F401  socket.recv_fds would import it in each forked shim
 import errno
 import gc
 import marshal
@@ -14,15 +15,17 @@ import os
 import select
 import signal
 import socket
-from typing import List, NoReturn, Optional, Tuple
+from typing import NoReturn, Optional
 
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor import kernel, records
 from overspan.bridge.supervisor.isolation import Isolation
-from overspan.bridge.supervisor.processes import Shim, reap_all
-from overspan.bridge.supervisor.shim import NodeLaunch, spawn
+from overspan.bridge.supervisor.processes import Shim
+from overspan.bridge.supervisor.shim import ALL_SIGNALS, NodeLaunch, run_shim, spawn
 
 _HEADER = 4
-_REAP_SECONDS = 1.0
+_REAP_MILLISECONDS = 1000
+_TAKEN = b"T"
+_END = b"E"
 
 
 class Forker:
@@ -39,7 +42,7 @@ class Forker:
     def spawn(self, launch: NodeLaunch) -> Shim:
         """Start a node's shim; FileExistsError and OSError as of `shim.spawn`."""
         try:
-            _send(self._socket, marshal.dumps(_plain(launch)))
+            _send(self._socket, marshal.dumps((*launch[:-1], tuple(launch.isolation))))
             answer, descriptors = _receive(self._socket, 1)
         except OSError:
             answer, descriptors = b"", []
@@ -54,16 +57,11 @@ class Forker:
         return Shim(launch.directory, launch.key, pid, descriptors[0] if descriptors else None)
 
 
-def _plain(launch: NodeLaunch) -> Tuple[object, ...]:
-    return (*launch[:-1], tuple(launch.isolation))
-
-
 def _run(requests: socket.socket) -> NoReturn:
     status = 1
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         kernel.reset_signals()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
         kernel.set_comm("span-forker")
         gc.collect()
         gc.freeze()
@@ -75,40 +73,55 @@ def _run(requests: socket.socket) -> NoReturn:
 
 
 def _serve(requests: socket.socket) -> None:
+    """Fork a child for each request, which the child itself reads: the less is done here, the less is copied there."""
     poller = select.poll()
     poller.register(requests, select.POLLIN)
-    children = 0
+    taken, take = os.pipe()
+    poll, fork, read, wait = poller.poll, os.fork, os.read, os.waitpid
     while True:
-        if not poller.poll(_REAP_SECONDS * 1000 if children else None):
-            children -= len(reap_all())
-            continue
-        request, _ = _receive(requests, 0)
-        if not request:
-            return
-        *fields, isolation = marshal.loads(request)
-        launch = NodeLaunch(*fields, isolation=Isolation(*isolation))
-        descriptors: List[int] = []
+        ready = poll(_REAP_MILLISECONDS)
         try:
-            shim = spawn(launch)
-        except OSError as error:
-            answer = marshal.dumps((0, error.errno or errno.EIO, error.strerror or str(error)))
-        else:
-            children += 1
-            answer = marshal.dumps((shim.pid, 0, ""))
-            descriptors = [] if shim.pidfd is None else [shim.pidfd]
-        _send(requests, answer, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            wait(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        if not ready:
+            continue
+        if fork() == 0:
+            _take(requests, take)
+        if read(taken, 1) == _END:
+            return
 
 
-def _send(to: socket.socket, data: bytes, descriptors: Optional[List[int]] = None) -> None:
+def _take(requests: socket.socket, take: int) -> NoReturn:
+    """Read one request and become its shim."""
+    status = 1
+    try:
+        request, _ = _receive(requests, 0)
+        os.write(take, _TAKEN if request else _END)
+        if request:
+            *fields, isolation = marshal.loads(request)
+            launch = NodeLaunch(*fields, Isolation(*isolation))
+            try:
+                lock = records.claim(launch.directory, launch.key)
+            except OSError as error:
+                _send(requests, marshal.dumps((0, error.errno or errno.EIO, error.strerror or str(error))))
+            else:
+                pidfd = kernel.open_pidfd(os.getpid())
+                _send(requests, marshal.dumps((os.getpid(), 0, "")), [] if pidfd is None else [pidfd])
+                run_shim(launch, lock)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _send(to: socket.socket, data: bytes, descriptors: Optional[list[int]] = None) -> None:
     message = len(data).to_bytes(_HEADER, "big") + data
     sent = socket.send_fds(to, [message], descriptors) if descriptors else to.send(message)
     if sent < len(message):
         to.sendall(message[sent:])
 
 
-def _receive(source: socket.socket, descriptors: int) -> Tuple[bytes, List[int]]:
+def _receive(source: socket.socket, descriptors: int) -> tuple[bytes, list[int]]:
     """One message and the descriptors that came with it; empty when the other end is gone."""
     head, found, _, _ = socket.recv_fds(source, _HEADER, descriptors)
     while 0 < len(head) < _HEADER:

@@ -21,6 +21,7 @@ import traceback
 from typing import Optional
 
 from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.forker import Forker
 from overspan.bridge.supervisor.isolation import Probe, probe
 from overspan.bridge.supervisor.processes import EndWatch, Shim, reap_all
 from overspan.bridge.supervisor.run import Run, Services
@@ -34,8 +35,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class Host:
     """The runs of one host directory."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, lock: int, forker: Forker) -> None:
         self.path = path
+        self._lock = lock
         self._wake_path = os.path.join(os.path.dirname(os.path.dirname(path)), "wake")
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
@@ -44,7 +46,7 @@ class Host:
         self._inbox_offset = 0
         self._probe: Optional[Probe] = None
         self._idle_since = time.time()
-        self._services = Services(self._ends.add, self._probe_once, self._wake)
+        self._services = Services(forker.spawn, self._ends.add, self._probe_once, self._wake)
 
     def serve(self) -> None:
         """Run until nothing is left to look after."""
@@ -60,7 +62,7 @@ class Host:
             self._read_inbox(now)
             ended = self._ends.ended(ready)
             self._turn(ended, now)
-            if not self._runs and not self._postponed and self._may_leave(now):
+            if self._displaced() or (not self._runs and not self._postponed and self._may_leave(now)):
                 return
             ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
             if wakeup in ready:
@@ -124,6 +126,15 @@ class Host:
             run.close()
         else:
             self._runs[name] = run
+
+    def _displaced(self) -> bool:
+        """Whether the host directory was removed, or made anew for another supervisor."""
+        held = os.fstat(self._lock)
+        try:
+            there = os.stat(os.path.join(self.path, "lock"))
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino)
 
     def _may_leave(self, now: float) -> bool:
         """Whether to end: everything in the inbox is served, nobody is writing to it, and a shared host was idle."""
@@ -205,6 +216,8 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
     path = os.path.abspath(sys.argv[1])
+    # Before the lock, which is the supervisor's alone, and before there is anything to copy.
+    forker = Forker()
     lock = _lock(path)
     if lock is None:
         return 1
@@ -214,7 +227,7 @@ def main() -> int:
     except OSError:
         # Without it only the exit codes of orphans are lost.
         pass
-    host = Host(path)
+    host = Host(path, lock, forker)
     try:
         host.serve()
     except Exception:

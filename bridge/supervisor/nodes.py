@@ -18,7 +18,7 @@ from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.shim import NodeLaunch, spawn
+from overspan.bridge.supervisor.shim import NodeLaunch
 from overspan.bridge.supervisor.streams import NodeKey, choose_paths, record_paths
 
 # Slurm's exit code of a job that could not be launched is 0:53.
@@ -38,6 +38,7 @@ class Setting(NamedTuple):
     cluster: str
     isolation: Isolation
     environment: Mapping[str, str]
+    spawn: Callable[[NodeLaunch], Shim]
     watch: Callable[[Shim], None]
     """Has the poll loop tell when a shim has ended."""
 
@@ -62,7 +63,7 @@ class Nodes:
             return _ended(key, now, cause=attempt.stop.cause, detail="ended before its start")
         try:
             launch = self._launch(job, key)
-            shim = spawn(launch)
+            shim = self._setting.spawn(launch)
         except FileExistsError:
             return self.adopt(job, key, now)
         except OSError as error:

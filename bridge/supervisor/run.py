@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
@@ -25,19 +25,20 @@ from overspan.bridge.supervisor.orders import OrderFile
 from overspan.bridge.supervisor.probes import Probes, Target
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.rundir import Plan, RunDirectory
+from overspan.bridge.supervisor.shim import NodeLaunch
 from overspan.bridge.supervisor.streams import NodeKey
 
 _RETRY_FLUSH = 1.0
 _KILL_AGAIN = 1.0
 
 
-class Services:
-    """What the poll loop does for its runs: watching shims, probing for names, waking the daemon."""
+class Services(NamedTuple):
+    """What the poll loop does for its runs."""
 
-    def __init__(self, watch: Callable[[Shim], None], probe: Callable[[], Probe], wake: Callable[[str], None]) -> None:
-        self.watch = watch
-        self.probe = probe
-        self.wake = wake
+    spawn: Callable[[NodeLaunch], Shim]
+    watch: Callable[[Shim], None]
+    probe: Callable[[], Probe]
+    wake: Callable[[str], None]
 
 
 class Run:
@@ -67,7 +68,9 @@ class Run:
                 self._record(grant.event())
             isolation = Isolation() if self.done else self._isolate(grant.isolation)
             self._nodes = Nodes(
-                Setting(directory, self._plan.cluster, isolation, self._plan.environment, services.watch)
+                Setting(
+                    directory, self._plan.cluster, isolation, self._plan.environment, services.spawn, services.watch
+                )
             )
         except Exception:
             self._journal.close()

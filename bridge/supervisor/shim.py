@@ -17,7 +17,7 @@ import os
 import resource  # noqa: F401  os.wait4 would import it in the forked shim, from files that may be gone by then
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn, Optional
 
 from overspan.bridge.supervisor import isolation as names
@@ -29,6 +29,10 @@ from overspan.bridge.supervisor.records import NodeRecord
 _COMM = "span-shim"
 _READY = b"R"
 _GO = b"G"
+# The step of a start that failed because nothing could be written about it.
+_RECORD = "record"
+# Descriptors above this are not in use by any supervisor.
+_DESCRIPTORS = 65536
 # Seconds between two rounds of killing, and until a process that cannot be killed is left (Slurm's
 # UnkillableStepTimeout, slurm.conf(5)).
 _KILL_INTERVAL = 0.02
@@ -36,7 +40,7 @@ _UNKILLABLE_TIMEOUT = 60.0
 # Seconds between two tries to write the end, and until errors other than a full disk are given up.
 _WRITE_INTERVAL = 0.5
 _WRITE_TIMEOUT = 60.0
-_ALL_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
+ALL_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
 _WATCHED = tuple(processes.FORWARDED | {int(signal.SIGCHLD), processes.KILL_ORDER})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -90,11 +94,12 @@ def spawn(launch: NodeLaunch) -> Shim:
     lock = records.claim(launch.directory, launch.key)
     try:
         # No handler of the supervisor may run in the shim.
-        mask = signal.pthread_sigmask(signal.SIG_SETMASK, _ALL_SIGNALS)
+        mask = signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
         try:
             pid = os.fork()
             if pid == 0:
-                _run_shim(launch, lock)
+                kernel.reset_signals()
+                run_shim(launch, lock)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     finally:
@@ -102,11 +107,11 @@ def spawn(launch: NodeLaunch) -> Shim:
     return Shim(launch.directory, launch.key, pid, kernel.open_pidfd(pid))
 
 
-def _run_shim(launch: NodeLaunch, lock: int) -> NoReturn:
+def run_shim(launch: NodeLaunch, lock: int) -> NoReturn:
+    """Be the shim of a claimed node; in a forked process, with every signal blocked and at its default action."""
     status = 70  # EX_SOFTWARE, sysexits.h
     try:
         gc.disable()
-        kernel.reset_signals()
         _detach(lock)
         status = _serve(launch, lock)
     finally:
@@ -121,54 +126,47 @@ def _detach(lock: int) -> None:
     for number in (0, 1, 2):
         if null != number:
             os.dup2(null, number)
-    _close_all(keep=(0, 1, 2, lock))
+    os.closerange(3, lock)
+    os.closerange(lock + 1, _DESCRIPTORS)
     os.chdir("/")
 
 
-def _close_all(keep: Iterable[int]) -> None:
-    kept = set(keep)
-    try:
-        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:
-        numbers = list(range(4096))
-    for number in numbers:
-        if number not in kept:
-            try:
-                os.close(number)
-            except OSError:
-                continue
-
-
 def _serve(launch: NodeLaunch, lock: int) -> int:
-    """Run the node from gate to record; gives the shim's exit status: 0, or the errno that kept the record away."""
+    """Run the node from gate to record; gives the shim's exit status: 0, or the errno that kept the record away.
+
+    The child writes the start's record: the memory that takes is gone with its exec, and the shim stays small.
+    """
     subreaper = True
     try:
         kernel.set_subreaper()
     except OSError:
         subreaper = False
-    shim = os.getpid()
-    record = NodeRecord(0, shim, kernel.read_start_time(shim), kernel.read_boot_id(), subreaper=subreaper)
     try:
-        child = _fork_child(launch, lock)
+        child = _fork_child(launch, lock, subreaper)
     except OSError as error:
         failure = StartError("start", f"cannot fork: {os.strerror(error.errno or 0)}", error.errno or 0)
-        return _record_failure(launch, record, failure)
-    prepared = _read_report(child.report, 1)
-    record = record._replace(
-        pid=child.pid, start_time=kernel.read_start_time(child.pid), started_at=round(time.time(), 6)
+        return _record_failure(launch, _make_record(os.getpid(), 0, subreaper), failure)
+    report = os.read(child.report, 1)
+    if report == _READY:
+        return _watch(launch, child)
+    report += _read_report(child.report, 4096)
+    _, status = os.waitpid(child.pid, 0)
+    failure = _parse_failure(report, status)
+    if failure.step == _RECORD:
+        return failure.number or errno.EIO
+    return _record_failure(launch, _make_record(os.getpid(), 0, subreaper), failure)
+
+
+def _make_record(shim: int, pid: int, subreaper: bool) -> NodeRecord:
+    return NodeRecord(
+        pid,
+        shim,
+        kernel.read_start_time(shim),
+        kernel.read_boot_id(),
+        start_time=kernel.read_start_time(pid) if pid else 0,
+        started_at=round(time.time(), 6),
+        subreaper=subreaper,
     )
-    if prepared != _READY:
-        _, status = os.waitpid(child.pid, 0)
-        failure = _parse_failure(prepared + _read_report(child.report, 4096), status)
-        return _record_failure(launch, record._replace(pid=0, start_time=0), failure)
-    try:
-        file = records.begin_record(launch.directory, launch.key, record)
-    except OSError as error:
-        # Without the gate the child leaves by itself.
-        os.close(child.gate)
-        os.waitpid(child.pid, 0)
-        return error.errno or errno.EIO
-    return _watch(launch, child, record, file)
 
 
 def _record_failure(launch: NodeLaunch, record: NodeRecord, failure: StartError) -> int:
@@ -187,7 +185,7 @@ def _add_failure(record: NodeRecord, failure: StartError) -> NodeRecord:
     )
 
 
-def _watch(launch: NodeLaunch, child: _Child, record: NodeRecord, file: int) -> int:
+def _watch(launch: NodeLaunch, child: _Child) -> int:
     """Let the child go, follow the tree to its end, and complete the record."""
     try:
         os.write(child.gate, _GO)
@@ -197,7 +195,8 @@ def _watch(launch: NodeLaunch, child: _Child, record: NodeRecord, file: int) -> 
     report = _read_report(child.report, 4096)
     os.close(child.report)
     tree = _Tree(child.pid)
-    ended = tree.follow(record)
+    tree.follow()
+    file, ended = _complete(launch, tree)
     if report:
         ended = _add_failure(ended, _parse_failure(report, 0))
     written = _try_update(file, ended)
@@ -208,6 +207,16 @@ def _watch(launch: NodeLaunch, child: _Child, record: NodeRecord, file: int) -> 
     # The file is synced and closes with this process.
     records.close_record(launch.directory, launch.key)
     return number
+
+
+def _complete(launch: NodeLaunch, tree: _Tree) -> tuple[int, NodeRecord]:
+    """The start's record, with the end in it, and its open file."""
+    record = records.read_record(launch.directory, launch.key)
+    if record is None:
+        # Somebody removed it; what is known now is better than nothing.
+        record = _make_record(os.getpid(), 0, True)
+        return records.begin_record(launch.directory, launch.key, record), tree.conclude(record)
+    return records.open_record(launch.directory, launch.key), tree.conclude(record)
 
 
 def _try_update(file: int, record: NodeRecord) -> int:
@@ -239,10 +248,13 @@ class _Tree:
         self._status: Optional[int] = None
         self._usage: tuple[float, float, int] = (0.0, 0.0, 0)
 
-    def follow(self, record: NodeRecord) -> NodeRecord:
-        """Wait until the main process has ended, passing signals on; gives the completed record."""
+    def follow(self) -> None:
+        """Wait until the main process has ended, passing signals on."""
         while self._reap() and self._status is None:
             self._obey(signal.sigwaitinfo(_WATCHED).si_signo)
+
+    def conclude(self, record: NodeRecord) -> NodeRecord:
+        """The record, completed with the main process's end."""
         ended = processes.conclude(record, self._status or 0)
         user, system, memory = self._usage
         return ended._replace(user_seconds=round(user, 3), system_seconds=round(system, 3), max_rss=memory)
@@ -292,28 +304,30 @@ class _Tree:
             kernel.signal_tree(os.getpid(), signal.SIGCONT)
 
 
-def _fork_child(launch: NodeLaunch, lock: int) -> _Child:
+def _fork_child(launch: NodeLaunch, lock: int, subreaper: bool) -> _Child:
     report_reading, report_writing = os.pipe()
     gate_reading, gate_writing = os.pipe()
+    shim = os.getpid()
     pid = os.fork()
     if pid == 0:
         # The lock is the shim's alone: with it, a child could pass for a living shim.
         for number in (lock, report_reading, gate_writing):
             os.close(number)
-        _run_child(launch, report_writing, gate_reading)
+        _run_child(launch, report_writing, gate_reading, lambda: _make_record(shim, os.getpid(), subreaper))
     os.close(report_writing)
     os.close(gate_reading)
     return _Child(pid, report_reading, gate_writing)
 
 
-def _run_child(launch: NodeLaunch, report: int, gate: int) -> NoReturn:
-    """Prepare, report, wait at the gate, become the user's program."""
+def _run_child(launch: NodeLaunch, report: int, gate: int, make_record: Callable[[], NodeRecord]) -> NoReturn:
+    """Prepare, put the start on record, report, wait at the gate, become the user's program."""
     try:
         try:
             os.setsid()
             _prepare(launch)
             environment = names.extend_environment(launch.isolation, launch.env)
             environment[processes.NODE_KEY] = processes.name_node(launch.directory, launch.key)
+            _begin_record(launch, make_record())
             os.write(report, _READY)
             if os.read(gate, 1) != _GO:
                 os._exit(1)
@@ -326,6 +340,13 @@ def _run_child(launch: NodeLaunch, report: int, gate: int) -> NoReturn:
             _report_failure(report, StartError("start", str(error), error.errno or 0))
     finally:
         os._exit(127)
+
+
+def _begin_record(launch: NodeLaunch, record: NodeRecord) -> None:
+    try:
+        os.close(records.begin_record(launch.directory, launch.key, record))
+    except OSError as error:
+        raise StartError(_RECORD, f"cannot record the start: {error}", error.errno or 0) from error
 
 
 def _report_failure(report: int, error: StartError) -> None:

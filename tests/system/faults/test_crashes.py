@@ -227,7 +227,7 @@ def test_work_that_runs_is_not_given_up_when_no_supervisor_starts(span: Any) -> 
     span.config.write_text(good.replace("kind: local", f"kind: local, python: {broken}"))
     span.run("ping")
     tries = span.folder / "tries"
-    span.wait_until(lambda: tries.exists() and len(tries.read_text().split()) >= 9, 60, "nine tries")
+    span.wait_until(lambda: tries.exists() and len(tries.read_text().split()) >= 9, 40, "nine tries")
     assert span.job(job)["state"] == "RUNNING"
     span.kill_daemon()
     span.config.write_text(good)

@@ -114,7 +114,7 @@ def check_facts(job: Job) -> None:
         assert not any(task.live for task in job.tasks)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(SPECS, STEPS)
 def test_any_sequence_of_events(spec: JobSpec, steps: list[tuple[Event | None, bool]]) -> None:
     drive = _Drive(spec)

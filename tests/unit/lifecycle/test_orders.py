@@ -270,6 +270,14 @@ def test_a_requeued_job_can_be_held() -> None:
         assert judge(world.job, world.now).now
 
 
+def test_a_held_requeue_can_be_released_before_it_is_done() -> None:
+    world = World(group(primary())).run()
+    world.order(events.Requeue(world.now, hold=True))
+    world.order(events.Release(world.now))
+    world.stop_all()
+    assert judge(world.job, world.now).now
+
+
 def test_a_job_between_attempts_is_requeued_at_once() -> None:
     world = World(group(primary(retry=RETRY))).run()
     world.end("trainer", 1)

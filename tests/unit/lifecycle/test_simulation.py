@@ -220,7 +220,8 @@ class Life(RuleBasedStateMachine):
         """An old report comes again; if it had been taken, it changes nothing."""
         report = self.cluster.sent[int(place * len(self.cluster.sent))]
         world = self.cluster.world
-        if report in world.taken:
+        # Events of two kinds may be equal as tuples.
+        if any(taken is report for taken in world.taken):
             after = reduce(world.job, report)
             assert without_late(after) == without_late(world.job)
             assert after.late == world.job.late + 1
@@ -263,4 +264,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestLife.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)

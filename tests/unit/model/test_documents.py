@@ -54,7 +54,7 @@ class Tree:
 
 
 LEAVES = st.builds(Leaf, st.text(), st.sampled_from(Colour))
-TREES = st.deferred(
+TREES: st.SearchStrategy[Tree] = st.deferred(
     lambda: st.builds(
         Tree,
         LEAVES,
