@@ -14,7 +14,7 @@ from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.references import Directory, Target
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
 
@@ -112,7 +112,7 @@ class Orders:
         name = task or target.task
         if name and not any(known.name == name for known in target.entry.job.tasks):
             names = ", ".join(known.name for known in target.entry.job.tasks)
-            raise InvalidRequest(f"job {target.entry.job.id} has no task {name!r}", remedy=f"its tasks: {names}")
+            raise NotFound(f"job {target.entry.job.id} has no task {name!r}", remedy=f"its tasks: {names}")
         self._remember(target.entry)
 
         def work(drafts: list[Draft]) -> None:

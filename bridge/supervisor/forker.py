@@ -99,8 +99,8 @@ def _take(requests: socket.socket, take: int) -> NoReturn:
         request, _ = _receive(requests, 0)
         os.write(take, _TAKEN if request else _END)
         if request:
-            *fields, isolation = marshal.loads(request)
-            launch = NodeLaunch(*fields, Isolation(*isolation))
+            fields = marshal.loads(request)
+            launch = NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])])
             try:
                 lock = records.claim(launch.directory, launch.key)
             except OSError as error:
