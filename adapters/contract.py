@@ -191,6 +191,22 @@ class Admission(Protocol):
         """The refusal in the cluster's words, or None."""
 
 
+@runtime_checkable
+class Notes(Protocol):
+    """The adapter can say what of a job its cluster accepts without effect."""
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """One sentence for each such thing, for the submitter to read."""
+
+
+@runtime_checkable
+class Forget(Protocol):
+    """The adapter keeps files of ended jobs that may be removed some day."""
+
+    async def forget(self, before: float) -> int:
+        """Remove what is left of jobs that ended before that time; gives how many."""
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """One cluster of the configuration file: its name, kind and the kind's own settings."""

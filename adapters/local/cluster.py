@@ -30,6 +30,7 @@ from overspan.adapters.local.journals import Wake
 from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.planning import render_plan
+from overspan.adapters.local.retention import forget_runs
 from overspan.adapters.local.rundir import parse_handle
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
@@ -139,6 +140,17 @@ class LocalCluster:
     def plan(self, job: Job) -> str:
         """The processes that would be started, with no effect at all."""
         return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """What this machine accepts without effect."""
+        images = sorted({task.image for task in job.spec.tasks if task.image})
+        return tuple(
+            f"image {image} is not used: the local cluster runs the machine's own programs" for image in images
+        )
+
+    async def forget(self, before: float) -> int:
+        """Remove run directories of jobs that ended before that time."""
+        return await asyncio.to_thread(forget_runs, self._root, before)
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that this machine could never run."""

@@ -40,7 +40,8 @@ def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stre
         # What was begun is read to its end, though a newer attempt has started meanwhile.
         found = [stream for stream in present if stream in chosen or key_of(stream) in offsets]
         if not found and over and first:
-            raise NotFound(f"job {ref} has no such log", remedy=f"`span show {ref}` lists its tasks and attempts")
+            what = "has no such log" if present else "has not started any program"
+            raise NotFound(f"job {ref} {what}", remedy=f"`span show {ref}` lists its tasks and attempts")
         for stream in found:
             key = key_of(stream)
             if key not in offsets:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Forget, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 
 log = logging.getLogger(__name__)
 
+LOCAL = "local"
 GROUP = "overspan.adapters"
 BUILT_IN: Mapping[str, str] = {"local": "overspan.adapters.local:open_cluster"}
 """Adapters that need no entry point, so that a source tree works as it is."""
@@ -121,6 +122,18 @@ class Clusters:
             return self.get(name).adapter.decider
         except OverspanError:
             return Decider.SUPERVISOR
+
+    def open_local(self) -> None:
+        """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""
+        for cluster in self:
+            if cluster.config.kind == LOCAL and not cluster.opened:
+                _ = cluster.adapter
+
+    async def forget(self, before: float) -> None:
+        """Have opened clusters remove what is left of jobs that ended before that time."""
+        for cluster in self:
+            if cluster.opened and isinstance(cluster.adapter, Forget):
+                await cluster.adapter.forget(before)
 
     async def close(self) -> None:
         """Close every adapter that was opened."""

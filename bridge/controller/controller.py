@@ -85,7 +85,8 @@ class Controller:
         return controller
 
     async def start(self) -> None:
-        """Load the jobs, make the calls that are owed, watch what runs."""
+        """Load the jobs, make the calls that are owed, watch what runs. Raises InvalidRequest for wrong settings."""
+        self.clusters.open_local()
         self.recorder.wakes.owed = self.dispatcher.wake
         self.recorder.wakes.watched = self.observer.wake
         await self.recorder.load()
@@ -231,10 +232,12 @@ class Controller:
     async def _forget(self) -> None:
         """Drop jobs that finished longer ago than the retention, now and then."""
         while True:
+            before = self.clock() - self.parts.settings.retention
             try:
-                count = await self.parts.ledger.forget(self.clock() - self.parts.settings.retention)
+                count = await self.parts.ledger.forget(before)
                 if count:
                     log.info("%d finished jobs were dropped after the retention time", count)
-            except OverspanError as error:
+                await self.clusters.forget(before)
+            except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)
             await asyncio.sleep(FORGET_EVERY)

@@ -11,6 +11,7 @@ from overspan.adapters.contract import Admission, Plan
 from overspan.bridge.config.settings import Limits
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.notes import list_notes
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, Unreachable
 from overspan.bridge.model.job import Job, new_job
@@ -96,12 +97,12 @@ class Submitter:
 
     async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """What the cluster would be sent, and the notes; with no effect at all."""
-        reading, cluster, job = await self._prepare(submission)
+        _, cluster, job = await self._prepare(submission)
         adapter = cluster.adapter
         if not isinstance(adapter, Plan):
             raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
-        return await asyncio.to_thread(adapter.plan, job), reading.spec.notes
+        return await asyncio.to_thread(adapter.plan, job), job.spec.notes
 
     async def _prepare(self, submission: Submission) -> tuple[Reading, Cluster, Job]:
         reading = await self._read(submission)
@@ -120,7 +121,8 @@ class Submitter:
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
         await _admit(cluster, job, submission.kind)
-        return reading, cluster, job
+        notes = list_notes(job, cluster.adapter, cluster.name)
+        return reading, cluster, replace(job, spec=replace(spec, notes=notes))
 
     async def _read(self, submission: Submission) -> Reading:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())

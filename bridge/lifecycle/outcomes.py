@@ -28,6 +28,7 @@ def put_attempt(task: Task, attempt: Attempt) -> Task:
 def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
     """Close an attempt whose nodes have all ended, and draw the consequences."""
     cause, node = _verdict(attempt)
+    at = max([at, *(run.ended_at for run in attempt.nodes if run.ended_at is not None)])
     if task.wanted is not None and CONSEQUENCES[cause].charge not in (Charge.NONE, Charge.FINAL):
         # It failed before the order reached it: the order holds, and no budget pays.
         cause = task.wanted

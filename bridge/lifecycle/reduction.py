@@ -59,7 +59,7 @@ def _node_started(job: Job, event: events.NodeStarted) -> Optional[Job]:
     task, attempt, node = found
     attempt = _put_node(attempt, replace(node, started_at=event.at))
     if attempt.started_at is None and all(node.started_at is not None for node in attempt.nodes):
-        attempt = replace(attempt, started_at=event.at)
+        attempt = replace(attempt, started_at=max(node.started_at or 0.0 for node in attempt.nodes))
         if attempt.stop is None:
             attempt = replace(attempt, state=State.RUNNING)
             task = replace(task, state=move(task.state, State.RUNNING), reason="None")

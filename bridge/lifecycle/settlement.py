@@ -99,11 +99,13 @@ def _close_task(task: Task, state: State, reason: str, at: float) -> Task:
 
 def _close(job: Job, ending: Ending, at: float) -> Job:
     exit_code, signal = _codes(job, ending)
+    # Reports may come in another order than the ends.
+    ends = [attempt.ended_at for task in job.tasks for attempt in task.attempts[-1:] if attempt.ended_at is not None]
     return replace(
         job,
         state=move(job.state, ending.state),
         reason=ending.reason,
-        ended_at=at,
+        ended_at=max([at, *ends]),
         exit_code=exit_code,
         signal=signal,
     )
@@ -142,6 +144,8 @@ def _derive(job: Job) -> tuple[State, str]:
     if State.COMPLETING in states:
         # An attempt is being ended while the job goes on; nothing new can be said of the job.
         return (job.state if job.state is not State.PENDING else State.CONFIGURING), "None"
-    if State.CONFIGURING in states or any(not task.attempts and not task.over for task in job.tasks):
+    if State.CONFIGURING in states or any(
+        task.state is State.PENDING and task.next_start is None for task in job.tasks
+    ):
         return State.CONFIGURING if job.state in (State.PENDING, State.CONFIGURING) else job.state, "None"
     return State.PENDING, "BeginTime"

@@ -90,5 +90,5 @@ _WORDS = {
 def _tell_task(task: Task, event: Event, text: str) -> str:
     attempt = task.current
     if task.next_start is not None and isinstance(attempt, Attempt) and not attempt.live:
-        return f"{text}; next attempt at {task.next_start:.3f}"
+        return f"{text}; next attempt in {max(0.0, task.next_start - event.at):.1f} s"
     return text

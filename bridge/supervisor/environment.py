@@ -197,5 +197,5 @@ def _node_names(job: Job, members: Sequence[Placement]) -> list[str]:
 
 
 def has_names(job: Job) -> bool:
-    """Whether members get names of their own: groups, and tasks of several nodes."""
-    return job.spec.group or len(job.placements) > 1
+    """Whether members get names of their own: groups and tasks of several nodes, unless they asked for no network."""
+    return job.spec.inter_connection and (job.spec.group or len(job.placements) > 1)

@@ -15,6 +15,7 @@ from overspan.bridge.supervisor import processes
 from overspan.bridge.supervisor.commands import prepare_command
 from overspan.bridge.supervisor.environment import Place, build_environment
 from overspan.bridge.supervisor.isolation import Isolation
+from overspan.bridge.supervisor.mounts import link_mounts
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.rundir import RunDirectory
@@ -63,12 +64,14 @@ class Nodes:
             return _ended(key, now, cause=attempt.stop.cause, detail="ended before its start")
         try:
             launch = self._launch(job, key)
+        except OSError as error:
+            return _failed(key, now, error)
+        try:
             shim = self._setting.spawn(launch)
         except FileExistsError:
             return self.adopt(job, key, now)
         except OSError as error:
-            cause = Cause.NODE if error.errno in _SHORTAGES else Cause.LAUNCH
-            return _ended(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
+            return _failed(key, now, error)
         self._watch(key, shim)
         self._await_start(key, now)
         return None
@@ -185,6 +188,7 @@ class Nodes:
         spec = job.spec_of(key.task)
         directory = setting.directory
         cwd = spec.workdir or job.spec.origin.directory or directory.path
+        link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
         command = prepare_command(spec, directory.folder("scripts"), self._marker(key))
         host = member_name(key.task, key.node) if setting.isolation.method != "env" else os.uname().nodename
         paths = choose_paths(job, key, directory, cwd, host)
@@ -218,6 +222,11 @@ def _has_started(record: NodeRecord) -> bool:
 
 def _started(key: NodeKey, record: NodeRecord) -> Event:
     return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run)
+
+
+def _failed(key: NodeKey, now: float, error: OSError) -> Event:
+    cause = Cause.NODE if error.errno in _SHORTAGES else Cause.LAUNCH
+    return _ended(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
 
 
 def _ended(

@@ -14,7 +14,7 @@ from overspan.bridge.model.errors import InvalidRequest
 
 _EXAMPLES = """\
   span submit rlhf.yaml
-  span submit rlhf.yaml -M gpu --set tasks.trainer.num_nodes=2 --env SEED=7
+  span submit rlhf.yaml -M gpu --set trainer.num_nodes=2 --env SEED=7
   span submit --wait eval.yaml && echo good
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import logging
 import socket
@@ -127,7 +128,7 @@ def _send(service: Service, operation: Any, body: dict[str, Any]) -> dict[str, A
 
 
 def _try(service: Service, operation: Any, refs: list[str], deadline: float) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(case=aimed(operation, refs))
     def check(case: Any) -> None:
         if time.monotonic() > deadline:
@@ -157,22 +158,15 @@ def _try(service: Service, operation: Any, refs: list[str], deadline: float) -> 
         (b'{"kind": "nosuch", "text": ""}', 400),
         (b'{"format": 2, "kind": "job_file", "text": ""}', 400),
         (b'{"a":' * 50_000, 400),
-        (b'{"kind": "job_file", "text": "' + b"x" * (9 << 20) + b'"}', 413),
     ],
-    ids=["none", "null", "list", "open", "cut", "bytes", "surrogate", "nul", "kind", "format", "deep", "huge"],
+    ids=["none", "null", "list", "open", "cut", "bytes", "surrogate", "nul", "kind", "format", "deep"],
 )
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/plan", "/v1/cancel"])
 def test_bodies_that_are_none(service: Service, path: str, body: bytes, status: int) -> None:
-    import http.client
-
     host = service.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=20)
     try:
-        try:
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-        except (BrokenPipeError, ConnectionResetError):
-            # Refused before all of it was sent.
-            pass
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read()
     finally:

@@ -119,7 +119,7 @@ def _check(door: Door, kind: str, text: str, argv: list[str]) -> None:
 
 
 def test_made_up_job_files(door: Door) -> None:
-    @bounded(400)
+    @bounded(1500)
     @given(text=job_files)
     def check(text: str) -> None:
         _check(door, "job_file", text, [])
@@ -128,7 +128,7 @@ def test_made_up_job_files(door: Door) -> None:
 
 
 def test_made_up_scripts(door: Door) -> None:
-    @bounded(400)
+    @bounded(1500)
     @given(text=scripts, argv=st.lists(options.filter(lambda text: not text.startswith("--wrap")), max_size=3))
     def check(text: str, argv: list[str]) -> None:
         _check(door, "script", text, argv)
@@ -176,7 +176,7 @@ def test_made_up_command_lines(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
     # An internal error is raised then instead of being told.
     environment = {**span.environment, "SPAN_DEBUG": "1"}
 
-    @bounded(1500)
+    @bounded(4000)
     @given(verb=st.sampled_from(sorted(QUIET)) | st.text(max_size=5), typed=words)
     def check(verb: str, typed: list[str]) -> None:
         if door.closed or patient(verb, typed) or verb in ("daemon", "shutdown"):

@@ -143,6 +143,10 @@ def test_job_file_that_is_too_long_or_large_enough(span: Any) -> None:
     file.write_text("name: large\n" + filler * 60_000 + "run: echo large\n")
     done = span.run("submit", str(file), check=False)
     assert done.returncode == 2 and "MiB" in done.stderr, done.stderr
+    # Six bytes of JSON for each letter: the daemon refuses what the command could not foresee.
+    file.write_text("name: large\nrun: 'true'\n# " + "é" * 1_900_000 + "\n")
+    done = span.run("submit", str(file), check=False)
+    assert done.returncode == 2 and "a request has at most 8 MiB" in done.stderr, done.stderr
 
 
 def test_binary_file_is_refused_in_every_place(span: Any) -> None:

@@ -202,8 +202,8 @@ def as_nobody(forked: Forked) -> Forked:
 
 
 @pytest.fixture
-def small_disk(forked: Forked) -> Callable[[Callable[[str], None], str], None]:
-    """Run a function in a forked child, in which the folder that it is given is a small tmpfs."""
+def small_disk(forked: Forked) -> Callable[..., None]:
+    """Run a function in a forked child; the folder that it is given, by default the temporary one, is a small tmpfs."""
 
     def probe() -> None:
         enter()
@@ -224,12 +224,12 @@ def small_disk(forked: Forked) -> Callable[[Callable[[str], None], str], None]:
     except AssertionError as error:
         pytest.skip(f"no private mounts here: {str(error).strip().splitlines()[-1]}")
 
-    def run(function: Callable[[str], None], options: str) -> None:
+    def run(function: Callable[[str], None], options: str, folder: str = "") -> None:
         def inside() -> None:
             enter()
-            folder = tempfile.gettempdir()
-            kernel.mount("tmpfs", folder, 0, "tmpfs", options)
-            function(folder)
+            place = folder or tempfile.gettempdir()
+            kernel.mount("tmpfs", place, 0, "tmpfs", options)
+            function(place)
 
         forked(inside)
 

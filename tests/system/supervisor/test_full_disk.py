@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Hosts
     from tests.waiting import WaitUntil
 
-SmallDisk = Callable[[Callable[[str], None], str], None]
+SmallDisk = Callable[..., None]
 NODES = 40
 # Long enough for the ends of all nodes to need more than what is left of the journal's last page.
 TASK = "trainer-with-a-name-of-fifty-letters-and-then-some"
@@ -52,7 +52,7 @@ def _on_small_disk(hosts: Hosts, small_disk: SmallDisk, test: Callable[[Any], No
             (made.root / "filler").unlink(missing_ok=True)
             made.clean()
 
-    small_disk(run, "size=2m")
+    small_disk(run, "size=2m", str(hosts.root))
 
 
 def test_ends_on_a_full_disk_are_known_when_there_is_space(hosts: Hosts, small_disk: SmallDisk) -> None:

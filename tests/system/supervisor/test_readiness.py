@@ -128,7 +128,18 @@ def test_probe_that_hangs_holds_nothing_up(hosts: Hosts) -> None:
     hosts.start(launched.host, IMPATIENT)
     probes = hosts.work / "probes"
     hosts.wait_until(lambda: probes.exists() and len(probes.read_text().split()) > 1, 20, "a second try")
-    first = probes.read_text().split()[0]
-    assert not Path(f"/proc/{first}").exists()
+    assert not _lives(probes.read_text().split()[0])
     (hosts.work / "fine").touch()
     assert hosts.finish(launched).state is State.COMPLETED
+
+
+def test_probe_does_not_outlive_its_task(hosts: Hosts) -> None:
+    hangs = Ready(ReadyKind.COMMAND, "echo $$ > probe; exec sleep 300", period=0.05)
+    launched = hosts.add(TaskSpec("server", run="until [ -s probe ]; do sleep 0.02; done", ready=hangs))
+    hosts.start(launched.host)
+    assert hosts.finish(launched).state is State.COMPLETED
+    assert not _lives((hosts.work / "probe").read_text().strip())
+
+
+def _lives(pid: str) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -23,12 +23,13 @@ RETRY = RetryPolicy(backoff=Backoff(first=0.05))
 COUNT = "echo $OVERSPAN_TASK.$OVERSPAN_NODE_INDEX.$OVERSPAN_ATTEMPT >> starts\n"
 WAIT = f"{COUNT}while [ ! -e go ]; do sleep 0.02; done\n"
 
-# Dies at the n-th call of a function, before or after it; shims are forked from it and go on.
+# Dies at the n-th write of its journal, or start of a node, before or after it; its shims go on.
 CRASH = """
 import os, signal, sys
 from overspan.bridge.supervisor import host
 
-real, left, own = os.{function}, [{number}], os.getpid()
+place, left, own = {place}, [{number}], os.getpid()
+real = place.{function}
 
 def step(*words):
     if os.getpid() != own:
@@ -37,11 +38,11 @@ def step(*words):
     if {before} and left[0] == 0:
         os.kill(own, signal.SIGKILL)
     result = real(*words)
-    if left[0] == 0 and os.getpid() == own:
+    if left[0] == 0:
         os.kill(own, signal.SIGKILL)
     return result
 
-os.{function} = step
+place.{function} = step
 sys.exit(host.main())
 """
 
@@ -62,14 +63,15 @@ def _start_again(hosts: Hosts, launched: Launched) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(
-    ("function", "number"),
-    [*(("fdatasync", number) for number in range(1, 7)), ("fork", 1), ("fork", 4), ("fork", 10)],
+    ("point", "number"),
+    [*(("os.fdatasync", number) for number in range(1, 7)), *(("host.Forker.spawn", number) for number in (1, 4, 10))],
 )
-def test_killed_at_any_point(hosts: Hosts, function: str, number: int, before: bool) -> None:
+def test_killed_at_any_point(hosts: Hosts, point: str, number: int, before: bool) -> None:
     trainer = TaskSpec("trainer", run=f"{COUNT}until [ -e go ]; do sleep 0.02; done", num_nodes=3, retry=RETRY)
     server = TaskSpec("server", run=COUNT + SERVER, num_nodes=7, primary=False, grace_period=20, retry=RETRY)
     launched = hosts.add(trainer, server)
-    hosts.start(launched.host, CRASH.format(function=function, number=number, before=before))
+    place, _, function = point.rpartition(".")
+    hosts.start(launched.host, CRASH.format(place=place, function=function, number=number, before=before))
     # The trainer ends when the servers that were begun are ready for their end, whether or not a supervisor lives.
     hosts.wait_until(lambda: _over(hosts, launched.host) or _servers_up(hosts, launched), 20, "crash or all up")
     if _over(hosts, launched.host):
@@ -242,6 +244,10 @@ def test_adoption_reports_no_start_twice(hosts: Hosts) -> None:
     launched.until("NodeStarted", count=3)
     for _ in range(3):
         _start_again(hosts, launched)
+    # Answered orders show that the supervisor has looked at its nodes in between.
+    for number in range(1, 6):
+        launched.order(events.SetTime(time.time(), 3600))
+        launched.until("SetTime", count=number)
     (hosts.work / "go").touch()
     job = hosts.finish(launched)
     assert (job.late, len(launched.events("NodeStarted"))) == (0, 3)

@@ -62,6 +62,34 @@ def test_what_ignores_term_is_killed_with_its_children(hosts: Hosts) -> None:
     assert launched.record("aux.0.0.0").strays_left == 0
 
 
+# Its first KILL reaches nobody, as when a program was just being started.
+MISSES = """
+import signal, sys
+from overspan.bridge.supervisor import host, processes
+
+real, missed = processes.send, []
+
+def send(shim, signum, scope="tree"):
+    if signum == signal.SIGKILL and not missed:
+        missed.append(shim)
+        return False
+    return real(shim, signum, scope)
+
+processes.send = send
+sys.exit(host.main())
+"""
+
+
+def test_kill_is_sent_again_to_what_it_missed(hosts: Hosts) -> None:
+    trainer = TaskSpec("trainer", run="until [ -e up ]; do sleep 0.02; done")
+    stubborn = replace(SERVICE, run="trap '' TERM; : > up; while :; do sleep 0.02; done", grace_period=0)
+    launched = hosts.add(trainer, stubborn)
+    hosts.start(launched.host, MISSES)
+    assert hosts.finish(launched).task("aux").attempts[0].signal == signal.SIGKILL
+    kill, ended = launched.events("Kill")[0]["at"], launched.events("NodeEnded", "aux")[0]["at"]
+    assert 1 <= ended - kill < 3
+
+
 def test_failing_primary_ends_all_at_once(hosts: Hosts) -> None:
     other = TaskSpec("other", run=FOREVER)
     launched = hosts.run(TaskSpec("trainer", run="exit 3"), other, replace(SERVICE, termination_delay=300))

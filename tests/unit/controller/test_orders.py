@@ -116,7 +116,7 @@ def test_orders_that_do_not_fit_are_conflicts() -> None:
             await give_order(bench, "2", events.Requeue)
         with pytest.raises(NotFound):
             await give_order(bench, "7", events.Hold)
-        with pytest.raises(InvalidRequest, match="no task 'x'"):
+        with pytest.raises(NotFound, match="no task 'x'"):
             await bench.controller.orders.give("1", lambda at, task: events.Restart(at, task), "x")
         outcome = await bench.controller.orders.cancel(CancelRequest(("2",), signal="USR1"))
         assert [error.code for _, error in outcome.errors] == ["conflict"]

@@ -78,6 +78,16 @@ SPECS: st.SearchStrategy[JobSpec] = st.builds(
     requeue=st.sampled_from([None, False]),
 )
 
+GROUPS: st.SearchStrategy[JobSpec] = st.builds(
+    JobSpec,
+    name=st.just("g"),
+    tasks=st.tuples(
+        _tasks("a", (), st.just(False)), _tasks("b", ("a",), st.just(True)), _tasks("c", ("a", "b"), st.booleans())
+    ),
+    restart=SCOPES,
+    hold_on_failure=st.sampled_from([0, 40]),
+)
+
 _TASK = st.sampled_from((*NAMES, "nobody"))
 _TASK_OR_ALL = st.sampled_from(("", *NAMES, "nobody"))
 _CAUSES = st.sampled_from([*(cause.value for cause in Cause), "nonsense"])

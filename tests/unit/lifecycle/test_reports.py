@@ -60,6 +60,21 @@ def test_the_last_start_may_be_reported_after_an_end() -> None:
     assert world.job.state is State.COMPLETED
 
 
+def test_ends_and_starts_in_another_order_than_they_happened() -> None:
+    world = World(group(primary(num_nodes=2), auxiliary()))
+    world.grant()
+    for node, at in ((1, 1005.0), (0, 1002.0)):
+        world.apply(events.NodeStarted(at, "trainer", 0, node))
+    assert world.attempt("trainer").started_at == 1005.0
+    for node, at in ((1, 1020.0), (0, 1010.0)):
+        world.apply(events.NodeEnded(at, "trainer", 0, node))
+    assert world.attempt("trainer").ended_at == world.task("trainer").ended_at == 1020.0
+    world.now = 1030.0
+    world.decide()
+    world.apply(events.NodeEnded(1015.0, "server", 0, 0))
+    assert world.job.ended_at == 1020.0
+
+
 def test_a_start_after_the_stop_leaves_the_state() -> None:
     world = World(group(primary()))
     world.grant()

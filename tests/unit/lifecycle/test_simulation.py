@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.unit.lifecycle.strategies import ORDERS, SPECS
+from tests.unit.lifecycle.strategies import GROUPS, ORDERS, SPECS
 from tests.unit.lifecycle.world import World, lost, without_late
 
 from overspan.bridge.lifecycle.eligibility import judge
@@ -17,11 +17,12 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Job
-from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.spec import JobSpec, OnFailure, TaskSpec
 from overspan.bridge.model.states import State
 
 LONGEST_RUN = 50.0
 KILL_SECONDS = 1.0
+SLOWEST_MAIL = 3.0
 ENOUGH = 30_000.0
 """Seconds in which every job of SPECS has to come to its end by itself."""
 
@@ -121,7 +122,7 @@ class Cluster:
     def _post(self, event: Event) -> None:
         self.sent.append(event)
         for _ in range(self.random.choice([1, 1, 1, 2])):
-            self.mail.append((self.world.now + self.random.choice([0.0, 0.0, 0.5, 3.0]), event))
+            self.mail.append((self.world.now + self.random.choice([0.0, 0.0, 0.5, SLOWEST_MAIL]), event))
 
     def _carry_out(self, event: Event) -> None:
         now = self.world.now
@@ -187,6 +188,70 @@ def check_deadlines(world: World) -> None:
             assert attempt.stop is not None, "an end that waits for nothing has reached everyone"
 
 
+def check_budgets(job: Job) -> None:
+    """No budget is exceeded."""
+    for task in job.tasks:
+        spec = job.spec_of(task.name)
+        assert task.restarts <= spec.retry.max_restarts
+        assert task.recoveries <= spec.retry.max_recoveries
+        keeps = not spec.primary and spec.on_failure is OnFailure.RESTART
+        assert keeps or task.errors <= spec.retry.max_restarts_on_errors
+        # Orders cost nothing, restarts of one node make no attempt.
+        assert (
+            spec.restart is not None or job.spec.restart is not None or task.errors + task.recoveries <= task.restarts
+        )
+
+
+def check_stops(world: World, done_at: float | None) -> None:
+    """Every TERM came when it was due, and KILL a grace period after it."""
+    for event in world.taken:
+        if isinstance(event, events.Terminate):
+            spec = world.job.spec_of(event.task)
+            assert event.kill_at == event.at + spec.grace_period
+            if event.cause == Cause.PRIMARIES_DONE.value:
+                assert done_at is not None
+                due = done_at + spec.termination_delay
+                assert due <= event.at <= max(due, done_at + SLOWEST_MAIL)
+        elif isinstance(event, events.Kill):
+            stop = world.job.task(event.task).attempts[event.attempt].stop
+            assert stop is not None and event.at == stop.kill_at == stop.killed_at
+
+
+@settings(max_examples=250, deadline=None)
+@given(GROUPS, st.integers(0, 2**32))
+def test_a_group_left_alone_ends_in_order(spec: JobSpec, seed: int) -> None:
+    cluster = Cluster(spec, Random(seed))
+    cluster.pass_time(ENOUGH)
+    world = cluster.world
+    job = world.job
+    assert job.over, f"{world.states()} for ever"
+    assert not cluster.programs
+    assert job.ending is not None
+    check_stops(world, job.ending.at if job.ending.cause is Cause.PRIMARIES_DONE else None)
+    check_budgets(job)
+    assert all((attempt.ended_at or 0) <= (job.ended_at or 0) for task in job.tasks for attempt in task.attempts)
+    assert world.replayed() == job
+
+
+@settings(max_examples=250, deadline=None)
+@given(GROUPS, st.integers(0, 2**32), st.sampled_from(["a", "b", "c"]), st.sampled_from([0.0, 1.0, 7.0, 25.0]))
+def test_a_cancelled_task_stays_so(spec: JobSpec, seed: int, name: str, at: float) -> None:
+    cluster = Cluster(spec, Random(seed))
+    world = cluster.world
+    cluster.pass_time(at)
+    if not world.apply(events.Cancel(world.now, name)):
+        return
+    attempts = len(world.task(name).attempts)
+    cluster.turn()
+    cluster.pass_time(cluster.random.choice([0.0, 1.0, 40.0]))
+    if not world.job.over:
+        cluster.lose_launch(Cause.NODE)
+    cluster.pass_time(ENOUGH)
+    assert world.job.over, f"{world.states()} for ever"
+    assert len(world.task(name).attempts) == attempts
+    assert world.task(name).over
+
+
 class Life(RuleBasedStateMachine):
     """A job's life with people, losses and time."""
 
@@ -234,10 +299,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def budgets_hold(self) -> None:
         """No budget is exceeded."""
-        for task in self.cluster.world.job.tasks:
-            policy = self.cluster.world.job.spec_of(task.name).retry
-            assert task.restarts <= policy.max_restarts
-            assert task.recoveries <= policy.max_recoveries
+        check_budgets(self.cluster.world.job)
 
     @invariant()
     def nothing_runs_after_the_end(self) -> None:
@@ -264,4 +326,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
+TestLife.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)

@@ -47,7 +47,7 @@ def test_a_retry_tells_its_next_time() -> None:
     world.end("trainer", 2, detail="no such file")
     assert _read(world.rows) == [
         "trainer RUNNING>PENDING BeginTime NodeEnded: node 0 ended with exit code 2: no such file; "
-        "next attempt at 1010.000",
+        "next attempt in 10.0 s",
         "job RUNNING>PENDING BeginTime NodeEnded: node 0 ended with exit code 2: no such file",
     ]
 

@@ -59,6 +59,7 @@ def test_torn_line_is_cut_off_wherever_it_broke(tmp_path: Path, cut: int) -> Non
     torn = (tmp_path / "journal").read_bytes()[: len(whole) + cut]
     (tmp_path / "journal").write_bytes(torn)
     again = _open(tmp_path)
+    assert (tmp_path / "journal").read_bytes() == whole
     assert [entry.event for entry in again.entries] == [Launch(1.0, "a", 0)]
     again.add(Launch(3.0, "c", 0))
     again.flush()
