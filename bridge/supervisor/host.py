@@ -69,8 +69,11 @@ class Host:
                 _drain(wakeup)
 
     def _turn(self, ended: list[Shim], now: float) -> None:
+        by_folder: dict[str, list[Shim]] = {}
+        for shim in ended:
+            by_folder.setdefault(shim.directory, []).append(shim)
         for name, run in list(self._runs.items()):
-            run.turn([shim for shim in ended if run.owns(shim)], now)
+            run.turn(by_folder.get(run.nodes_folder, []), now)
             if run.done:
                 run.close()
                 del self._runs[name]

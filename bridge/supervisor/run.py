@@ -46,6 +46,8 @@ class Run:
 
     def __init__(self, directory: RunDirectory, services: Services, now: float) -> None:
         self.directory = directory
+        self.nodes_folder = os.path.join(directory.path, "nodes")
+        """The directory of this launch's shims."""
         self._services = services
         self._plan: Plan = directory.read_plan()
         self.job: Job = self._plan.job
@@ -114,10 +116,6 @@ class Run:
         times = [decide(self.job, now).wake_at, self._nodes.wake_at, self._probes.wake_at]
         known = [time for time in times if time is not None]
         return min(known) if known else None
-
-    def owns(self, shim: Shim) -> bool:
-        """Whether the shim runs a node of this launch."""
-        return shim.directory == os.path.join(self.directory.path, "nodes")
 
     def close(self) -> None:
         """Close the files."""

@@ -50,6 +50,14 @@ def test_a_senseless_event_changes_only_the_counter(event: Event) -> None:
     assert without_late(world.job) == without_late(before)
 
 
+@pytest.mark.parametrize("number", [-1, 0, 2])
+def test_a_launch_of_another_attempt_than_the_next_is_late(number: int) -> None:
+    world = World(group(primary(retry=RetryPolicy(max_restarts_on_errors=1)))).run()
+    world.end("trainer", 1)
+    assert not world.apply(events.Launch(world.now, "trainer", number))
+    assert world.apply(events.Launch(world.now, "trainer", 1))
+
+
 def test_the_last_start_may_be_reported_after_an_end() -> None:
     """The end of a node closes it; its start is late then."""
     world = World(group(primary(num_nodes=2)))
