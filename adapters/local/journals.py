@@ -52,6 +52,11 @@ def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
     """The documents of the whole lines from an offset, and the offset behind them; a missing file has none."""
     try:
         with open(path, "rb", buffering=0) as file:
+            # A place that is not behind a line is of another file: a journal cut by a power loss, say.
+            if offset:
+                file.seek(offset - 1)
+                if file.read(1) != b"\n":
+                    offset = 0
             file.seek(offset)
             data = file.read(_PART)
     except FileNotFoundError:

@@ -73,7 +73,15 @@ class Host:
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for name, run in list(self._runs.items()):
-            run.turn(by_folder.get(run.nodes_folder, []), now)
+            try:
+                run.turn(by_folder.get(run.nodes_folder, []), now)
+            except Exception:
+                # What is wrong with one run must not end the others; it is taken up again from its journal.
+                self.log(f"{name[0]} launch {name[1]}: {traceback.format_exc()}")
+                self._postponed.append(name)
+                run.close()
+                del self._runs[name]
+                continue
             if run.done:
                 run.close()
                 del self._runs[name]

@@ -57,27 +57,27 @@ class Nodes:
         self._look_at: Optional[float] = None
         self._pause = _FIRST_LOOK
 
-    def start(self, job: Job, key: NodeKey, now: float) -> Optional[Event]:
+    def start(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         """Start a node run; the report where it cannot be started at all."""
         attempt = job.task(key.task).current
         if attempt is not None and attempt.stop is not None:
-            return _ended(key, now, cause=attempt.stop.cause, detail="ended before its start")
+            return [_ended(key, now, cause=attempt.stop.cause, detail="ended before its start")]
         try:
             launch = self._launch(job, key)
         except OSError as error:
-            return _failed(key, now, error)
+            return [_failed(key, now, error)]
         try:
             shim = self._setting.spawn(launch)
         except FileExistsError:
             return self.adopt(job, key, now)
         except OSError as error:
-            return _failed(key, now, error)
+            return [_failed(key, now, error)]
         self._watch(key, shim)
         self._await_start(key, now)
-        return None
+        return []
 
-    def adopt(self, job: Job, key: NodeKey, now: float) -> Optional[Event]:
-        """Take over a node run that an earlier supervisor began, or begin it; the report of what it missed."""
+    def adopt(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """Take over a node run that an earlier supervisor began, or begin it; the reports of what it missed."""
         node = processes.adopt(self._folder, str(key))
         if node.state == processes.ABSENT:
             return self.start(job, key, now)
@@ -85,8 +85,12 @@ class Nodes:
             self._watch(key, node.shim)
             if not _is_started(job, key):
                 self._await_start(key, now)
-            return None
-        return self._close(key, node, now)
+            return []
+        reports: list[Event] = []
+        if node.record is not None and _has_started(node.record) and not _is_started(job, key):
+            reports.append(_started(key, node.record))
+        report = self._close(key, node, now)
+        return reports if report is None else [*reports, report]
 
     def look(self, now: float) -> list[Event]:
         """Reports of node runs that have started since the last look."""

@@ -198,8 +198,7 @@ class Run:
         self._watch_ready(name, number, now)
 
     def _start(self, key: NodeKey, now: float) -> None:
-        report = self._nodes.start(self.job, key, now)
-        if report is not None:
+        for report in self._nodes.start(self.job, key, now):
             self._record(report)
 
     def _watch_ready(self, name: str, number: int, now: float) -> None:
@@ -260,8 +259,8 @@ class Run:
                 continue
             for node in attempt.nodes:
                 if node.live:
-                    report = self._nodes.adopt(self.job, NodeKey(task.name, node.index, attempt.number, node.run), now)
-                    if report is not None:
+                    key = NodeKey(task.name, node.index, attempt.number, node.run)
+                    for report in self._nodes.adopt(self.job, key, now):
                         self._record(report)
             if task.ready_at is None:
                 self._watch_ready(task.name, attempt.number, now)

@@ -290,7 +290,7 @@ def test_ping_clusters_nodes_plan_and_schema() -> None:
         ping = (await client.get("/v1/ping")).json()
         assert ping["formats"] == [1] and ping["clusters"] == 1 and ping["problems"] == []
         clusters = (await client.get("/v1/clusters")).json()["clusters"]
-        assert (clusters[0]["name"], clusters[0]["default"], clusters[0]["state"]) == ("local", True, "idle")
+        assert (clusters[0]["name"], clusters[0]["default"], clusters[0]["state"]) == ("local", True, "up")
         nodes = (await client.get("/v1/nodes")).json()
         assert nodes["nodes"][0]["cluster"] == "local" and nodes["clusters"] == [{"name": "local", "message": ""}]
         bench.cluster.fail(True)

@@ -1,0 +1,55 @@
+"""Every example runs as its page says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy of the examples, so that nothing is written into the project."""
+    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_the_five_component_group_learns_and_ends_in_order(span: Any, examples: Path) -> None:
+    done = span.run("submit", "rlhf.yaml", "--parsable", cwd=examples / "rlhf")
+    job = int(done.stdout)
+    assert span.run("wait", str(job), timeout=110).returncode == 0, span.log(job)
+    shown = span.job(job)
+    assert shown["state"] == "COMPLETED"
+    found = re.search(r"accuracy before ([\d.]+) after ([\d.]+)", span.log(job, "ppo-trainer"))
+    assert found is not None
+    assert float(found[1]) < 0.3 and float(found[2]) > 0.85
+    ends = {task["name"]: task["ended_at"] for task in shown["tasks"]}
+    assert min(ends, key=lambda name: ends[name]) == "ppo-trainer"
+    assert ends["replay-buffer"] - ends["ppo-trainer"] >= 2
+    run_dir = span.state / "clusters" / "local" / "runs" / str(job)
+    assert json.loads((run_dir / "replay-statistics.json").read_text())
+    assert list((run_dir / "checkpoints").glob("*.done"))
+
+
+def test_the_evaluator_measures_every_checkpoint(span: Any, examples: Path) -> None:
+    done = span.run("submit", "train_eval.yaml", "--parsable", cwd=examples / "train_eval")
+    job = int(done.stdout)
+    assert span.run("wait", str(job)).returncode == 0, span.log(job)
+    run_dir = span.state / "clusters" / "local" / "runs" / str(job)
+    results = [json.loads(line) for path in run_dir.rglob("results.jsonl") for line in path.read_text().splitlines()]
+    assert len(results) == len(list(run_dir.rglob("*.done"))) > 0
+
+
+def test_the_batch_scripts_run(span: Any, examples: Path) -> None:
+    top = examples.parent
+    hello = span.run("sbatch", "--wait", "examples/sbatch/hello.sh", cwd=top)
+    assert hello.stdout.startswith("Submitted batch job ")
+    train = span.run("sbatch", "--wait", "examples/sbatch/train.sh", cwd=top)
+    number = train.stdout.split()[-1]
+    assert (top / f"train-{number}.out").read_text()
+    assert any((top / f"checkpoints-{number}").iterdir())
