@@ -36,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--foreground", action="store_true", help="also write messages to stderr")
     options = parser.parse_args(arguments)
     try:
+        if not options.foreground:
+            # The folder it was started in may go away, or be one that should be unmounted.
+            os.chdir("/")
         run_daemon(find_paths(os.environ), foreground=options.foreground)
     except OverspanError as error:
         if logging.getLogger().handlers:

@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from overspan.bridge.client.connection import Connection
 from overspan.bridge.config.paths import Paths, make_folders
@@ -21,9 +20,6 @@ MODULE = "overspan.bridge.api"
 START_SECONDS = 30.0
 _PAUSE = 0.01
 _LOG_TAIL = 8192
-
-# Kept so that a long-lived caller can collect the exit code of a daemon it started.
-_started: list[Any] = []
 
 
 def connect(paths: Paths, timeout: float) -> Connection | None:
@@ -79,40 +75,54 @@ def _try_lock(lock: int) -> bool:
 
 
 def _start(paths: Paths, environment: Mapping[str, str], deadline: float) -> Connection:
-    import subprocess  # 10 ms that only the first command pays
-
     try:
         log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise OverspanError(f"cannot write {paths.log}: {error.strerror}") from None
     try:
         start = os.fstat(log).st_size
-        process = subprocess.Popen(
-            [sys.executable, "-m", MODULE],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=dict(environment),
-            start_new_session=True,
-        )
+        pid = _spawn(log, environment)
     except OSError as error:
         raise Unreachable(f"cannot start the daemon: {error.strerror}") from None
     finally:
         os.close(log)
-    _started.append(process)
+    status: int | None = None
     while time.monotonic() < deadline:
         # Asked before connecting: a daemon that gave way to another one has ended, and the other answers.
-        ended = process.poll() is not None
+        status = _poll(pid) if status is None else status
         connection = connect(paths, timeout=5.0)
         if connection is not None:
             return connection
-        if ended:
-            raise Unreachable(_last_words(paths.log, start, process.returncode), remedy=f"look into {paths.log}")
+        if status is not None:
+            raise Unreachable(_last_words(paths.log, start, status), remedy=f"look into {paths.log}")
         time.sleep(_PAUSE)
     raise Unreachable(
         f"the daemon was started but does not answer after {START_SECONDS:.0f} s", remedy=f"look into {paths.log}"
     )
+
+
+def _spawn(log: int, environment: Mapping[str, str]) -> int:
+    """Start the daemon in a session of its own; -P keeps modules of the present folder out of it."""
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-P", "-m", MODULE],
+        dict(environment),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, log, 1),
+            (os.POSIX_SPAWN_DUP2, log, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _poll(pid: int) -> int | None:
+    """The exit code of a child that has ended, minus the signal that killed it; None while it runs."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if done else None
 
 
 def _last_words(log: str, start: int, status: int) -> str:

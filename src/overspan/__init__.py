@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overspan.bridge.client import Client
+    from overspan.bridge.client.executor import JobExecutor
 
-__all__ = ["Client", "__version__"]
+__all__ = ["Client", "JobExecutor", "__version__"]
 __version__ = "0.1.0"
 
 
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from overspan.bridge.client import Client
 
         return Client
+    if name == "JobExecutor":
+        from overspan.bridge.client.executor import JobExecutor
+
+        return JobExecutor
     raise AttributeError(f"module 'overspan' has no attribute {name!r}")
