@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ from overspan.adapters.local.rundir import (
 )
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.events import (
     Cancel,
     Event,
@@ -41,6 +44,8 @@ from overspan.bridge.model.events import (
     event_to_document,
 )
 from overspan.bridge.model.job import Job
+
+_log = logging.getLogger(__name__)
 
 _FOLDERS = ("runs", "tickets", "hosts", "cache")
 
@@ -86,10 +91,13 @@ class GrantFacts(NamedTuple):
 
 
 def make_root(root: str) -> None:
-    """Make the cluster's folders. Raises OSError."""
-    os.makedirs(root, 0o700, exist_ok=True)
-    for name in _FOLDERS:
-        os.makedirs(f"{root}/{name}", 0o700, exist_ok=True)
+    """Make the cluster's folders. Raises OSError, also where somebody else can write to them."""
+    for path in (root, *(f"{root}/{name}" for name in _FOLDERS)):
+        os.makedirs(path, 0o700, exist_ok=True)
+        status = os.stat(path)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            # Whoever can rename files here decides what runs as this user.
+            raise PermissionError(errno.EPERM, f"{path} is another user's or can be written by others; chmod 700", path)
 
 
 def make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:
@@ -168,14 +176,19 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
     runs = []
     for name in sorted(os.listdir(f"{root}/tickets")):
         try:
-            run = load_launch(parse_handle(root, name), capacity, boot_id)
-        except ValueError:
-            # A plan of another version: its launch is left as it is.
+            place = parse_handle(root, name)
+            run = load_launch(place, capacity, boot_id)
+        except (InvalidRequest, ValueError, LookupError, TypeError) as error:
+            # Not a ticket, or a plan of another version: it is left as it is, and hides no other.
+            _log.warning("the launch %s/tickets/%s cannot be read: %r", root, name, error)
             continue
-        if run is None:
-            remove(f"{root}/tickets/{name}")
-        else:
+        if run is not None:
             runs.append(run)
+            continue
+        if os.path.isdir(place.folder):
+            # It may have ended long ago with no daemon there: its news is kept for as long as that of others.
+            os.utime(place.folder)
+        remove(place.ticket)
     return runs
 
 

@@ -49,7 +49,7 @@ class Reports:
     async def collect(self, since: dict[str, str]) -> list[Report]:
         """The reports that are there now. Nothing counts as told when the caller is cancelled meanwhile."""
         if len(self._followed) > 2 * len(since) + 1000:
-            self._followed = {handle: cursor for handle, cursor in self._followed.items() if handle in since}
+            self._prune(since)
         self._gone &= since.keys()
         unread = {handle for handle, _ in since.items() - self._followed.items()} | (self._dirty & since.keys())
         self._dirty -= unread
@@ -73,6 +73,12 @@ class Reports:
         for handle in untold:
             self._add_reason(found, handle, since[handle])
         return list(found.values())
+
+    def _prune(self, since: Mapping[str, str]) -> None:
+        """Forget what concerns launches that are over and that nobody asks for any more."""
+        self._followed = {handle: cursor for handle, cursor in self._followed.items() if handle in since}
+        self._dirty = {handle for handle in self._dirty if handle in since or handle in self._runs}
+        self._untold = {handle for handle in self._untold if handle in since or handle in self._runs}
 
     def _make(self, asked: tuple[RunDirectory, str], news: News, exists: bool) -> Report | None:
         place, cursor = asked

@@ -129,16 +129,24 @@ def append_lines(path: str, documents: Iterable[Document]) -> None:
     try:
         end = find_end(fd)
         try:
-            written = os.pwrite(fd, data, end)
-            if written != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-            os.ftruncate(fd, end + len(data))
+            write_at(fd, data, end)
             os.fdatasync(fd)
         except OSError:
             os.ftruncate(fd, end)
             raise
     finally:
         os.close(fd)
+
+
+def write_at(fd: int, data: bytes, offset: int) -> None:
+    """End a file with `data` at that offset. Raises OSError; the file then ends before the offset."""
+    try:
+        if os.pwrite(fd, data, offset) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(fd, offset + len(data))
+    except OSError:
+        os.ftruncate(fd, offset)
+        raise
 
 
 def find_end(fd: int) -> int:

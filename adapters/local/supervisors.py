@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from overspan.adapters.local.rundir import RunDirectory, read_document, remove
+from overspan.adapters.local.rundir import RunDirectory, find_end, read_document, remove, write_at
 from overspan.bridge.supervisor import kernel
 from overspan.bridge.supervisor.archive import build_archive
 
@@ -34,6 +34,7 @@ SHARED = "shared-"
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 30.0
+_UNTOLD_DELAY = 1.0
 _STEADY_AFTER = 120.0
 """Seconds that a supervisor must live for its earlier deaths to be forgotten."""
 
@@ -85,7 +86,7 @@ class Supervisors:
         return self._hosts[name].deaths if name in self._hosts else 0
 
     async def hand(self, name: str, launches: Sequence[RunDirectory]) -> None:
-        """Give launches to a supervisor, which is found, started or woken. Trouble with that is told as its end.
+        """Give launches to a supervisor, which is found, started or woken. Trouble with a start is told as its end.
 
         A launch that is given twice is served once.
         """
@@ -97,8 +98,12 @@ class Supervisors:
                 await self._ensure(host, launches)
         except OSError as error:
             _log.warning("supervisor %s: %s", name, error)
-            host.deaths += 1
-            self._tell_end(name)
+            if host.pid:
+                # It lives and has not heard of them; nobody else would tell it.
+                host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
+            else:
+                host.deaths += 1
+                self._tell_end(name)
         self.nudge(name)
 
     def revive(self, name: str) -> None:
@@ -257,10 +262,12 @@ def _inbox_lines(launches: Sequence[RunDirectory]) -> str:
 def _append_inbox(folder: str, launches: Sequence[RunDirectory]) -> None:
     """Under the lock: a supervisor decides under the same one that nothing is left to serve."""
     os.makedirs(folder, 0o700, exist_ok=True)
-    fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    with open(fd, "a", encoding="utf-8") as file:
+    fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        file.write(_inbox_lines(launches))
+        write_at(fd, _inbox_lines(launches).encode(), find_end(fd))
+    finally:
+        os.close(fd)
 
 
 def _write_inbox(folder: str, launches: Sequence[RunDirectory], shared: bool) -> None:

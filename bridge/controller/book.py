@@ -130,9 +130,11 @@ class Book:
         """Let go of jobs that finished long ago, or are too many."""
         finished = self._finished
         while finished and (finished[0][0] < now - KEEP_SECONDS or len(finished) > KEEP_FINISHED):
+            if finished[0][1] in self._locks:
+                return
             ended_at, job_id = finished.popleft()
             entry = self._entries.get(job_id)
-            if entry is not None and entry.job.over and entry.job.ended_at == ended_at and job_id not in self._locks:
+            if entry is not None and entry.job.over and entry.job.ended_at == ended_at:
                 self.remove(job_id)
 
     def remove(self, job_id: int) -> None:

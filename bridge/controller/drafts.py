@@ -133,6 +133,8 @@ class Completion:
             self._redirect(draft)
         if not draft.away or (draft.launched and decider_of(draft.entry.cluster) is Decider.DAEMON):
             self._decide(draft, now)
+        elif draft.launched and draft.job.granted_at is None:
+            self._expire(draft, now)
         if not draft.away:
             self._submit(draft, now)
         self._clear(draft)
@@ -157,6 +159,15 @@ class Completion:
                 if draft.launched:
                     draft.order(now, event)
         raise RuntimeError(f"job {draft.job.id}: decisions without end")
+
+    def _expire(self, draft: Draft, now: float) -> None:
+        """Order the end of a job whose deadline passes while it waits on its cluster: no supervisor has it yet."""
+        found = decide(draft.job, now)
+        draft.wake_at = found.wake_at
+        asked = any(_kind(row) == events.Expire.__name__ for row in draft.open_rows())
+        for event in found.events:
+            if isinstance(event, events.Expire) and not asked:
+                draft.order(now, event)
 
     def _submit(self, draft: Draft, now: float) -> None:
         """Owe the submission when the job may go, and only then."""
@@ -186,8 +197,13 @@ class Completion:
 
 
 def is_kept(row: OutboxRow) -> bool:
-    """Whether an order stays owed after its delivery, until its effect is seen: a cancel is never lost."""
-    return row.kind == ORDER and row.payload["event"].get("event") == events.Cancel.__name__
+    """Whether an order stays owed after its delivery, until its effect is seen: an end is never lost."""
+    return _kind(row) in (events.Cancel.__name__, events.Expire.__name__)
+
+
+def _kind(row: OutboxRow) -> str:
+    """What an order is; empty for a submission."""
+    return str(row.payload["event"].get("event")) if row.kind == ORDER else ""
 
 
 def _is_settled(job: Job, row: OutboxRow) -> bool:

@@ -117,7 +117,7 @@ class Orders:
 
         def work(drafts: list[Draft]) -> None:
             now = self.recorder.clock()
-            for draft in drafts:
+            for draft in _present(drafts, target.entry.job.id):
                 place(draft, make(now, name), now)
 
         await self.recorder.change((target.entry.job.id,), work)
@@ -129,7 +129,7 @@ class Orders:
 
         def work(drafts: list[Draft]) -> None:
             now = self.recorder.clock()
-            for draft in drafts:
+            for draft in _present(drafts, target.entry.job.id):
                 for name, value in update.values.items():
                     _UPDATES[name](draft, target.task, value, now, update.by)
 
@@ -152,6 +152,13 @@ class Orders:
             elif request.filters.fits(target.entry):
                 found.append((ref, target))
         return found
+
+
+def _present(drafts: list[Draft], job_id: int) -> list[Draft]:
+    """The drafts; Conflict where the finished job left memory before it was locked."""
+    if not drafts:
+        raise Conflict(f"job {job_id} is being moved to the history", remedy="try again")
+    return drafts
 
 
 def place(draft: Draft, event: Event, now: float) -> None:

@@ -133,6 +133,7 @@ class Recorder:
             await self._commit([draft for draft in drafts if draft.changed])
             for draft in drafts:
                 self._arm(draft.job.id, draft.wake_at)
+            self.book.forget_finished(now)
             return result
 
     async def _commit(self, drafts: list[Draft]) -> None:

@@ -35,13 +35,13 @@ class ScheduledTimers:
 
     def __init__(self) -> None:
         self._scheduler: AsyncIOScheduler | None = None
-        self._names: set[str] = set()
+        self._calls: dict[str, Callable[[], None]] = {}
 
     def set(self, name: str, at: float, call: Callable[[], None]) -> None:
         """Call the function at that time; a timer of that name is replaced."""
         scheduler = self._scheduler or self._start()
         when = datetime.datetime.fromtimestamp(min(max(at, 0.0), FARTHEST), datetime.UTC)
-        self._names.add(name)
+        self._calls[name] = call
         scheduler.add_job(
             self._ring,
             "date",
@@ -54,8 +54,7 @@ class ScheduledTimers:
 
     def drop(self, name: str) -> None:
         """Forget the timer, if there is one."""
-        if name in self._names and self._scheduler is not None:
-            self._names.discard(name)
+        if self._calls.pop(name, None) is not None and self._scheduler is not None and self._scheduler.get_job(name):
             self._scheduler.remove_job(name)
 
     def close(self) -> None:
@@ -63,7 +62,7 @@ class ScheduledTimers:
         if self._scheduler is not None:
             self._scheduler.shutdown(wait=False)
             self._scheduler = None
-        self._names.clear()
+        self._calls.clear()
 
     def _start(self) -> AsyncIOScheduler:
         from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -73,6 +72,8 @@ class ScheduledTimers:
         return self._scheduler
 
     async def _ring(self, name: str, call: Callable[[], None]) -> None:
-        # A coroutine, so that the scheduler runs it on the event loop and not in a thread.
-        self._names.discard(name)
-        call()
+        # A coroutine, so that the scheduler runs it on the event loop and not in a thread. Between its being due and
+        # here the timer may have been dropped or set anew.
+        if self._calls.get(name) is call:
+            del self._calls[name]
+            call()

@@ -3,11 +3,14 @@
 A shim keeps every page of its parent that the parent changes later. The supervisor changes its pages all the time, the
 forker hardly ever: 300 shims forked from it take a fraction of the memory. It is forked before the supervisor has
 anything to remember, obeys requests on a socket and ends with the supervisor; shims outlive both.
+
+A request is the path of the node's claim, and a descriptor of a file in memory that holds the rest, which only the
+shim's child reads. The forker takes the claim, forks, and answers with the shim's pid, or an errno below zero.
 """
 
 from __future__ import annotations
 
-import array  # noqa: F401  socket.recv_fds would import it in each forked shim
+import array
 import errno
 import gc
 import marshal
@@ -15,46 +18,62 @@ import os
 import select
 import signal
 import socket
+import sys
 from typing import NoReturn, Optional
 
-from overspan.bridge.supervisor import kernel, records
+from overspan.bridge.supervisor import child, kernel, records
+from overspan.bridge.supervisor.child import Gate
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.processes import Shim
-from overspan.bridge.supervisor.shim import ALL_SIGNALS, NodeLaunch, run_shim, spawn
+from overspan.bridge.supervisor.shim import ALL_SIGNALS, NodeLaunch, detach, hold, run_shim, spawn
 
-_HEADER = 4
 _REAP_MILLISECONDS = 1000
-_TAKEN = b"T"
-_END = b"E"
+# The longest path that open(2) takes, and one descriptor.
+_REQUEST_SIZE = 4096
+_ANCILLARY_SIZE = socket.CMSG_SPACE(array.array("i").itemsize)
+_ANSWER_SIZE = 4
 
 
 class Forker:
     """The supervisor's end: `spawn` as in the module shim, but for the process that forks."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Packets: a request is taken whole or not at all.
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
         if self.pid == 0:
-            self._socket.close()
             _run(theirs)
         theirs.close()
 
+    def close(self) -> None:
+        """Let the forker end; its shims go on."""
+        self._socket.close()
+
     def spawn(self, launch: NodeLaunch) -> Shim:
         """Start a node's shim; FileExistsError and OSError as of `shim.spawn`."""
-        try:
-            _send(self._socket, marshal.dumps((*launch[:-1], tuple(launch.isolation))))
-            answer, descriptors = _receive(self._socket, 1)
-        except OSError:
-            answer, descriptors = b"", []
-        if not answer:
-            # The forker is gone; a shim forked from here only takes more memory.
+        launch = launch._replace(directory=os.path.abspath(launch.directory))
+        answer = self._ask(launch)
+        if answer is None:
+            # A shim forked from here only takes more memory.
             return spawn(launch)
-        pid, number, text = marshal.loads(answer)
-        if number == errno.EEXIST:
-            raise FileExistsError(number, text)
-        if number:
-            raise OSError(number, text)
-        return Shim(launch.directory, launch.key, pid, descriptors[0] if descriptors else None)
+        if answer < 0:
+            raise OSError(-answer, os.strerror(-answer))
+        return hold(launch, answer)
+
+    def _ask(self, launch: NodeLaunch) -> Optional[int]:
+        """The forker's answer; None where it is gone or cannot be asked."""
+        try:
+            body = kernel.create_memfd(marshal.dumps((*launch[:-1], tuple(launch.isolation))))
+        except OSError:
+            return None
+        try:
+            socket.send_fds(self._socket, [records.name_claim(launch.directory, launch.key)], [body])
+            answer = self._socket.recv(_ANSWER_SIZE)
+        except OSError:
+            return None
+        finally:
+            os.close(body)
+        return int.from_bytes(answer, "big", signed=True) if answer else None
 
 
 def _run(requests: socket.socket) -> NoReturn:
@@ -63,6 +82,7 @@ def _run(requests: socket.socket) -> NoReturn:
         kernel.reset_signals()
         signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
         kernel.set_comm("span-forker")
+        detach(requests.fileno())
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -73,65 +93,46 @@ def _run(requests: socket.socket) -> NoReturn:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Fork a child for each request, which the child itself reads: the less is done here, the less is copied there."""
+    """Answer requests until there is nobody to ask. The less is done here, the less is copied in each shim."""
     poller = select.poll()
     poller.register(requests, select.POLLIN)
-    taken, take = os.pipe()
-    poll, fork, read, wait = poller.poll, os.fork, os.read, os.waitpid
+    number = requests.fileno()
+    living = 0
     while True:
-        ready = poll(_REAP_MILLISECONDS)
-        try:
-            wait(-1, os.WNOHANG)
-        except ChildProcessError:
-            pass
+        ready = poller.poll(_REAP_MILLISECONDS)
+        # A shim is reaped when nobody asks for its pid any more: at the earliest with the request after its own.
+        while living and os.waitpid(-1, os.WNOHANG)[0]:
+            living -= 1
         if not ready:
             continue
-        if fork() == 0:
-            _take(requests, take)
-        if read(taken, 1) == _END:
+        path, ancillary, _, _ = requests.recvmsg(_REQUEST_SIZE, _ANCILLARY_SIZE)
+        if not path:
             return
+        body = int.from_bytes(ancillary[0][2], sys.byteorder)
+        pid = _fork_shim(number, path, body)
+        living += pid > 0
+        os.close(body)
+        requests.send(pid.to_bytes(_ANSWER_SIZE, "big", signed=True))
 
 
-def _take(requests: socket.socket, take: int) -> NoReturn:
-    """Read one request and become its shim."""
-    status = 1
+def _fork_shim(requests: int, path: bytes, body: int) -> int:
+    """Take a claim and fork the shim of its node; gives the pid, or an errno below zero."""
     try:
-        request, _ = _receive(requests, 0)
-        os.write(take, _TAKEN if request else _END)
-        if request:
-            fields = marshal.loads(request)
-            launch = NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])])
-            try:
-                lock = records.claim(launch.directory, launch.key)
-            except OSError as error:
-                _send(requests, marshal.dumps((0, error.errno or errno.EIO, error.strerror or str(error))))
-            else:
-                pidfd = kernel.open_pidfd(os.getpid())
-                _send(requests, marshal.dumps((os.getpid(), 0, "")), [] if pidfd is None else [pidfd])
-                run_shim(launch, lock)
-        status = 0
-    finally:
-        os._exit(status)
+        lock = records.take_claim(path)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os.close(requests)
+                run_shim(path, lock, lambda gate: _start(body, gate), body)
+            return pid
+        finally:
+            os.close(lock)
+    except OSError as error:
+        return -(error.errno or errno.EIO)
 
 
-def _send(to: socket.socket, data: bytes, descriptors: Optional[list[int]] = None) -> None:
-    message = len(data).to_bytes(_HEADER, "big") + data
-    sent = socket.send_fds(to, [message], descriptors) if descriptors else to.send(message)
-    if sent < len(message):
-        to.sendall(message[sent:])
-
-
-def _receive(source: socket.socket, descriptors: int) -> tuple[bytes, list[int]]:
-    """One message and the descriptors that came with it; empty when the other end is gone."""
-    head, found, _, _ = socket.recv_fds(source, _HEADER, descriptors)
-    while 0 < len(head) < _HEADER:
-        head += source.recv(_HEADER - len(head))
-    size = int.from_bytes(head, "big")
-    parts = []
-    while size > 0:
-        part = source.recv(min(size, 1 << 20))
-        if not part:
-            return b"", found
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts), found
+def _start(body: int, gate: Gate) -> NoReturn:
+    """Read what to start, in the child that becomes it."""
+    fields = marshal.loads(kernel.read_descriptor(body))
+    os.close(body)
+    child.run_child(NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])]), gate)

@@ -23,13 +23,13 @@ from typing import Optional
 from overspan.bridge.supervisor import kernel
 from overspan.bridge.supervisor.forker import Forker
 from overspan.bridge.supervisor.isolation import Probe, probe
+from overspan.bridge.supervisor.nodes import SHORTAGES
 from overspan.bridge.supervisor.processes import EndWatch, Shim, reap_all
 from overspan.bridge.supervisor.run import Run, Services
 from overspan.bridge.supervisor.rundir import RunDirectory
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Host:
@@ -127,11 +127,11 @@ class Host:
     def _open(self, name: tuple[str, int], now: float) -> None:
         try:
             run = Run(RunDirectory(*name), self._services, now)
-        except (OSError, ValueError, KeyError) as error:
-            if isinstance(error, OSError) and error.errno in _FULL:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
                 self._postponed.append(name)
                 return
-            self.log(f"cannot look after {name[0]} launch {name[1]}: {error}")
+            self.log(f"cannot look after {name[0]} launch {name[1]}: {error!r}")
             return
         if run.done:
             run.close()

@@ -28,11 +28,15 @@ class Journal:
     def __init__(self, path: str, job: int, launch: int) -> None:
         self._buffer: list[bytes] = []
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        lines, self._size = _read_lines(self._fd)
-        self.entries = [_entry(line) for line in lines if "event" in line]
-        self.ended = bool(lines) and bool(lines[-1].get("end"))
-        os.ftruncate(self._fd, self._size)
-        os.lseek(self._fd, self._size, os.SEEK_SET)
+        try:
+            lines, self._size = _read_lines(self._fd)
+            self.entries = [_entry(line) for line in lines if "event" in line]
+            self.ended = bool(lines) and bool(lines[-1].get("end"))
+            os.ftruncate(self._fd, self._size)
+            os.lseek(self._fd, self._size, os.SEEK_SET)
+        except BaseException:
+            os.close(self._fd)
+            raise
         if not lines:
             self._add({"format": FORMAT, "job": job, "launch": launch})
 

@@ -19,13 +19,17 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_SLAVE = 1 << 19
 
+_MFD_CLOEXEC = 1
 _PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 # One number on every architecture, as for all calls since Linux 5.0 (asm-generic/unistd.h).
 _NR_PIDFD_SEND_SIGNAL = 424
 _NR_PIDFD_OPEN = 434
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# Without errno and without a release of the interpreter's lock: shims call it, and keep every page that a call touches.
+_prctl = ctypes.PyDLL(None).prctl
 
 
 class Process(NamedTuple):
@@ -53,7 +57,8 @@ def _call(number: int, *arguments: int) -> int:
 
 def set_subreaper() -> None:
     """Make this process the parent of every orphan below it (prctl(2), PR_SET_CHILD_SUBREAPER)."""
-    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+    if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def set_dumpable() -> None:
@@ -92,27 +97,40 @@ def set_hostname(name: str) -> None:
 
 def set_comm(name: str) -> None:
     """Set this process's name, at most 15 bytes, so that kills by name do not take it for another Python."""
+    _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def create_memfd(data: bytes) -> int:
+    """Make a file in memory that holds `data`, to be read from its start; raises OSError, also where there are none."""
+    if not hasattr(_libc, "memfd_create"):
+        raise OSError(errno.ENOSYS, "memfd_create: " + os.strerror(errno.ENOSYS))
+    fd = _check(_libc.memfd_create(b"overspan", _MFD_CLOEXEC), "memfd_create")
+    done = 0
     try:
-        fd = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, name.encode())
-        finally:
-            os.close(fd)
+        while done < len(data):
+            done += os.pwrite(fd, data[done:], done)
     except OSError:
-        pass
+        os.close(fd)
+        raise
+    return fd
 
 
 def read_file(path: str) -> bytes:
     """Read a whole file with no more than system calls: a shim's memory is what it touches."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = part = os.read(fd, 65536)
-        while part:
-            part = os.read(fd, 65536)
-            data += part
-        return data
+        return read_descriptor(fd)
     finally:
         os.close(fd)
+
+
+def read_descriptor(fd: int) -> bytes:
+    """Read to the end of file, from where the descriptor stands."""
+    data = part = os.read(fd, 65536)
+    while part:
+        part = os.read(fd, 65536)
+        data += part
+    return data
 
 
 def load_library(name: str) -> str:

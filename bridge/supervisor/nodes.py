@@ -29,7 +29,7 @@ _LAST_LOOK = 0.05
 _SETTLE_PAUSE = 0.02
 _LOST = "lost"
 # What the machine lacks is not the user's fault.
-_SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Setting(NamedTuple):
@@ -64,13 +64,14 @@ class Nodes:
             return [_ended(key, now, cause=attempt.stop.cause, detail="ended before its start")]
         try:
             launch = self._launch(job, key)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             return [_failed(key, now, error)]
         try:
             shim = self._setting.spawn(launch)
         except FileExistsError:
             return self.adopt(job, key, now)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: a word that no program can be given, such as one with a NUL.
             return [_failed(key, now, error)]
         self._watch(key, shim)
         self._await_start(key, now)
@@ -109,10 +110,16 @@ class Nodes:
     def end(self, shim: Shim, now: float) -> list[Event]:
         """Reports of a shim that the poll loop found ended."""
         key = next((key for key, held in self._shims.items() if held.key == shim.key), None)
+        node = processes.release(shim)
         if key is None:
             return []
+        if node.shim is not None:
+            # What the shim had just forked holds its lock for a moment: only the lock tells when that is gone.
+            if node.shim.pidfd is not None:
+                os.close(node.shim.pidfd)
+            self._watch(key, node.shim._replace(pidfd=None))
+            return []
         del self._shims[key]
-        node = processes.release(shim)
         reports: list[Event] = []
         if self._starting.pop(key, None) is not None and node.record is not None and _has_started(node.record):
             reports.append(_started(key, node.record))
@@ -228,8 +235,8 @@ def _started(key: NodeKey, record: NodeRecord) -> Event:
     return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run)
 
 
-def _failed(key: NodeKey, now: float, error: OSError) -> Event:
-    cause = Cause.NODE if error.errno in _SHORTAGES else Cause.LAUNCH
+def _failed(key: NodeKey, now: float, error: Exception) -> Event:
+    cause = Cause.NODE if isinstance(error, OSError) and error.errno in SHORTAGES else Cause.LAUNCH
     return _ended(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
 
 

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from typing import NamedTuple, Optional
 
 from overspan.bridge.supervisor import kernel
@@ -22,6 +23,7 @@ from overspan.bridge.supervisor import kernel
 # One disk sector: written whole or not at all.
 RECORD_SIZE = 512
 _FORMAT = 1
+_CLAIM_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -57,6 +59,19 @@ class NodeRecord(NamedTuple):
     def ended(self) -> bool:
         """Whether the main process has ended, or never began."""
         return self.ended_at is not None
+
+
+def make_record(shim: int, pid: int, subreaper: bool) -> NodeRecord:
+    """The record of a start now, below the shim of that pid; `pid` is 0 where there is no main process."""
+    return NodeRecord(
+        pid,
+        shim,
+        kernel.read_start_time(shim),
+        kernel.read_boot_id(),
+        start_time=kernel.read_start_time(pid) if pid else 0,
+        started_at=round(time.time(), 6),
+        subreaper=subreaper,
+    )
 
 
 def format_key(task: str, node: int, attempt: int, run: int) -> str:
@@ -130,8 +145,23 @@ def claim(directory: str, key: str) -> int:
 
     Raises FileExistsError when it was taken before, OSError when the folder is missing or the disk is full.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    fd = os.open(_path(directory, key, ".claim"), flags, 0o600)
+    return take_claim(name_claim(directory, key))
+
+
+def name_claim(directory: str, key: str) -> bytes:
+    """The path of a key's claim."""
+    return os.fsencode(_path(directory, key, ".claim"))
+
+
+def split_claim(path: bytes) -> tuple[str, str]:
+    """The directory and the key of a claim's path."""
+    directory, name = os.path.split(os.fsdecode(path))
+    return directory, name[: -len(".claim")]
+
+
+def take_claim(path: bytes) -> int:
+    """Make a claim's file and lock it, as `claim` does; two system calls, for the process that forks shims."""
+    fd = os.open(path, _CLAIM_FLAGS, 0o600)
     if fd < 3:
         # A shim puts its own files there.
         low, fd = fd, fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -60,11 +60,11 @@ class Run:
         self._kill_again_at = 0.0
         self._notice_path = os.path.join(directory.path, "notice")
         self._journal = Journal(directory.file("journal.jsonl"), self.job.id, directory.launch)
-        for entry in self._journal.entries:
-            self.job = reduce(self.job, entry.event)
-            self._seen_order = max(self._seen_order, entry.order)
         self.done = self._journal.ended
         try:
+            for entry in self._journal.entries:
+                self.job = reduce(self.job, entry.event)
+                self._seen_order = max(self._seen_order, entry.order)
             grant = directory.read_grant()
             if self.job.granted_at is None and not self._journal.entries:
                 self._record(grant.event())
@@ -180,6 +180,7 @@ class Run:
             self._signal_named(event.task, event.signal, "leader" if event.batch_only else "tree")
         elif isinstance(event, events.Terminate):
             self._nodes.signal(event.task, event.attempt, signal.SIGTERM)
+            self._probes.forget(event.task, event.attempt)
         elif isinstance(event, events.Kill):
             self._nodes.signal(event.task, event.attempt, signal.SIGKILL)
         elif isinstance(event, events.Signal):
@@ -187,7 +188,9 @@ class Run:
                 if event.task in ("", task.name):
                     self._signal(task.name, event.signal, "leader" if event.batch_only else "tree")
         elif isinstance(event, events.NodeEnded):
-            self._probes.forget(event.task, event.attempt)
+            attempt = self.job.task(event.task).current
+            if attempt is None or not attempt.live or attempt.number != event.attempt:
+                self._probes.forget(event.task, event.attempt)
 
     def _launch(self, name: str, number: int, now: float) -> None:
         attempt = self.job.task(name).current

@@ -1,0 +1,123 @@
+"""The effect of orders: what people want of a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Optional
+
+from overspan.bridge.lifecycle.lookup import find_task
+from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task, wait_task
+from overspan.bridge.lifecycle.settlement import reset
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.job import Ending, Job, Task
+from overspan.bridge.model.states import State, move
+
+
+def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
+    if event.task:
+        return _cancel_task(job, event)
+    if job.over:
+        return None
+    if job.ending is None or job.ending.cause is Cause.REQUEUE:
+        ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True)
+        return replace(job, ending=ending, requeue_held=False)
+    if job.ending.at_once and job.ending.hold_until is None:
+        return None
+    # The outcome is fixed already; what is left ends now.
+    return replace(job, ending=replace(job.ending, at_once=True, hold_until=None, by=event.by))
+
+
+def _cancel_task(job: Job, event: events.Cancel) -> Optional[Job]:
+    task = find_task(job, event.task)
+    if task is None or task.over or task.wanted is Cause.CANCEL or _is_closing(job, task):
+        return None
+    if task.live:
+        return put_task(job, replace(task, wanted=Cause.CANCEL))
+    return end_task(job, task, Cause.CANCEL, event.at)
+
+
+def _is_closing(job: Job, task: Task) -> bool:
+    """Whether the job's end has reached the task already; one that lives on during a delay can still be cancelled."""
+    attempt = task.current
+    if job.ending is None:
+        return False
+    return job.ending.cause is Cause.REQUEUE or attempt is None or not attempt.live or attempt.stop is not None
+
+
+def _hold(job: Job, event: events.Hold) -> Optional[Job]:
+    if job.state is not State.PENDING or job.granted_at is not None:
+        return None
+    # A user's hold does not soften an administrator's.
+    by_admin = event.by_admin or (job.held and job.reason == "JobHeldAdmin")
+    return replace(job, held=True, reason="JobHeldAdmin" if by_admin else "JobHeldUser")
+
+
+def _release(job: Job, event: events.Release) -> Optional[Job]:
+    if job.requeue_held and job.ending is not None:
+        return replace(job, requeue_held=False)
+    if not job.held or job.over:
+        return None
+    return replace(job, held=False, reason="None")
+
+
+def _requeue(job: Job, event: events.Requeue) -> Optional[Job]:
+    if job.over:
+        return reset(replace(job, requeue_held=event.hold, state=move(job.state, State.PENDING)), event.at)
+    if job.granted_at is None or job.ending is not None:
+        return None
+    ending = Ending(Cause.REQUEUE, event.at, State.PENDING, "BeginTime", by=event.by, at_once=True)
+    return replace(job, ending=ending, requeue_held=event.hold)
+
+
+def _restart(job: Job, event: events.Restart) -> Optional[Job]:
+    if job.over or job.ending is not None or job.granted_at is None:
+        return None
+    names = (event.task,) if event.task else tuple(task.name for task in job.tasks)
+    cause = Cause.RESTART if event.task else Cause.GROUP_RESTART
+    for name in names:
+        task = find_task(job, name)
+        if task is None:
+            return None
+        job = put_task(job, replace(task, wanted=cause) if task.live else wait_task(task, event.at))
+    return job
+
+
+def _signal(job: Job, event: events.Signal) -> Optional[Job]:
+    return None if job.over or (event.task and find_task(job, event.task) is None) else job
+
+
+def _set_time(job: Job, event: events.SetTime) -> Optional[Job]:
+    if job.over or (event.task and find_task(job, event.task) is None):
+        return None
+    limit = 0 if event.time is None else event.time
+    tasks = tuple(
+        _limit_task(job, task, limit) if event.task in ("", task.name) and not task.over else task for task in job.tasks
+    )
+    return replace(job, tasks=tasks)
+
+
+def _limit_task(job: Job, task: Task, limit: int) -> Task:
+    attempt = task.current
+    before = job.spec_of(task.name).time if task.time is None else task.time
+    if attempt is not None and attempt.live and limit != (before or 0):
+        # It is told again, about the new end.
+        task = put_attempt(task, replace(attempt, warned_at=None))
+    return replace(task, time=limit)
+
+
+def _set_priority(job: Job, event: events.SetPriority) -> Optional[Job]:
+    return None if job.over else replace(job, priority=event.priority)
+
+
+HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
+    events.Cancel: _cancel,
+    events.Hold: _hold,
+    events.Release: _release,
+    events.Requeue: _requeue,
+    events.Restart: _restart,
+    events.Signal: _signal,
+    events.SetTime: _set_time,
+    events.SetPriority: _set_priority,
+}
+"""Each gives the job after the event; None where the event is late or makes no sense."""

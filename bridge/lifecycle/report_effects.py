@@ -1,0 +1,169 @@
+"""The effect of reports: what the world says of a job's nodes and launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Optional
+
+from overspan.bridge.lifecycle.lookup import find_node, find_task, put_node
+from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attempt, put_task
+from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
+from overspan.bridge.lifecycle.settlement import reset
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
+from overspan.bridge.model.job import Ending, Job, NodeRun, Placement, Task
+from overspan.bridge.model.spec import RestartScope
+from overspan.bridge.model.states import State, move
+
+
+def _queued(job: Job, event: events.Queued) -> Optional[Job]:
+    if job.state is not State.PENDING or job.granted_at is not None or job.held:
+        return None
+    return replace(job, reason=event.reason)
+
+
+def _granted(job: Job, event: events.Granted) -> Optional[Job]:
+    if job.granted_at is not None or job.ending is not None or job.over:
+        return None
+    placements = tuple(Placement(*member) for member in event.members)
+    return replace(job, granted_at=event.at, placements=placements, held=False)
+
+
+def _refused(job: Job, event: events.Refused) -> Optional[Job]:
+    if job.granted_at is not None or job.ending is not None or job.over:
+        return None
+    state, reason, _ = CONSEQUENCES[Cause.REFUSED]
+    return replace(job, ending=Ending(Cause.REFUSED, event.at, state, reason))
+
+
+def _node_started(job: Job, event: events.NodeStarted) -> Optional[Job]:
+    found = find_node(job, event.task, event.attempt, event.node, event.run)
+    if found is None or found[2].started_at is not None:
+        return None
+    task, attempt, node = found
+    attempt = put_node(attempt, replace(node, started_at=event.at))
+    if attempt.started_at is None and all(node.started_at is not None for node in attempt.nodes):
+        attempt = replace(attempt, started_at=max(node.started_at or 0.0 for node in attempt.nodes))
+        if attempt.stop is None:
+            attempt = replace(attempt, state=State.RUNNING)
+            task = replace(task, state=move(task.state, State.RUNNING), reason="None")
+    return put_task(job, put_attempt(task, attempt))
+
+
+def _node_ended(job: Job, event: events.NodeEnded) -> Optional[Job]:
+    found = find_node(job, event.task, event.attempt, event.node, event.run)
+    if found is None:
+        return None
+    task, attempt, node = found
+    node = replace(
+        node,
+        ended_at=event.at,
+        exit_code=event.exit_code,
+        signal=event.signal,
+        cause=_cause_of(event),
+        detail=event.detail,
+    )
+    if node.cause is not Cause.SUCCESS and attempt.stop is None and job.ending is None:
+        task, node = _retry_node(job, task, node)
+    attempt = put_node(attempt, node)
+    task = put_attempt(task, attempt)
+    restarts = attempt.stop is None and any(node.next_start is not None for node in attempt.nodes)
+    if restarts or any(node.live for node in attempt.nodes):
+        return put_task(job, task)
+    return end_attempt(job, task, attempt, event.at)
+
+
+def _retry_node(job: Job, task: Task, node: NodeRun) -> tuple[Task, NodeRun]:
+    """Under `restart: node`, the node's own restart, charged to its task."""
+    spec = job.spec_of(task.name)
+    if restart_scope(job, spec) is not RestartScope.NODE or spec.num_nodes == 1 or task.wanted is not None:
+        return task, node
+    charged = charge_retry(spec, task, node.cause or Cause.NODE, (node,))
+    if charged is None:
+        return task, node
+    return charged, replace(node, next_start=retry_time(job, spec, charged, node.ended_at or 0.0))
+
+
+def _task_ready(job: Job, event: events.TaskReady) -> Optional[Job]:
+    task = find_task(job, event.task)
+    if task is None or not task.live or len(task.attempts) - 1 != event.attempt or task.ready_at is not None:
+        return None
+    return put_task(job, replace(task, ready_at=event.at))
+
+
+def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
+    if event.launch != job.launch or job.over:
+        return None
+    cause = find_cause(event.cause) or Cause.NODE
+    cancelled = [task.name for task in job.tasks if task.wanted is Cause.CANCEL]
+    job = _lose_attempts(job, cause, event)
+    for name in cancelled:
+        job = end_task(job, job.task(name), Cause.CANCEL, event.at)
+    ending = job.ending
+    if ending is None:
+        recovered = _recover(job, cause, event.at)
+        if recovered is not None:
+            return recovered
+        state, reason, _ = CONSEQUENCES[cause]
+        ending = Ending(cause, event.at, state, reason, at_once=True)
+    # An ending that requeues finds nothing live and puts the job back.
+    return replace(job, ending=replace(ending, hold_until=None))
+
+
+def _recover(job: Job, cause: Cause, at: float) -> Optional[Job]:
+    """The job back in the queue on its first primary's budget; what a person cancelled stays so."""
+    if CONSEQUENCES[cause].charge is not Charge.RECOVERIES or job.spec.requeue is False:
+        return None
+    spec = next(spec for spec in job.spec.tasks if spec.primary)
+    charged = charge_retry(spec, job.task(spec.name), cause, ())
+    if charged is None:
+        return None
+    begin = retry_time(job, spec, charged, at)
+    again = reset(put_task(job, charged), at)
+    tasks = tuple(old if _is_cancelled(old) else new for old, new in zip(job.tasks, again.tasks))
+    reason = job.reason if job.held else "BeginTime"
+    return replace(again, tasks=tasks, begin=begin, held=job.held, reason=reason)
+
+
+def _is_cancelled(task: Task) -> bool:
+    return task.state is State.CANCELLED and task.reason == CONSEQUENCES[Cause.CANCEL].reason
+
+
+def _lose_attempts(job: Job, cause: Cause, event: events.LaunchLost) -> Job:
+    tasks = []
+    for task in job.tasks:
+        attempt = task.current
+        if attempt is not None and attempt.live:
+            nodes = tuple(
+                replace(node, ended_at=event.at, cause=cause) if node.live else replace(node, next_start=None)
+                for node in attempt.nodes
+            )
+            state = CONSEQUENCES[cause].state
+            lost = replace(attempt, nodes=nodes, state=state, ended_at=event.at, cause=cause, detail=event.detail)
+            task = replace(put_attempt(task, lost), state=move(task.state, State.PENDING), ready_at=None, wanted=None)
+        tasks.append(task)
+    return replace(job, tasks=tuple(tasks))
+
+
+def _cause_of(event: events.NodeEnded) -> Cause:
+    cause = find_cause(event.cause)
+    if cause is not None:
+        return cause
+    if event.signal:
+        return Cause.SIGNAL
+    if event.exit_code:
+        return Cause.EXIT
+    # A cause of a later version: whatever it means, it is no success.
+    return Cause.NODE if event.cause else Cause.SUCCESS
+
+
+HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
+    events.Queued: _queued,
+    events.Granted: _granted,
+    events.Refused: _refused,
+    events.NodeStarted: _node_started,
+    events.NodeEnded: _node_ended,
+    events.TaskReady: _task_ready,
+    events.LaunchLost: _launch_lost,
+}
+"""Each gives the job after the event; None where the event is late or makes no sense."""

@@ -1,0 +1,167 @@
+"""The gated child of a shim: it prepares a node's start, puts it on record, and becomes the user's program.
+
+It does everything that can fail (folder, output files, namespaces), reports, and waits at the gate: a pipe that the
+shim opens when the start record is on the disk. End of file there means the shim is gone: nothing is started.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import NamedTuple, NoReturn, Optional
+
+from overspan.bridge.supervisor import isolation as names
+from overspan.bridge.supervisor import processes, records
+from overspan.bridge.supervisor.isolation import Isolation
+from overspan.bridge.supervisor.records import NodeRecord
+
+READY = b"R"
+GO = b"G"
+# The step of a start that failed because nothing could be written about it.
+RECORD_STEP = "record"
+
+
+class NodeLaunch(NamedTuple):
+    """One node's start: `directory` holds the claim and the record under `key`; it and `cwd` are absolute paths.
+
+    `stdin`, `stdout` and `stderr` are paths, relative ones to `cwd`; an empty one is /dev/null; equal outputs share one
+    descriptor. `append` keeps what output files hold. `umask` None keeps the supervisor's.
+    """
+
+    directory: str
+    key: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    append: bool = False
+    umask: Optional[int] = None
+    isolation: Isolation = Isolation()
+
+
+class Gate(NamedTuple):
+    """What a gated child has from its shim: the shim's pid, the pipes for reports and for the release."""
+
+    shim: int
+    report: int
+    release: int
+    subreaper: bool
+
+
+class StartError(Exception):
+    """A step of the start failed: `step` as in NodeRecord.failed_at, `number` an errno."""
+
+    def __init__(self, step: str, text: str, number: int) -> None:
+        super().__init__(text)
+        self.step = step
+        self.text = text
+        self.number = number
+
+
+def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
+    """Prepare, put the start on record, report, wait at the gate, become the user's program."""
+    try:
+        try:
+            os.setsid()
+            _prepare(launch)
+            environment = names.extend_environment(launch.isolation, launch.env)
+            environment[processes.NODE_KEY] = processes.name_node(launch.directory, launch.key)
+            _begin_record(launch, records.make_record(gate.shim, os.getpid(), gate.subreaper))
+            os.write(gate.report, READY)
+            if os.read(gate.release, 1) != GO:
+                os._exit(1)
+            # Nothing after this line is undone by the shim: the start is on record.
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            _execute(launch.argv, environment)
+        except StartError as error:
+            _report_failure(gate.report, error)
+        except OSError as error:
+            _report_failure(gate.report, StartError("start", str(error), error.errno or 0))
+    finally:
+        os._exit(127)
+
+
+def _begin_record(launch: NodeLaunch, record: NodeRecord) -> None:
+    try:
+        os.close(records.begin_record(launch.directory, launch.key, record))
+    except OSError as error:
+        raise StartError(RECORD_STEP, f"cannot record the start: {error}", error.errno or 0) from error
+
+
+def _report_failure(report: int, error: StartError) -> None:
+    if error.step == "exec":
+        # Where the user looks first; the words of slurmstepd.
+        os.write(2, f"span: error: {error.text}\n".encode("utf-8", "backslashreplace"))
+    text = f"{error.step}\0{error.number}\0{error.text}"
+    os.write(report, text.encode("utf-8", "surrogateescape"))
+
+
+def parse_failure(report: bytes, status: int) -> StartError:
+    """Read what the child reported; a child that could not report was killed."""
+    step, _, rest = report.decode("utf-8", "surrogateescape").partition("\0")
+    number, _, text = rest.partition("\0")
+    if number.isdigit():
+        return StartError(step, text, int(number))
+    return StartError("start", f"killed before its start (wait status {status})", 0)
+
+
+def _prepare(launch: NodeLaunch) -> None:
+    if launch.umask is not None:
+        os.umask(launch.umask)
+    try:
+        os.chdir(launch.cwd)
+    except OSError as error:
+        text = f"cannot enter the working directory {launch.cwd}: {os.strerror(error.errno or 0)}"
+        raise StartError("directory", text, error.errno or 0) from error
+    _open_files(launch)
+    try:
+        names.enter_isolation(launch.isolation)
+    except OSError as error:
+        text = f"cannot give this node its names: {names.explain(error)}"
+        raise StartError("isolation", text, error.errno or 0) from error
+
+
+def _open_files(launch: NodeLaunch) -> None:
+    _open_as(0, launch.stdin, os.O_RDONLY)
+    # Append also without `append`: two descriptors of one file then do not overwrite each other.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if launch.append else os.O_TRUNC)
+    _open_as(1, launch.stdout, flags)
+    if launch.stderr == launch.stdout:
+        os.dup2(1, 2)
+    else:
+        _open_as(2, launch.stderr, flags)
+
+
+def _open_as(number: int, path: str, flags: int) -> None:
+    try:
+        fd = os.open(path or os.devnull, flags | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        what = "input" if number == 0 else "output"
+        text = f"cannot open the {what} file {path}: {os.strerror(error.errno or 0)}"
+        raise StartError(what, text, error.errno or 0) from error
+    os.dup2(fd, number)
+    os.close(fd)
+
+
+def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+    """Become the program, found by the PATH of its own environment as a shell finds it (execvp(3))."""
+    if not argv or not argv[0]:
+        raise StartError("exec", "the command is empty", errno.ENOENT)
+    name = argv[0]
+    folders = environment.get("PATH", os.defpath).split(":")
+    candidates = [name] if "/" in name else [os.path.join(folder or ".", name) for folder in folders]
+    number = errno.ENOENT
+    for candidate in candidates:
+        try:
+            os.execve(candidate, argv, environment)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR) or len(candidates) == 1:
+                number = error.errno or 0
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+                break
+        except ValueError as error:
+            raise StartError("exec", f"cannot execute {name}: {error}", errno.EINVAL) from error
+    raise StartError("exec", f"cannot execute {name}: {os.strerror(number)}", number)

@@ -1,0 +1,112 @@
+"""The local cluster's files in odd moments: strays, full disks, an absent daemon, open folders."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from overspan.adapters.contract import Launch
+from overspan.adapters.local import journals, launches, supervisors
+from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.launches import Run
+from overspan.adapters.local.reports import Reports
+from overspan.adapters.local.retention import forget_runs
+from overspan.adapters.local.rundir import RunDirectory, append_lines
+from overspan.adapters.local.supervisors import Supervisors
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+
+MACHINE = Capacity(4000, 4096)
+
+
+def record(root: Path, number: int = 7) -> Run:
+    launches.make_root(str(root))
+    place = RunDirectory(str(root), number, 0)
+    job = new_job(number, JobSpec("j", (TaskSpec("j", run="true"),)), 3.0)
+    ticket = launches.make_ticket("tok", job, MACHINE)
+    launches.record_launch(place, Launch("tok", job), ticket, "local")
+    return Run(place, ticket, ticket.rank)
+
+
+def test_a_stray_file_or_one_broken_launch_does_not_hide_the_others(tmp_path: Path) -> None:
+    run = record(tmp_path)
+    (tmp_path / "tickets" / ".nfs0001").write_text("")
+    broken = record(tmp_path, 8).place
+    Path(broken.ticket).write_text("torn")
+    Path(broken.plan).write_text('{"format": 1}')
+    assert [found.handle for found in launches.load_launches(str(tmp_path), MACHINE, "boot")] == [run.handle]
+
+
+def test_a_launch_that_ended_long_ago_unseen_is_kept_for_whoever_asks(tmp_path: Path) -> None:
+    run = record(tmp_path)
+    append_lines(run.place.journal, [journals.END])
+    for path in [Path(run.place.folder), *Path(run.place.folder).iterdir()]:
+        os.utime(path, (1000.0, 1000.0))
+    assert launches.load_launches(str(tmp_path), MACHINE, "boot") == []
+    assert forget_runs(str(tmp_path), 2000.0) == 0
+    assert os.path.exists(run.place.journal)
+
+
+def test_a_root_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    root.chmod(0o777)
+    with pytest.raises(PermissionError):
+        launches.make_root(str(root))
+    root.chmod(0o700)
+    launches.make_root(str(root))
+
+
+def test_a_torn_line_in_an_inbox_is_cut_off(tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox.jsonl"
+    inbox.write_text('{"run":"/a","launch":0}\n{"run":"/to')
+    supervisors._append_inbox(str(tmp_path), [RunDirectory(str(tmp_path), 7, 0)])
+    assert [line["launch"] for line in journals.read_lines(str(inbox))] == [0, 0]
+
+
+def test_a_living_supervisor_that_could_not_be_told_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = RunDirectory(str(tmp_path), 7, 0)
+    told: list[RunDirectory] = []
+
+    def append(folder: str, found: list[RunDirectory]) -> None:
+        if not told:
+            told.append(place)
+            raise OSError(errno.ENOSPC, "full")
+        told.extend(found)
+
+    async def scene() -> None:
+        ends: list[str] = []
+        hosts = Supervisors(str(tmp_path), "/nowhere/python", lambda name: [place], ends.append)
+        host = hosts._host("shared-0")
+        host.pid, host.watched = os.getpid(), True
+        monkeypatch.setattr(supervisors, "_append_inbox", append)
+        monkeypatch.setattr(Supervisors, "nudge", lambda self, name: None)
+        await hosts.hand("shared-0", [place])
+        assert ends == [] and host.deaths == 0
+        async with asyncio.timeout(10):
+            while len(told) < 2:
+                await asyncio.sleep(0.01)
+        hosts.close()
+
+    asyncio.run(scene())
+    assert told == [place, place]
+
+
+def test_marks_of_launches_that_nobody_follows_are_dropped(tmp_path: Path) -> None:
+    async def scene() -> None:
+        launches.make_root(str(tmp_path))
+        reports = Reports(str(tmp_path), {})
+        for number in range(3000):
+            place = RunDirectory(str(tmp_path), number, 0)
+            reports._followed[place.handle] = "5"
+            reports.mark(place.handle)
+        await reports.collect({})
+        assert not reports._dirty and not reports._followed
+
+    asyncio.run(scene())

@@ -1,0 +1,111 @@
+"""What a supervisor does when something of one launch goes wrong at an odd moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.states import State
+from overspan.bridge.supervisor import host as host_module
+from overspan.bridge.supervisor import processes
+from overspan.bridge.supervisor.host import Host
+from overspan.bridge.supervisor.isolation import Isolation
+from overspan.bridge.supervisor.journal import Journal
+from overspan.bridge.supervisor.nodes import Nodes, Setting
+from overspan.bridge.supervisor.processes import Node, Shim
+from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.supervisor.shim import NodeLaunch
+from overspan.bridge.supervisor.streams import NodeKey
+
+KEY = NodeKey("main", 0, 0, 0)
+
+
+def make_job() -> Job:
+    """A job whose only attempt has been decided."""
+    job = new_job(7, JobSpec("main", (TaskSpec("main", run="true"),)), 1.0)
+    attempt = Attempt(0, State.CONFIGURING, 1.0, (NodeRun(0),))
+    object.__setattr__(job.tasks[0], "attempts", (attempt,))
+    return job
+
+
+class Watched:
+    """Node runs whose shims are made up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shims: list[Shim] = []
+        self.trouble: Exception | None = None
+        self.nodes = Nodes(
+            Setting(RunDirectory(str(folder), 0), "local", Isolation(), {}, self.spawn, self.shims.append)
+        )
+
+    def spawn(self, launch: NodeLaunch) -> Shim:
+        if self.trouble is not None:
+            raise self.trouble
+        return Shim(launch.directory, launch.key, 0, None)
+
+
+def test_a_node_whose_lock_is_still_held_is_not_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(tmp_path)
+    assert watched.nodes.start(make_job(), KEY, 1.0) == []
+    shim = watched.shims[0]
+    fd = os.open(os.devnull, os.O_RDONLY)
+    found = [Node(processes.STARTING, shim._replace(pidfd=fd)), Node(processes.UNSTARTED)]
+    monkeypatch.setattr(processes, "release", lambda shim: found.pop(0))
+    assert watched.nodes.end(shim, 2.0) == []
+    assert watched.shims[1:] == [shim]
+    with pytest.raises(OSError):
+        os.fstat(fd)
+    assert [type(event) for event in watched.nodes.end(watched.shims[1], 3.0)] == [NodeEnded]
+
+
+def test_a_shim_that_is_held_twice_is_released_twice(tmp_path: Path) -> None:
+    fd = os.open(os.devnull, os.O_RDONLY)
+    assert Watched(tmp_path).nodes.end(Shim(str(tmp_path / "nodes"), str(KEY), 0, fd), 2.0) == []
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_a_launch_that_cannot_be_expressed_is_a_failed_start(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.trouble = ValueError("embedded null byte")
+    (event,) = watched.nodes.start(make_job(), KEY, 1.0)
+    assert isinstance(event, NodeEnded) and event.cause == "launch" and "null byte" in event.detail
+
+
+def test_a_journal_that_cannot_be_read_keeps_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "journal.0.jsonl"
+    path.write_text("no json\n")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError):
+        Journal(str(path), 7, 0)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+class _NoForker:
+    def spawn(self, launch: NodeLaunch) -> Shim:
+        raise AssertionError(launch)
+
+
+@pytest.mark.parametrize(("error", "again"), [(OSError(errno.EMFILE, "too many"), True), (TypeError("odd"), False)])
+def test_what_is_wrong_with_one_launch_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, again: bool
+) -> None:
+    def refuse(*words: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(host_module, "Run", refuse)
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        host = Host(str(tmp_path), lock, _NoForker())  # type: ignore[arg-type]
+        host._open(("/runs/7", 0), 1.0)
+        assert (("/runs/7", 0) in host._postponed) is again
+        assert ("odd" in (tmp_path / "log").read_text()) if not again else not (tmp_path / "log").exists()
+    finally:
+        os.close(lock)
