@@ -24,7 +24,7 @@ _JOBS, _SLURM, _SITE = "jobs", "as in Slurm", "daemon and clusters"
 
 COMMANDS: dict[str, Command] = {
     "submit": Command("submit", "submit a job file", _JOBS),
-    "plan": Command("plan", "print the exact script or manifests, change nothing", _JOBS),
+    "plan": Command("plan", "print what would run, change nothing", _JOBS),
     "show": Command("show", "tasks, attempts and history of a job", _JOBS),
     "logs": Command("logs", "output of a job, task or node; -f follows", _JOBS),
     "wait": Command("wait", "wait for jobs, exit with their code", _JOBS),

@@ -34,6 +34,8 @@ def check_refs(words: Iterable[str], what: str = "Invalid job id") -> tuple[str,
 
 def find_job(client: Client, word: str) -> str:
     """Give the id for an id or a name: the live job of that name, else the newest. Raises NotFound, InvalidRequest."""
+    if not word.strip():
+        raise InvalidRequest("no job is named", remedy="give an id or a name")
     if is_ref(word):
         return word
     rows = client.queue(JobFilter(names=(word,))).rows

@@ -40,8 +40,9 @@ def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stre
         # What was begun is read to its end, though a newer attempt has started meanwhile.
         found = [stream for stream in present if stream in chosen or key_of(stream) in offsets]
         if not found and over and first:
-            remedy = f"`span show {ref}` lists its tasks and attempts" if present else "no program of it has started"
-            raise NotFound(f"job {ref} has no such log", remedy=remedy)
+            if not present:
+                raise NotFound(f"job {ref} has no log yet", remedy=f"`span logs -f {ref}` waits for it")
+            raise NotFound(f"job {ref} has no such log", remedy=f"`span show {ref}` lists its tasks and attempts")
         for stream in found:
             key = key_of(stream)
             if key not in offsets:

@@ -32,6 +32,7 @@ from overspan.bridge.store.records import TimelineRow
 
 log = logging.getLogger(__name__)
 
+CATCH_UP_SECONDS = 1.0
 FORGET_EVERY = 6 * 3600.0
 """Seconds between two looks for finished jobs older than the retention."""
 KEEP_ALIVE = 15.0
@@ -90,6 +91,8 @@ class Controller:
         self.recorder.wakes.owed = self.dispatcher.wake
         self.recorder.wakes.watched = self.observer.wake
         await self.recorder.load()
+        # The first answer should already know what ended while no daemon was there.
+        await self.observer.catch_up(CATCH_UP_SECONDS)
         self.dispatcher.start()
         self.observer.start()
         self._forgetting = asyncio.ensure_future(self._forget())

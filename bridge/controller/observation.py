@@ -60,6 +60,18 @@ class Observer:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
+    async def catch_up(self, seconds: float) -> None:
+        """Take in what happened while no daemon was there, from the clusters that are open; gives up in time."""
+        for cluster in self.clusters:
+            since = self._cursors(cluster)
+            if not since or not cluster.opened:
+                continue
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._write(cluster, await cluster.adapter.observe(since, 0))
+            except (TimeoutError, OverspanError) as error:
+                log.info("cluster %s is looked at later: %s", cluster.name, error)
+
     async def _run(self, cluster: Cluster) -> None:
         """The never-ending loop of a cluster."""
         while True:

@@ -12,7 +12,7 @@ from overspan.bridge.client import Submission
 def run(call: Call) -> int:
     """Print the plan."""
     about = "Print what a submission would send to the cluster, and change nothing."
-    parser = make_parser(call, about, "  span plan rlhf.yaml -M slurm\n  span plan train.sh\n")
+    parser = make_parser(call, about, "  span plan rlhf.yaml -M local\n  span plan train.sh\n")
     parser.add_argument("file", metavar="FILE", help="job file or batch script; - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="plan for this cluster")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change a key of the file")

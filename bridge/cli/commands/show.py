@@ -11,6 +11,7 @@ from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
+from overspan.bridge.model.errors import NotFound
 
 _COLOURS = {
     "RUNNING": "green",
@@ -29,8 +30,11 @@ def run(call: Call) -> int:
     parser.add_argument("--json", action="store_true", help="everything as one JSON document")
     chosen = parser.parse_args(call.words)
     with call.client() as client:
-        ref, _ = split_ref(find_job(client, chosen.job))
+        ref, task = split_ref(find_job(client, chosen.job))
         job = client.show(ref)
+        names = [str(known["name"]) for known in job["tasks"]]
+        if task and task not in names:
+            raise NotFound(f"job {ref} has no task {task}", remedy=f"its tasks: {', '.join(names)}")
     if chosen.json:
         write_json({"format": 1, "job": job})
         return 0

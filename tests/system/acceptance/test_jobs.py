@@ -221,3 +221,20 @@ def test_python_api(span: Any) -> None:
         result = job.wait(timeout=30)
         assert (result.state, result.exit_code) == ("FAILED", 2)
         assert "from the api" in "".join(str(line) for line in job.logs())
+
+
+def test_the_first_listing_after_a_crash_knows_what_ended_meanwhile(span: Any) -> None:
+    job = span.wrap("sleep 0.5; exit 3")
+    span.until(job, "RUNNING")
+    span.kill_daemon()
+    journal = span.state / "clusters" / "local" / "runs" / str(job) / "journal.0.jsonl"
+    span.wait_until(lambda: '"end":true' in journal.read_text(), 20, "the end in the journal")
+    assert span.run("squeue", "--noheader", "-t", "all", "-o", "%T").stdout.strip() == "FAILED"
+
+
+def test_an_empty_word_is_no_job(span: Any) -> None:
+    job = span.wrap("true", "--hold")
+    for verb in ("release", "hold", "requeue", "restart", "show"):
+        assert span.run(verb, "", check=False).returncode == 2, verb
+    assert span.run("show", f"{job}.nosuch", check=False).returncode == 4
+    assert span.job(job)["held"] is True
