@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.program import main
+import gc
+
+# A command makes a long list at most once and ends; collecting on the way costs a quarter of a large squeue.
+gc.set_threshold(100_000)
+
+from overspan.bridge.cli.program import main  # noqa: E402
 
 __all__ = ["main"]
