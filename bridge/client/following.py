@@ -41,7 +41,7 @@ def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stre
         found = [stream for stream in present if stream in chosen or key_of(stream) in offsets]
         if not found and over and first:
             if not present:
-                raise NotFound(f"job {ref} has no log yet", remedy=f"`span logs -f {ref}` waits for it")
+                raise NotFound(f"job {ref} has no such log yet", remedy=f"`span logs -f {ref}` waits for it")
             raise NotFound(f"job {ref} has no such log", remedy=f"`span show {ref}` lists its tasks and attempts")
         for stream in found:
             key = key_of(stream)

@@ -181,7 +181,9 @@ def test_program_starts_with_a_clean_slate(nodes: Nodes) -> None:
         os.close(writing)
     lines = nodes.text().splitlines()
     assert lines[0].split() == ["SigBlk:", "0" * 16]
-    assert lines[1].split() == ["SigIgn:", "0" * 16]
+    # 32 and 33 are the C library's own; its posix_spawn, which make uses, leaves them ignored in all descendants.
+    name, ignored = lines[1].split()
+    assert (name, int(ignored, 16) & ~(0b11 << 31)) == ("SigIgn:", 0)
     # 3 is the shell's own look at the folder.
     assert [Path(name).name for name in lines[2].split()] == ["0", "1", "2", "3"]
     assert (nodes.folder / "out").stat().st_mode & 0o777 == 0o640
