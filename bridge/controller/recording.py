@@ -39,7 +39,6 @@ class Wakes:
 
     jobs: JobBells = field(default_factory=JobBells)
     timeline: Bell = field(default_factory=Bell)
-    lanes: dict[Lane, Bell] = field(default_factory=dict)
     owed: Callable[[Lane], None] = lambda lane: None
     watched: Callable[[str], None] = lambda cluster: None
 
