@@ -11,6 +11,11 @@ need curl curl
 compgen -G '/usr/lib*/libnss_wrapper.so*' >/dev/null || compgen -G '/usr/lib/*/libnss_wrapper.so*' >/dev/null ||
     missing+=(libnss-wrapper)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+# The Slurm rig of containers/slurm-test: an engine that runs, or one that the tests start; its base system.
+if [ "$(id -u)" = 0 ]; then
+    docker info >/dev/null 2>&1 || need dockerd docker.io
+    need debootstrap debootstrap
+fi
 
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0

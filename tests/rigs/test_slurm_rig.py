@@ -1,0 +1,43 @@
+"""The Slurm rig does what its users count on."""
+
+from __future__ import annotations
+
+import pytest
+from tests.rigs.slurm import SlurmRig, render_lines
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class TestLines:
+    def test_replaces_the_line_that_begins_so(self) -> None:
+        assert render_lines("A=1\nB=2\n", {"B=": "B=3"}) == "A=1\nB=3\n"
+
+    def test_adds_a_line_that_is_not_there(self) -> None:
+        assert render_lines("A=1\n", {"C=": "C=3"}) == "A=1\nC=3\n"
+
+    def test_an_empty_line_removes(self) -> None:
+        assert render_lines("P=x a\nP=y b\n", {"P=y": ""}) == "P=x a\n"
+
+
+class TestSlurmRig:
+    def test_commands_have_input_environment_folder_and_user(self, slurm_rig: SlurmRig) -> None:
+        done = slurm_rig.run(
+            ["sh", "-c", "cat; pwd; id -un; echo $A; exit 3"], stdin="in\n", env={"A": "b"}, cwd="/tmp"
+        )
+        assert (done.rc, done.stdout) == (3, "in\n/tmp\nresearcher\nb\n")
+
+    def test_a_job_over_all_nodes(self, slurm_rig: SlurmRig) -> None:
+        done = slurm_rig.run(["srun", "-N3", "hostname"])
+        assert sorted(done.stdout.split()) == ["node1", "node2", "node3"], done.stderr
+
+    def test_homes_are_shared(self, slurm_rig: SlurmRig) -> None:
+        slurm_rig.run(["sh", "-c", "echo here > shared"])
+        assert slurm_rig.run(["cat", "shared"], on="node2").stdout == "here\n"
+
+    @pytest.mark.parametrize(("node", "allowed"), [("node1", True), ("node3", False)])
+    def test_user_namespaces_on_open_nodes_only(self, slurm_rig: SlurmRig, node: str, allowed: bool) -> None:
+        done = slurm_rig.run(["unshare", "--user", "true"], on=node)
+        assert (done.rc == 0) is allowed, done.stderr
+
+    def test_accounting(self, slurm_rig: SlurmRig) -> None:
+        assert slurm_rig.run(["sacct", "-n", "-j", "999999"]) == (0, "", "")
