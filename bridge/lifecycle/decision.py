@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from overspan.bridge.lifecycle.dependencies import stand
 from overspan.bridge.lifecycle.needs import needs_met
+from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Decision, Expire, HoldOver, Kill, Launch, NodeRelaunch, Notice, Terminate, Warn
 from overspan.bridge.model.job import Attempt, Ending, Job, Task
@@ -49,6 +51,8 @@ def decide(job: Job, now: float) -> Decisions:
     if not job.over:
         if job.ending is None and job.spec.deadline is not None and agenda.due(job.spec.deadline):
             agenda.events.append(Expire(now, Cause.DEADLINE.value))
+        elif job.ending is None and job.spec.kill_on_invalid_dep and stand(job, now).never:
+            agenda.events.append(Expire(now, Cause.DEPENDENCY.value))
         elif job.granted_at is not None:
             _decide_granted(job, agenda)
     return Decisions(tuple(agenda.events), agenda.wake_at)
@@ -59,13 +63,14 @@ def _decide_granted(job: Job, agenda: _Agenda) -> None:
     if ending is not None and ending.hold_until is not None and agenda.due(ending.hold_until):
         agenda.events.append(HoldOver(agenda.now))
         return
-    regrouping = any(_regroups(task) for task in job.tasks)
+    # While a group gathers to start again together, and while the job is suspended, nothing starts.
+    waits = job.suspended_at is not None or any(_regroups(task) for task in job.tasks)
     for task in job.tasks:
         attempt = task.current
         spec = job.spec_of(task.name)
         if attempt is not None and attempt.live:
             _decide_live(job, spec, task, attempt, agenda)
-        elif ending is None and not regrouping and _start_due(job, spec, task, agenda):
+        elif ending is None and not waits and _start_due(job, spec, task, agenda):
             agenda.events.append(Launch(agenda.now, task.name, len(task.attempts)))
 
 
@@ -82,11 +87,11 @@ def _decide_live(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda:
         return
     cause = _stop_cause(job, spec, task, attempt, agenda)
     if cause is not None:
-        kill_at = agenda.now + spec.grace_period
-        agenda.events.append(Terminate(agenda.now, task.name, attempt.number, cause.value, kill_at))
+        grace = spec.grace_period if job.ending is None or job.ending.grace is None else job.ending.grace
+        agenda.events.append(Terminate(agenda.now, task.name, attempt.number, cause.value, agenda.now + grace))
         return
     for node in attempt.nodes:
-        if node.next_start is not None and agenda.due(node.next_start):
+        if node.next_start is not None and job.suspended_at is None and agenda.due(node.next_start):
             agenda.events.append(NodeRelaunch(agenda.now, task.name, attempt.number, node.index, node.run + 1))
 
 
@@ -96,9 +101,14 @@ def _stop_cause(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda: 
         return job.ending.cause
     if task.wanted is not None:
         return task.wanted
+    if has_body(spec) and attempt.nodes[0].ended_at is not None:
+        # What is left are step daemons.
+        return attempt.nodes[0].cause or Cause.SUCCESS
     for node in attempt.nodes:
         if node.failed:
             return node.cause
+    if job.suspended_at is not None:
+        return None
     limit = spec.time if task.time is None else task.time
     return Cause.TIME if limit and _limit_reached(spec, task, attempt, limit, agenda) else None
 
@@ -115,7 +125,7 @@ def _ending_reached(ending: Ending, spec: TaskSpec, task: Task, agenda: _Agenda)
 
 def _limit_reached(spec: TaskSpec, task: Task, attempt: Attempt, limit: int, agenda: _Agenda) -> bool:
     """Whether the wall time is over; the warning before it is given on the way."""
-    deadline = attempt.launched_at + limit
+    deadline = attempt.launched_at + attempt.suspended + limit
     if agenda.due(deadline):
         return True
     seconds = spec.signal.seconds if spec.signal else NOTICE_SECONDS

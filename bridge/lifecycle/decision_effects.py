@@ -10,7 +10,6 @@ from overspan.bridge.lifecycle.outcomes import end_attempt, put_attempt, put_tas
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop
-from overspan.bridge.model.spec import Form
 from overspan.bridge.model.states import State, move
 
 
@@ -20,9 +19,8 @@ def _launch(job: Job, event: events.Launch) -> Optional[Job]:
         return None
     if job.granted_at is None or job.ending is not None:
         return None
-    spec = job.spec_of(task.name)
-    count = spec.num_nodes if spec.form is Form.RUN else 1
-    nodes = tuple(NodeRun(index) for index in range(count))
+    # A batch script's other nodes run the step daemon.
+    nodes = tuple(NodeRun(index) for index in range(job.spec_of(task.name).num_nodes))
     attempt = Attempt(event.attempt, State.CONFIGURING, event.at, nodes)
     task = replace(task, state=move(task.state, State.CONFIGURING), reason="None", next_start=None, ready_at=None)
     return put_task(job, replace(task, attempts=(*task.attempts, attempt)))
@@ -89,11 +87,13 @@ def _hold_over(job: Job, event: events.HoldOver) -> Optional[Job]:
 
 def _expire(job: Job, event: events.Expire) -> Optional[Job]:
     cause = find_cause(event.cause)
-    if job.over or job.ending is not None or cause is None or cause not in (Cause.DEADLINE, Cause.NEVER_STARTED):
+    if job.over or job.ending is not None or cause is None or cause not in _EXPIRIES:
         return None
     state, reason, _ = CONSEQUENCES[cause]
     return replace(job, ending=Ending(cause, event.at, state, reason, at_once=True))
 
+
+_EXPIRIES = (Cause.DEADLINE, Cause.NEVER_STARTED, Cause.DEPENDENCY)
 
 HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
     events.Launch: _launch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from overspan.bridge.lifecycle.dependencies import stand
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 
@@ -22,6 +23,9 @@ def judge(job: Job, now: float) -> Eligibility:
         return Eligibility(False)
     if job.held:
         return Eligibility(False, job.reason if job.reason.startswith("JobHeld") else "JobHeldUser")
+    dependency = stand(job, now)
+    if not dependency.met:
+        return Eligibility(False, "DependencyNeverSatisfied" if dependency.never else "Dependency", dependency.at)
     if job.begin is not None and job.begin > now:
         return Eligibility(False, "BeginTime", job.begin)
     return Eligibility(True)

@@ -10,7 +10,9 @@ from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task, 
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.documents import decode
 from overspan.bridge.model.job import Ending, Job, Task
+from overspan.bridge.model.spec import Dependency
 from overspan.bridge.model.states import State, move
 
 
@@ -19,7 +21,7 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
         return _cancel_task(job, event)
     if job.over:
         return None
-    if job.ending is None or job.ending.cause is Cause.REQUEUE:
+    if job.ending is None or job.ending.requeues:
         ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True)
         return replace(job, ending=ending, requeue_held=False)
     if job.ending.at_once and job.ending.hold_until is None:
@@ -42,10 +44,11 @@ def _is_closing(job: Job, task: Task) -> bool:
     attempt = task.current
     if job.ending is None:
         return False
-    return job.ending.cause is Cause.REQUEUE or attempt is None or not attempt.live or attempt.stop is not None
+    return job.ending.requeues or attempt is None or not attempt.live or attempt.stop is not None
 
 
-def _hold(job: Job, event: events.Hold) -> Optional[Job]:
+def hold_waiting(job: Job, event: events.Hold) -> Optional[Job]:
+    """Keep a job that has no resources from getting any."""
     if job.state is not State.PENDING or job.granted_at is not None:
         return None
     # A user's hold does not soften an administrator's.
@@ -110,14 +113,35 @@ def _set_priority(job: Job, event: events.SetPriority) -> Optional[Job]:
     return None if job.over else replace(job, priority=event.priority)
 
 
+def _set_nice(job: Job, event: events.SetNice) -> Optional[Job]:
+    return None if job.over else replace(job, nice=event.nice)
+
+
+def _set_begin(job: Job, event: events.SetBegin) -> Optional[Job]:
+    if job.state is not State.PENDING or job.granted_at is not None:
+        return None
+    reason = "None" if job.reason == "BeginTime" else job.reason
+    return replace(job, begin=event.begin, reason=reason)
+
+
+def _set_dependency(job: Job, event: events.SetDependency) -> Optional[Job]:
+    if job.state is not State.PENDING or job.granted_at is not None:
+        return None
+    reason = "None" if job.reason.startswith("Dependency") else job.reason
+    return replace(job, dependency=decode(Dependency, event.dependency), resolved=(), reason=reason)
+
+
 HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
     events.Cancel: _cancel,
-    events.Hold: _hold,
+    events.Hold: hold_waiting,
     events.Release: _release,
     events.Requeue: _requeue,
     events.Restart: _restart,
     events.Signal: _signal,
     events.SetTime: _set_time,
     events.SetPriority: _set_priority,
+    events.SetNice: _set_nice,
+    events.SetBegin: _set_begin,
+    events.SetDependency: _set_dependency,
 }
 """Each gives the job after the event; None where the event is late or makes no sense."""

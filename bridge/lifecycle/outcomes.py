@@ -7,6 +7,7 @@ from typing import Optional
 
 from overspan.bridge.lifecycle.needs import is_spared
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
+from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, is_stopped
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
 from overspan.bridge.model.spec import OnFailure, RestartScope, TaskSpec
@@ -27,7 +28,7 @@ def put_attempt(task: Task, attempt: Attempt) -> Task:
 
 def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
     """Close an attempt whose nodes have all ended, and draw the consequences."""
-    cause, node = _verdict(attempt)
+    cause, node = _verdict(job.spec_of(task.name), attempt)
     at = max([at, *(run.ended_at for run in attempt.nodes if run.ended_at is not None)])
     if task.wanted is not None and CONSEQUENCES[cause].charge not in (Charge.NONE, Charge.FINAL):
         # It failed before the order reached it: the order holds, and no budget pays.
@@ -61,7 +62,7 @@ def follow(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
             if cause in LOSSES and restart_scope(job, spec) is RestartScope.GROUP:
                 job = restart_group(job, due)
             return job
-    elif job.ending.cause is Cause.REQUEUE:
+    elif job.ending.requeues:
         return put_task(job, wait_task(task, None))
     elif CONSEQUENCES[cause].charge is Charge.OPERATOR:
         # It was to start again; the job's end came in between.
@@ -125,8 +126,13 @@ def _fail_job(job: Job, cause: Cause, state: State, reason: str, at: float) -> J
     return replace(job, ending=Ending(cause, at, state, reason, hold_until=at + keep if keep else None))
 
 
-def _verdict(attempt: Attempt) -> tuple[Cause, NodeRun]:
+def _verdict(spec: TaskSpec, attempt: Attempt) -> tuple[Cause, NodeRun]:
     """Why the attempt ended, and the node whose codes tell it."""
+    body = attempt.nodes[0]
+    own = attempt.stop is None or attempt.stop.cause is body.cause or _ended_before(body, attempt.stop)
+    if own and has_body(spec):
+        # A batch script's end is the attempt's; how its step daemons ended does not matter.
+        return body.cause or Cause.NODE, body
     failures = sorted(
         (node for node in attempt.nodes if node.cause is not Cause.SUCCESS), key=lambda node: node.ended_at or 0.0
     )

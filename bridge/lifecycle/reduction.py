@@ -2,24 +2,36 @@
 
 A late, repeated or senseless event changes nothing but the `late` counter, so reports may arrive twice and in any order
 after the end. Called by the supervisor, which decides for its groups, and by the daemon, which copies journals and
-decides for the rest. What each kind of event does is in `report_effects`, `order_effects` and `decision_effects`.
+decides for the rest. What each kind of event does is in `report_effects`, `order_effects` and `decision_effects`;
+what an array does as a whole is in `arrays`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from overspan.bridge.lifecycle import decision_effects, order_effects, report_effects
+from overspan.bridge.lifecycle import decision_effects, order_effects, preemption, report_effects, suspension
+from overspan.bridge.lifecycle.arrays import reduce_array
 from overspan.bridge.lifecycle.settlement import settle
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 
-_HANDLERS = {**report_effects.HANDLERS, **order_effects.HANDLERS, **decision_effects.HANDLERS}
+_HANDLERS = {
+    **report_effects.HANDLERS,
+    **order_effects.HANDLERS,
+    **preemption.HANDLERS,
+    **suspension.HANDLERS,
+    **decision_effects.HANDLERS,
+}
 
 
 def reduce(job: Job, event: Event) -> Job:
     """The job after the event."""
-    after = _HANDLERS[type(event)](job, event)
+    if job.array is not None:
+        after = reduce_array(job, job.array, event)
+        return replace(job, late=job.late + 1) if after is None else after
+    handler = _HANDLERS.get(type(event))
+    after = None if handler is None else handler(job, event)
     if after is None:
         return replace(job, late=job.late + 1)
     return settle(after, event.at)

@@ -10,8 +10,9 @@ from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attemp
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.model import events
+from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
-from overspan.bridge.model.job import Ending, Job, NodeRun, Placement, Task
+from overspan.bridge.model.job import Ending, Job, NodeRun, Placement, Resolution, Task
 from overspan.bridge.model.spec import RestartScope
 from overspan.bridge.model.states import State, move
 
@@ -19,14 +20,14 @@ from overspan.bridge.model.states import State, move
 def _queued(job: Job, event: events.Queued) -> Optional[Job]:
     if job.state is not State.PENDING or job.granted_at is not None or job.held:
         return None
-    return replace(job, reason=event.reason)
+    return replace(job, reason=event.reason, expected_start=event.until)
 
 
 def _granted(job: Job, event: events.Granted) -> Optional[Job]:
     if job.granted_at is not None or job.ending is not None or job.over:
         return None
     placements = tuple(Placement(*member) for member in event.members)
-    return replace(job, granted_at=event.at, placements=placements, held=False)
+    return replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None)
 
 
 def _refused(job: Job, event: events.Refused) -> Optional[Job]:
@@ -55,13 +56,17 @@ def _node_ended(job: Job, event: events.NodeEnded) -> Optional[Job]:
     if found is None:
         return None
     task, attempt, node = found
+    cause = _cause_of(event)
+    if not event.cause and attempt.stop is None and runs_daemon(job.spec_of(task.name), node.index):
+        # A step daemon is to live until it is ended: its node is lost.
+        cause = Cause.NODE
     node = replace(
         node,
         ended_at=event.at,
         exit_code=event.exit_code,
         signal=event.signal,
-        cause=_cause_of(event),
-        detail=event.detail,
+        cause=cause,
+        detail=event.detail or ("the step daemon ended" if cause is Cause.NODE else ""),
     )
     if node.cause is not Cause.SUCCESS and attempt.stop is None and job.ending is None:
         task, node = _retry_node(job, task, node)
@@ -145,6 +150,13 @@ def _lose_attempts(job: Job, cause: Cause, event: events.LaunchLost) -> Job:
     return replace(job, tasks=tuple(tasks))
 
 
+def _resolved(job: Job, event: events.Resolved) -> Optional[Job]:
+    known = any(entry.place == event.place for entry in job.resolved)
+    if job.over or known or not 0 <= event.place < len(job.dependency.needs):
+        return None
+    return replace(job, resolved=(*job.resolved, Resolution(event.place, event.met_at)))
+
+
 def _cause_of(event: events.NodeEnded) -> Cause:
     cause = find_cause(event.cause)
     if cause is not None:
@@ -165,5 +177,6 @@ HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
     events.NodeEnded: _node_ended,
     events.TaskReady: _task_ready,
     events.LaunchLost: _launch_lost,
+    events.Resolved: _resolved,
 }
 """Each gives the job after the event; None where the event is late or makes no sense."""

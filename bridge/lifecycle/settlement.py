@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from overspan.bridge.lifecycle.needs import needs_lost
 from overspan.bridge.lifecycle.outcomes import end_task
+from overspan.bridge.lifecycle.suspension import end_suspension
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.job import Ending, Job, Task
 from overspan.bridge.model.states import State, move
@@ -19,9 +20,9 @@ def settle(job: Job, at: float) -> Job:
     if job.ending is None and not job.over:
         job = _skip(job, at)
     if job.ending is not None:
-        job = _close_waiting(job, job.ending, at)
+        job = _close_waiting(end_suspension(job, at), job.ending, at)
         if not any(task.live for task in job.tasks):
-            if job.ending is not None and job.ending.cause is Cause.REQUEUE:
+            if job.ending is not None and job.ending.requeues:
                 job = reset(job, at)
             elif job.ending is not None and job.ending.hold_until is None and not job.over:
                 return _close(job, job.ending, at)
@@ -74,15 +75,18 @@ def reset(job: Job, at: float) -> Job:
         placements=(),
         ending=None,
         begin=None,
+        expected_start=None,
         exit_code=0,
         signal=0,
         launch=job.launch + 1,
+        suspended_at=None,
+        suspended=0.0,
     )
 
 
 def _close_waiting(job: Job, ending: Ending, at: float) -> Job:
     """Tasks that are not running will not start again."""
-    if ending.cause is Cause.REQUEUE or all(task.over or task.live for task in job.tasks):
+    if ending.requeues or all(task.over or task.live for task in job.tasks):
         return job
     state, reason, _ = CONSEQUENCES[ending.cause]
     if state is State.COMPLETED and ending.cause is not Cause.SUCCESS:
@@ -138,14 +142,18 @@ def _derive(job: Job) -> tuple[State, str]:
         return (State.COMPLETING, "None") if job.granted_at is not None else (job.state, job.reason)
     if job.granted_at is None:
         return State.PENDING, job.reason
+    if job.suspended_at is not None:
+        return State.SUSPENDED, "None"
+    # A suspension that was left leads back to RUNNING, whatever the tasks wait for.
+    before = State.RUNNING if job.state is State.SUSPENDED else job.state
     states = {task.state for task in job.tasks}
     if State.RUNNING in states:
         return State.RUNNING, "None"
     if State.COMPLETING in states:
         # An attempt is being ended while the job goes on; nothing new can be said of the job.
-        return (job.state if job.state is not State.PENDING else State.CONFIGURING), "None"
+        return (before if before is not State.PENDING else State.CONFIGURING), "None"
     if State.CONFIGURING in states or any(
         task.state is State.PENDING and task.next_start is None for task in job.tasks
     ):
-        return State.CONFIGURING if job.state in (State.PENDING, State.CONFIGURING) else job.state, "None"
+        return State.CONFIGURING if before in (State.PENDING, State.CONFIGURING) else before, "None"
     return State.PENDING, "BeginTime"

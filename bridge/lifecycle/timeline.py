@@ -71,6 +71,8 @@ def describe(event: Event) -> str:
         return f"attempt {event.attempt}"
     if isinstance(event, events.Granted):
         return f"resources granted on {len({member[2] for member in event.members})} node(s)"
+    if isinstance(event, events.Preempt):
+        return f"PREEMPTED by {event.by}" if event.by else "PREEMPTED"
     if isinstance(event, events.ORDERS):
         by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
         return f"{type(event).__name__.lower()}{by}"
@@ -83,6 +85,9 @@ _WORDS = {
     events.Kill: "KILL sent, the grace period is over",
     events.TaskReady: "ready",
     events.Queued: "queued by the cluster",
+    events.Resolved: "one thing that it waits for is settled",
+    events.Gathered: "the last element has ended",
+    events.Drawn: "elements are on their way",
     events.HoldOver: "the time for looking at the failure is over",
 }
 

@@ -23,12 +23,12 @@ _WITH_UNIT = r"([0-9]{1,18})([smhdwSMHDW])?"
 _WITHOUT_DAYS = r"([0-9]{1,12})(?::([0-9]{1,12}))?(?::([0-9]{1,12}))?"
 _WITH_DAYS = r"([0-9]{1,12})-(?:([0-9]{1,12})(?::([0-9]{1,12}))?(?::([0-9]{1,12}))?)?"
 
-_WORDS_OF_DAY = {"midnight": 0, "noon": 12, "teatime": 16}
+_WORDS_OF_DAY = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 _NOW = r"now\s*(?:([+-])\s*([0-9]{1,12})\s*(?:(second|minute|hour|day|week)s?)?)?\s*"
 _SPANS = {"second": 1, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": WEEK}
-_WORD = r"today|tomorrow|midnight|noon|teatime"
-_ISO_DATE = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?![0-9])"
-_CLOCK = r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])"
+_WORD = r"today|tomorrow|midnight|elevenses|noon|fika|teatime"
+_ISO_DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])"
+_CLOCK = r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?: ?([ap])m)?(?![0-9:])"
 _DATE = r"([0-9]{1,2})[/.]([0-9]{1,2})(?:[/.]([0-9]{2}))?(?![0-9/.])"
 _SHORT_DATE = r"([0-9]{2})([0-9]{2})([0-9]{2})?(?![0-9])"
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -167,8 +167,9 @@ class _Clock(NamedTuple):
 def parse_when(text: str, now: float, past: bool = False) -> float:
     """Read a point in time in the words of --begin and of sacct's start and end: seconds since 1970.
 
-    Forms: now[+-N[seconds|minutes|hours|days|weeks]], today, tomorrow, midnight, noon, teatime, HH:MM[:SS],
-    MMDD[YY], MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]]; a date and a time of day may be joined by T, - or blanks.
+    Forms: now[+-N[seconds|minutes|hours|days|weeks]], today, tomorrow, midnight, elevenses, noon, fika, teatime,
+    HH:MM[:SS][am|pm], MMDD[YY], MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]]; a date and a time of day may be joined by
+    T, - or blanks.
     A time alone means the next such time, a date without a year the next such date; with `past` (sacct) they
     mean today, and the last such month. Local time. Raises ValueError.
     """
@@ -223,9 +224,10 @@ def _read_part(text: str, at: int, now: float) -> tuple[_Part | None, int]:
         if word in _WORDS_OF_DAY:
             return _Clock(_WORDS_OF_DAY[word], 0, 0), at + match.end()
         return _day_of(now if word == "today" else now + DAY), at + match.end()
-    match = re.match(_CLOCK, rest)
+    match = re.match(_CLOCK, rest, re.IGNORECASE)
     if match:
-        return _checked_clock(text, int(match[1]), int(match[2]), int(match[3] or 0)), at + match.end()
+        hour = _full_hour(text, int(match[1]), (match[4] or "").lower())
+        return _checked_clock(text, hour, int(match[2]), int(match[3] or 0)), at + match.end()
     match = re.match(_ISO_DATE, rest)
     if match:
         return _checked_day(text, int(match[1]), int(match[2]), int(match[3])), at + match.end()
@@ -234,6 +236,15 @@ def _read_part(text: str, at: int, now: float) -> tuple[_Part | None, int]:
         year = int(match[3]) + 2000 if match[3] else None
         return _checked_day(text, year, int(match[1]), int(match[2])), at + match.end()
     return None, at
+
+
+def _full_hour(text: str, hour: int, half: str) -> int:
+    """The hour of 24 for one of 12 with `a` or `p`."""
+    if not half:
+        return hour
+    if not 1 <= hour <= 12:
+        raise ValueError(f"{text!r} has no such time of day: {hour} {half}m")
+    return hour % 12 + (12 if half == "p" else 0)
 
 
 def _checked_clock(text: str, hour: int, minute: int, second: int) -> _Clock:

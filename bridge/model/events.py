@@ -8,8 +8,8 @@ Times are seconds since the epoch; node indices count from 0; an empty `task` me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Optional, Union
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Optional, Union, get_args
 
 # --- reports ---------------------------------------------------------------------------------------------------------
 
@@ -77,6 +77,23 @@ class LaunchLost(NamedTuple):
     detail: str = ""
 
 
+class Resolved(NamedTuple):
+    """A need of the dependency, by its place, is met since `met_at`; None: it never can be."""
+
+    at: float
+    place: int
+    met_at: Optional[float]
+
+
+class Gathered(NamedTuple):
+    """Every element of an array has ended; the array as a whole ended so (`state` is a `State` value)."""
+
+    at: float
+    state: str
+    exit_code: int = 0
+    signal: int = 0
+
+
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +128,18 @@ class Requeue(NamedTuple):
     hold: bool = False
 
 
+class Preempt(NamedTuple):
+    """Take a running job's resources for another: back into the queue, or ended for good.
+
+    `grace` is the seconds between TERM and KILL where the tasks' own do not count.
+    """
+
+    at: float
+    requeue: bool = True
+    grace: Optional[int] = None
+    by: str = ""
+
+
 class Restart(NamedTuple):
     """Start one task again, or all, in place and at no budget's cost."""
 
@@ -143,6 +172,60 @@ class SetPriority(NamedTuple):
 
     at: float
     priority: int
+    by: str = ""
+
+
+class SetNice(NamedTuple):
+    """Change what is taken off the priority of a waiting job."""
+
+    at: float
+    nice: int
+    by: str = ""
+
+
+class SetBegin(NamedTuple):
+    """Change the time before which a waiting job does not start; None: it may start now."""
+
+    at: float
+    begin: Optional[float]
+    by: str = ""
+
+
+class SetDependency(NamedTuple):
+    """Change what a waiting job waits for; `dependency` is the encoded `spec.Dependency`."""
+
+    at: float
+    dependency: Mapping[str, Any]
+    by: str = ""
+
+
+class SetThrottle(NamedTuple):
+    """Change how many elements of an array may run at once; None: all."""
+
+    at: float
+    throttle: Optional[int]
+    by: str = ""
+
+
+class CancelElements(NamedTuple):
+    """Cancel elements of an array that are no jobs yet: (first, last, step) for each range."""
+
+    at: float
+    ranges: tuple[tuple[int, int, int], ...]
+    by: str = ""
+
+
+class Suspend(NamedTuple):
+    """Stop a running job's processes without ending them."""
+
+    at: float
+    by: str = ""
+
+
+class Resume(NamedTuple):
+    """Let a suspended job go on."""
+
+    at: float
     by: str = ""
 
 
@@ -210,6 +293,14 @@ class HoldOver(NamedTuple):
     at: float
 
 
+class Drawn(NamedTuple):
+    """Elements of an array become jobs: (first, last, step) for each range; their ids begin at `first_id`."""
+
+    at: float
+    ranges: tuple[tuple[int, int, int], ...]
+    first_id: int
+
+
 class Expire(NamedTuple):
     """The job's deadline, or its start timeout, has passed before it could start."""
 
@@ -217,14 +308,31 @@ class Expire(NamedTuple):
     cause: str
 
 
-Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost]
-Order = Union[Cancel, Hold, Release, Requeue, Restart, Signal, SetTime, SetPriority]
-Decision = Union[Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Expire]
+Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost, Resolved, Gathered]
+Order = Union[
+    Cancel,
+    Hold,
+    Release,
+    Requeue,
+    Preempt,
+    Restart,
+    Signal,
+    SetTime,
+    SetPriority,
+    SetNice,
+    SetBegin,
+    SetDependency,
+    SetThrottle,
+    CancelElements,
+    Suspend,
+    Resume,
+]
+Decision = Union[Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Drawn, Expire]
 Event = Union[Report, Order, Decision]
 
-REPORTS: tuple[type[Any], ...] = (Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost)
-ORDERS: tuple[type[Any], ...] = (Cancel, Hold, Release, Requeue, Restart, Signal, SetTime, SetPriority)
-DECISIONS: tuple[type[Any], ...] = (Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Expire)
+REPORTS: tuple[type[Any], ...] = get_args(Report)
+ORDERS: tuple[type[Any], ...] = get_args(Order)
+DECISIONS: tuple[type[Any], ...] = get_args(Decision)
 EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in REPORTS + ORDERS + DECISIONS}
 
 
@@ -248,6 +356,8 @@ def event_from_document(document: dict[str, Any]) -> Event:
     try:
         if kind is Granted:
             fields["members"] = tuple(_read_member(*member[:5]) for member in fields["members"])
+        elif "ranges" in fields:
+            fields["ranges"] = tuple(tuple(part) for part in fields["ranges"])
         event: Event = kind(**fields)
     except (TypeError, KeyError) as error:
         raise ValueError(f"incomplete event {kind.__name__}: {error}") from None

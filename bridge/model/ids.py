@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
-MAX_ARRAY_INDEX = 1000
-"""Highest index of an array unless a site says otherwise: Slurm's MaxArraySize of 1001, less one."""
+MAX_ARRAY_INDEX = 1_000_000
+"""Highest index of an array: MaxArraySize less one. Slurm's own is 1000 unless a site says otherwise."""
 
 # The highest MaxArraySize that Slurm takes, less one: the bound where no site's own is known.
 _HIGHEST_INDEX = 4_000_000
@@ -176,6 +176,52 @@ def collapse(indices: Iterable[int]) -> tuple[IndexRange, ...]:
         else:
             runs.append(IndexRange(index, index))
     return tuple(runs)
+
+
+def take_indices(ranges: Iterable[IndexRange], count: int) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...]]:
+    """Split ranges into their first `count` indices and the rest."""
+    taken: list[IndexRange] = []
+    left: list[IndexRange] = []
+    for part in ranges:
+        size = len(part.values())
+        here = min(count, size)
+        count -= here
+        if here:
+            taken.append(_slice(part, 0, here))
+        if here < size:
+            left.append(_slice(part, here, size))
+    return tuple(taken), tuple(left)
+
+
+def without_indices(ranges: Iterable[IndexRange], removed: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
+    """The ranges less the removed indices; quick where they are the front of the first range."""
+    left = list(ranges)
+    for gone in removed:
+        first = left[0] if left else None
+        if first is not None and gone.first == first.first and (gone.step == first.step or gone.first == gone.last):
+            size = len(gone.values())
+            if size <= len(first.values()):
+                left[:1] = [_slice(first, size, len(first.values()))] if size < len(first.values()) else []
+                continue
+        unwanted = set(gone.values())
+        kept: list[IndexRange] = []
+        for part in left:
+            values = part.values()
+            hit = any(index in unwanted for index in values)
+            kept.extend(collapse(set(values) - unwanted) if hit else (part,))
+        left = kept
+    return tuple(left)
+
+
+def common_indices(ranges: Iterable[IndexRange], wanted: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
+    """The indices that are in both."""
+    chosen = [part.values() for part in wanted]
+    return collapse(index for part in ranges for index in part.values() if any(index in values for values in chosen))
+
+
+def _slice(part: IndexRange, start: int, end: int) -> IndexRange:
+    values = part.values()[start:end]
+    return IndexRange(values[0], values[-1], part.step if len(values) > 1 else 1)
 
 
 def _merge(parts: list[IndexRange]) -> list[IndexRange]:

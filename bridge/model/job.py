@@ -7,11 +7,12 @@ Nothing here is derived from the spec unless an operator may change it later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Optional
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Optional
 
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.ids import IndexRange
+from overspan.bridge.model.spec import Dependency, DependencyKind, JobSpec, TaskSpec
 from overspan.bridge.model.states import LIVE, State
 
 
@@ -81,6 +82,8 @@ class Attempt:
     exit_code: int = 0
     signal: int = 0
     detail: str = ""
+    suspended: float = 0.0
+    """Seconds for which it was suspended; they do not count against its wall time."""
 
     @property
     def live(self) -> bool:
@@ -138,6 +141,40 @@ class Ending:
     """Until when a failed job's resources are kept for a look (`hold_on_failure`)."""
     at_once: bool = False
     """Whether termination delays no longer count."""
+    grace: Optional[int] = None
+    """Seconds between TERM and KILL; None: each task's own."""
+
+    @property
+    def requeues(self) -> bool:
+        """Whether the job goes back into the queue then."""
+        return self.cause is Cause.REQUEUE or self.state is State.PENDING
+
+
+@dataclass(frozen=True)
+class Array:
+    """What an array keeps of its elements: those that are no jobs of their own yet.
+
+    An element becomes a job, with an id of its own, shortly before it starts. `cancelled` never will.
+    """
+
+    waiting: tuple[IndexRange, ...]
+    throttle: Optional[int] = None
+    cancelled: tuple[IndexRange, ...] = ()
+
+
+@dataclass(frozen=True)
+class Element:
+    """Which array a job is an element of, and which index it has."""
+
+    array: int
+    index: int
+
+
+class Resolution(NamedTuple):
+    """A need of the dependency, by its place, that is known to be met since `at`; None: it never can be."""
+
+    place: int
+    at: Optional[float]
 
 
 @dataclass(frozen=True)
@@ -167,6 +204,19 @@ class Job:
     """Reports that came late, twice or made no sense; they changed nothing."""
     version: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    nice: int = 0
+    dependency: Dependency = Dependency()  # noqa: RUF009 - frozen
+    """What the job waits for outside of itself; an operator may change it."""
+    resolved: tuple[Resolution, ...] = ()
+    expected_start: Optional[float] = None
+    """When the cluster thinks that the waiting job starts at the latest, where it says so."""
+    array: Optional[Array] = None
+    """Set for an array as a whole; its elements are jobs of their own, of the same spec."""
+    element: Optional[Element] = None
+    suspended_at: Optional[float] = None
+    """Since when it is suspended; None while it is not."""
+    suspended: float = 0.0
+    """Seconds for which the present launch was suspended before; they do not count as run time."""
 
     @property
     def over(self) -> bool:
@@ -201,4 +251,28 @@ def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
         priority=spec.priority,
         begin=spec.begin,
         submitted_at=now,
+        nice=spec.nice,
+        dependency=spec.dependency,
+        array=None if spec.array is None else Array(spec.array.ranges, spec.array.throttle),
     )
+
+
+def new_element(array: Job, index: int, job_id: int) -> Job:
+    """An element of an array as a job of its own, with what operators have changed of the array."""
+    return Job(
+        id=job_id,
+        spec=array.spec,
+        tasks=tuple(Task(name=task.name, time=task.time) for task in array.tasks),
+        priority=array.priority,
+        submitted_at=array.submitted_at,
+        labels=array.labels,
+        nice=array.nice,
+        dependency=_pair(array.dependency, index),
+        element=Element(array.id, index),
+    )
+
+
+def _pair(dependency: Dependency, index: int) -> Dependency:
+    """What one element waits for by itself: its counterpart in another array (Slurm's aftercorr)."""
+    pairs = [need for need in dependency.needs if need.kind is DependencyKind.AFTERCORR and need.element is None]
+    return Dependency(tuple(replace(need, element=index) for need in pairs), dependency.any and bool(pairs))

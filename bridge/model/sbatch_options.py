@@ -63,6 +63,7 @@ constraint              C = n . SBATCH_CONSTRAINT
 container               . = r . SBATCH_CONTAINER
 container-id            . = r . SBATCH_CONTAINER_ID
 contiguous              . . n .
+context                 . = n .
 core-spec               S = n . SBATCH_CORE_SPEC
 cores-per-socket        . = n .
 cpu-freq                . = n . SLURM_CPU_FREQ_REQ
@@ -90,13 +91,15 @@ gpus-per-task           . = m . SBATCH_GPUS_PER_TASK
 gres                    . = m . SBATCH_GRES
 gres-flags              . = n . SBATCH_GRES_FLAGS
 help                    h . c .
-hint                    . = n . SBATCH_HINT
+hint                    . = n . SBATCH_HINT,SLURM_HINT
 hold-on-failure         . = m .
 hold                    H . m +
 ignore-pbs              . . n + SBATCH_IGNORE_PBS
 input                   i = m + SBATCH_INPUT
+job-group               . = m . OVERSPAN_JOB_GROUP
 job-name                J = m + SBATCH_JOB_NAME
-kill-on-invalid-dep     . = n .
+json                    . ? c .
+kill-on-invalid-dep     . = m .
 licenses                L = n .
 mail-type               . = n .
 mail-user               . = n .
@@ -108,6 +111,7 @@ mem-per-gpu             . = m . SBATCH_MEM_PER_GPU
 mincpus                 . = n .
 network                 . = n . SBATCH_NETWORK
 nice                    . ? m +
+no-job-group            . . m .
 no-kill                 k ? n + SBATCH_NO_KILL
 no-requeue              . . m + SBATCH_NO_REQUEUE
 nodefile                F = n .
@@ -118,10 +122,12 @@ ntasks-per-core         . = n .
 ntasks-per-gpu          . = n .
 ntasks-per-node         . = m .
 ntasks-per-socket       . = n .
+ntasks-per-tres         . = n .
+oom-kill-step           . ? n + SBATCH_OOM_KILL_STEP
 open-mode               . = m . SBATCH_OPEN_MODE
 output                  o = m + SBATCH_OUTPUT
 overcommit              O . n . SBATCH_OVERCOMMIT
-oversubscribe           s ? n .
+oversubscribe           s . n .
 parsable                . . c +
 partition               p = m . SBATCH_PARTITION
 power                   . = n . SBATCH_POWER
@@ -139,6 +145,7 @@ segment                 . = n . SBATCH_SEGMENT_SIZE
 signal                  . = m + SBATCH_SIGNAL
 sockets-per-node        . = n .
 spread-job              . . n . SBATCH_SPREAD_JOB
+stepmgr                 . . n .
 switches                . = n . SBATCH_REQ_SWITCH
 tasks-per-node          . = m .
 test-only               . . c +
@@ -147,12 +154,13 @@ threads-per-core        . = n . SBATCH_THREADS_PER_CORE
 time                    t = m + SBATCH_TIMELIMIT
 time-min                . = n +
 tmp                     . = n .
+tree-width              . = n .
 tres-bind               . = n . SBATCH_TRES_BIND
 tres-per-task           . = n . SBATCH_TRES_PER_TASK
 uid                     . = r +
 usage                   . . c .
 use-min-nodes           . . n . SBATCH_USE_MIN_NODES
-verbose                 v . c +
+verbose                 v . c + SBATCH_DEBUG
 version                 V . c .
 wait                    W . c + SBATCH_WAIT
 wait-all-nodes          . = n + SBATCH_WAIT_ALL_NODES
@@ -162,6 +170,8 @@ wrap                    . = m .
 
 ALIASES = {"tasks-per-node": "ntasks-per-node"}
 """Second names of options."""
+OWN = frozenset({"hold-on-failure", "job-group", "json", "no-job-group"})
+"""Overspan's own options. A prefix of a name means one of Slurm's first, so that they make none ambiguous."""
 
 
 def _read_rows() -> tuple[Option, ...]:
@@ -189,3 +199,9 @@ BY_LETTER = {option.letter: option for option in OPTIONS if option.letter}
 def canonical(option: Option) -> Option:
     """The option that a second name stands for."""
     return BY_NAME[ALIASES.get(option.name, option.name)]
+
+
+def match_names(text: str) -> list[str]:
+    """The long names that a beginning can mean: those of Slurm, else Overspan's own."""
+    found = [option.name for option in OPTIONS if option.name.startswith(text)]
+    return [name for name in found if name not in OWN] or found

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Optional
 
+from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.resources import Resources
+from overspan.bridge.model.schedule import Schedule
 
 
 class Form(str, Enum):
@@ -64,6 +66,41 @@ class Need:
 
     task: str
     kind: NeedKind = NeedKind.STARTED
+
+
+class DependencyKind(str, Enum):
+    """What has to be true of another job before this one starts: the kinds of sbatch(1)."""
+
+    AFTER = "after"
+    AFTERANY = "afterany"
+    AFTEROK = "afterok"
+    AFTERNOTOK = "afternotok"
+    AFTERCORR = "aftercorr"
+    AFTERBURSTBUFFER = "afterburstbuffer"
+    SINGLETON = "singleton"
+
+
+@dataclass(frozen=True)
+class JobNeed:
+    """One thing that is waited for outside the job: a job, an element N_i or a task N+k of it.
+
+    `delay` is in seconds and only `after` has one. A singleton names no job: it waits for every earlier job of its
+    name and user.
+    """
+
+    kind: DependencyKind
+    job: int = 0
+    element: Optional[int] = None
+    task: Optional[int] = None
+    delay: int = 0
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """Slurm's --dependency: all needs have to be met, or any one of them."""
+
+    needs: tuple[JobNeed, ...] = ()
+    any: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,6 +243,15 @@ class JobSpec:
     deadline: Optional[float] = None
     hold_on_failure: int = 0
     requeue: Optional[bool] = None
+    array: Optional[ArraySpec] = None
+    """The elements of an array as submitted; only a job of one task has them."""
+    dependency: Dependency = Dependency()
+    kill_on_invalid_dep: Optional[bool] = None
+    """Whether a dependency that can never be met cancels the job; None: as the daemon's settings say."""
+    parent: Optional[int] = None
+    """The group that the job has joined: it is shown under it and ends with it."""
+    cron: Optional[Schedule] = None
+    """In a submission: makes a schedule of it. In a job: the schedule that it is a run of."""
     partition: str = ""
     account: str = ""
     qos: str = ""

@@ -124,6 +124,7 @@ def _leaves(start: State) -> tuple[Move, ...]:
 
 MOVES: tuple[Move, ...] = (
     Move(State.PENDING, State.CONFIGURING, "decider", "start decided"),
+    Move(State.PENDING, State.RUNNING, "decider", "the last element of an array is on its way"),
     Move(State.CONFIGURING, State.RUNNING, "work", "every node started"),
     Move(State.RUNNING, State.SUSPENDED, "operator", "suspend"),
     Move(State.SUSPENDED, State.RUNNING, "operator", "resume"),

@@ -123,6 +123,8 @@ class JobQuery:
     """
 
     ids: tuple[int, ...] = ()
+    arrays: tuple[int, ...] = ()
+    """Elements of these arrays."""
     users: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     states: tuple[str, ...] = ()

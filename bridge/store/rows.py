@@ -19,6 +19,7 @@ Row = dict[str, Any]
 # Non-ASCII is escaped, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _NO_SPEC = JobSpec(name="", tasks=())
+_EMPTY = {"name": "", "tasks": []}
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Atom:
     timers_drop: list[Row] = field(default_factory=list)
     timers_set: list[Row] = field(default_factory=list)
     timeline: list[Row] = field(default_factory=list)
+    schedules: list[Row] = field(default_factory=list)
 
 
 def insertion(jobs: Iterable[NewJob]) -> Atom:
@@ -41,8 +43,11 @@ def insertion(jobs: Iterable[NewJob]) -> Atom:
     for new in jobs:
         job, origin = new.job, new.job.spec.origin
         named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
-        atom.jobs.append(_facts(job) | named | {"id": job.id, "handle": "", "native_id": "", "cursor": ""})
-        atom.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
+        array_id = None if job.element is None else job.element.array
+        fixed = {"id": job.id, "handle": "", "native_id": "", "cursor": "", "array_id": array_id}
+        atom.jobs.append(_facts(job) | named | fixed)
+        if array_id is None:
+            atom.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
         atom.outbox_add += map(outbox_values, new.outbox)
         atom.timers_set += map(timer_values, new.timers)
         atom.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
@@ -73,6 +78,15 @@ def alteration(change: Change) -> Atom:
     )
 
 
+def drawing(elements: Iterable[NewJob], change: Change) -> Atom:
+    """The rows of an array's new elements and of the array without them, in one atom."""
+    atom, altered = insertion(elements), alteration(change)
+    altered.jobs = atom.jobs
+    altered.outbox_add += atom.outbox_add
+    altered.timeline += atom.timeline
+    return altered
+
+
 def merge(atoms: Iterable[Atom]) -> Atom | None:
     """All atoms as one with the same effect, or None where their order among themselves matters."""
     whole = Atom()
@@ -85,6 +99,7 @@ def merge(atoms: Iterable[Atom]) -> Atom | None:
         whole.timers_drop += atom.timers_drop
         whole.timers_set += atom.timers_set
         whole.timeline += atom.timeline
+        whole.schedules += atom.schedules
     added = {row["token"] for row in whole.outbox_add}
     if added and any(row["key"] in added for row in whole.outbox_done):
         return None
@@ -96,13 +111,20 @@ def merge(atoms: Iterable[Atom]) -> Atom | None:
     return whole
 
 
-def stored_job(row: Any) -> StoredJob:
-    """The job of a row of `job` joined with its spec; StoreFailed when its documents cannot be read."""
+def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
+    """The job of a row of `job` joined with its spec; StoreFailed when its documents cannot be read.
+
+    `specs` keeps what was decoded for other rows, so that the elements of an array share one spec.
+    """
+    specs = {} if specs is None else specs
     try:
+        spec = specs.get(row.spec_id)
+        if spec is None:
+            spec = specs[row.spec_id] = decode(JobSpec, json.loads(row.document))
         document = json.loads(row.facts)
         document["id"], document["version"] = row.id, row.version
-        document["spec"] = json.loads(row.document)
-        job = decode(Job, document)
+        document["spec"] = _EMPTY
+        job = replace(decode(Job, document), spec=spec)
     except ValueError as error:
         raise StoreFailed(
             f"job {row.id} in the store cannot be read: {error}",

@@ -21,6 +21,7 @@ from sqlalchemy import (
 
 from overspan.bridge.store.records import JobQuery, OutboxRow, TimelineRow, TimerRow
 from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row, timer_row
+from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
 from overspan.bridge.store.tables import job, meta, outbox, spec, timeline, timer
 
 _INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)
@@ -47,7 +48,8 @@ _META_GET = select(meta.c.value).where(meta.c.key == bindparam("key"))
 _META_SET = update(meta).where(meta.c.key == bindparam("meta_key")).values(value=bindparam("value"))
 _META_ADD = insert(meta)
 
-_JOBS = select(job, spec.c.document).join_from(job, spec, spec.c.job_id == job.c.id)
+_SPEC_ID = func.coalesce(job.c.array_id, job.c.id)
+_JOBS = select(job, spec.c.document, _SPEC_ID.label("spec_id")).join_from(job, spec, spec.c.job_id == _SPEC_ID)
 _LIVE = _JOBS.where(job.c.ended_at.is_(None)).order_by(job.c.id)
 _TIMELINE = select(
     *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
@@ -55,7 +57,9 @@ _TIMELINE = select(
 
 
 def write(connection: Connection, atom: Atom) -> bool:
-    """Write the atom's rows; False, with rows half written, when a job's version was not the expected one."""
+    """Write the atom's rows; False, with rows half written, when a job or schedule had not the expected version."""
+    if atom.schedules and _many(connection, _UPDATE_SCHEDULE, atom.schedules) != len(atom.schedules):
+        return False
     _many(connection, _INSERT_JOB, atom.jobs)
     _many(connection, _INSERT_SPEC, atom.specs)
     if atom.updates and _many(connection, _UPDATE_JOB, atom.updates) != len(atom.updates):
@@ -98,7 +102,7 @@ def _chosen(query: JobQuery) -> Select[Any]:
     windowed = query.since is not None or query.until is not None or query.over is not None
     if not windowed:
         parts = [select(job.c.id)]
-    elif not query.ids:
+    elif not query.ids and not query.arrays:
         # SQLite would rather walk all rows by id to save the sort.
         parts = [part.with_hint(job, "INDEXED BY job_window", "sqlite") for part in parts]
     parts = [_filtered(part, query) for part in parts]
@@ -110,6 +114,7 @@ def _chosen(query: JobQuery) -> Select[Any]:
 def _filtered(statement: Select[Any], query: JobQuery) -> Select[Any]:
     lists: tuple[tuple[str, Sequence[Any]], ...] = (
         ("id", query.ids),
+        ("array_id", query.arrays),
         ("user", query.users),
         ("name", query.names),
         ("state", query.states),
@@ -160,7 +165,10 @@ def read_timers(connection: Connection) -> list[TimerRow]:
 def forget(connection: Connection, before: float, count: int) -> int:
     """Delete up to `count` jobs that ended before a time and owe no call; how many there were."""
     owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
-    chosen = select(job.c.id).where(job.c.ended_at < before, ~owed).order_by(job.c.ended_at).limit(count)
+    element = job.alias()
+    # Its elements have no spec without it.
+    used = select(element.c.id).where(element.c.array_id == job.c.id).exists()
+    chosen = select(job.c.id).where(job.c.ended_at < before, ~owed, ~used).order_by(job.c.ended_at).limit(count)
     ids = list(connection.scalars(chosen))
     if ids:
         # Positions must go on behind the rows that are deleted, also after a restart.

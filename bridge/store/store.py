@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.errors import Conflict, OverspanError
+from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.store import statements
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.records import (
@@ -25,15 +26,17 @@ from overspan.bridge.store.records import (
     TimelineRow,
     TimerRow,
 )
-from overspan.bridge.store.rows import Atom, alteration, clean, insertion, stored_job, timer_values
+from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, stored_job, timer_values
+from overspan.bridge.store.schedule_records import StoredSchedule
+from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
 from overspan.bridge.store.writer import Call, Unit, Writer
 
 _FORGET_AT_ONCE = 200
 _DECODE_HERE = 20
 
 
-class Store:
-    """Jobs, outbox, timers, timeline and single values in one database, behind one writer thread."""
+class Store(ScheduleMethods):
+    """Jobs, outbox, timers, timeline, schedules and single values in one database, behind one writer thread."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -71,16 +74,19 @@ class Store:
             raise ValueError("count must be at least 1")
         return self._writer.draw_ids(count)
 
-    async def insert(self, jobs: Sequence[NewJob]) -> None:
-        """Write new jobs with their outbox, timers and timeline, all or none.
+    async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
+        """Write new jobs with their outbox, timers and timeline, and the schedule they are a run of, all or none.
 
-        Conflict for an id or token that exists, InvalidRequest for a value that no database can hold.
+        Conflict for an id or token that exists or a schedule that was changed, InvalidRequest for a value that no
+        database can hold.
         """
         if not jobs:
             return
         atom = insertion(jobs)
+        atom.schedules += [] if schedule is None else [changed_values(schedule)]
         self._writer.reserve_ids(max(new.job.id + max(1, len(new.job.tasks)) for new in jobs))
-        await self._write((atom,))
+        if not all(await self._write((atom,))):
+            raise Conflict(CHANGED, remedy="try again")
 
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
         """Write each change whose job has the expected version; False where it had not, and nothing of that is written.
@@ -91,6 +97,12 @@ class Store:
             return []
         result: list[bool] = await self._write(tuple(map(alteration, changes)))
         return result
+
+    async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
+        """Write an array's new elements and the array without them, all or none; False for another version."""
+        self._writer.reserve_ids(max(new.job.id + 1 for new in elements))
+        result: list[bool] = await self._write((drawing(elements, change),))
+        return result[0]
 
     async def load_live(self) -> list[StoredJob]:
         """Every job that is not over, by id."""
@@ -198,6 +210,7 @@ class Store:
 
 async def _decode(rows: Sequence[Any]) -> list[StoredJob]:
     """The jobs of the rows; many are decoded beside the event loop and beside the writer."""
+    specs: dict[int, JobSpec] = {}
     if len(rows) <= _DECODE_HERE:
-        return [stored_job(row) for row in rows]
-    return await asyncio.to_thread(lambda: [stored_job(row) for row in rows])
+        return [stored_job(row, specs) for row in rows]
+    return await asyncio.to_thread(lambda: [stored_job(row, specs) for row in rows])

@@ -15,7 +15,7 @@ class JobTable(SQLModel, table=True):
 
     __tablename__ = "job"
     # One index serves the live jobs (ended_at IS NULL), time windows and retention.
-    __table_args__ = (Index("job_window", "ended_at", "submitted_at", "user"),)
+    __table_args__ = (Index("job_window", "ended_at", "submitted_at", "user"), Index("job_array", "array_id"))
 
     id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     version: int
@@ -31,10 +31,12 @@ class JobTable(SQLModel, table=True):
     ended_at: float | None
     """Null while the job is not over, whatever earlier runs of it did."""
     facts: str = Field(sa_type=Text)
+    array_id: int | None = None
+    """The array that the job is an element of; the two share a spec."""
 
 
 class SpecTable(SQLModel, table=True):
-    """A job's spec, written once."""
+    """A job's spec, written once; the elements of an array have their array's."""
 
     __tablename__ = "spec"
 
@@ -97,7 +99,30 @@ class MetaTable(SQLModel, table=True):
     value: str = Field(sa_type=Text)
 
 
+class ScheduleTable(SQLModel, table=True):
+    """Schedules; an id is never used twice. `request` is the submission that is repeated, its secrets included."""
+
+    __tablename__ = "schedule"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: int | None = Field(default=None, primary_key=True)
+    version: int
+    user: str
+    source: str
+    facts: str = Field(sa_type=Text)
+    request: str = Field(sa_type=Text)
+
+
+class CrontabTable(SQLModel, table=True):
+    """The text of each user's crontab."""
+
+    __tablename__ = "crontab"
+
+    user: str = Field(primary_key=True)
+    text: str = Field(sa_type=Text)
+
+
 metadata = SQLModel.metadata
-job, spec, outbox, timer, timeline, meta = (
-    metadata.tables[name] for name in ("job", "spec", "outbox", "timer", "timeline", "meta")
+job, spec, outbox, timer, timeline, meta, schedule, crontab = (
+    metadata.tables[name] for name in ("job", "spec", "outbox", "timer", "timeline", "meta", "schedule", "crontab")
 )

@@ -115,6 +115,9 @@ ORDERS: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.Signal, TIMES, st.integers(0, 64), _TASK_OR_ALL),
     st.builds(events.SetTime, TIMES, st.sampled_from([None, 0, 10, 500]), _TASK_OR_ALL),
     st.builds(events.SetPriority, TIMES, st.integers(0, 9)),
+    st.builds(events.Preempt, TIMES, st.booleans(), st.sampled_from([None, 0, 50])),
+    st.builds(events.Suspend, TIMES),
+    st.builds(events.Resume, TIMES),
 )
 DECISIONS: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.Launch, TIMES, _TASK, NUMBERS),

@@ -20,7 +20,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.model.states import State, is_legal
+from overspan.bridge.model.states import LIVE, State, is_legal
 
 
 class _Drive:
@@ -99,7 +99,7 @@ def check_facts(job: Job) -> None:
         assert task.recoveries <= spec.retry.max_recoveries
         keeps = not spec.primary and spec.on_failure.value == "restart"
         assert keeps or task.errors <= spec.retry.max_restarts_on_errors
-        assert task.live == (task.state in (State.CONFIGURING, State.RUNNING, State.COMPLETING))
+        assert task.live == (task.state in LIVE)
         if task.live:
             assert task.attempts[-1].state is task.state
         if task.over:

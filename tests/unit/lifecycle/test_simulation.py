@@ -316,6 +316,7 @@ class Life(RuleBasedStateMachine):
             return
         world = self.cluster.world
         world.apply(events.Release(world.now))
+        world.apply(events.Resume(world.now))
         self.cluster.pass_time(ENOUGH)
         self.nothing_runs_after_the_end()
         assert world.job.over, f"{world.states()} for ever"

@@ -8,7 +8,7 @@ from tests.unit.lifecycle.world import World, auxiliary, causes, group, kinds, p
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
-from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, RetryPolicy
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, RetryPolicy
 from overspan.bridge.model.states import State
 
 
@@ -35,12 +35,6 @@ def test_a_job_runs_once_any_task_has_started_on_all_its_nodes() -> None:
     world.apply(events.NodeStarted(1002, "trainer", 0, 0))
     assert world.states() == "RUNNING/None trainer=RUNNING/None server=CONFIGURING/None"
     assert world.job.started_at == world.attempt("trainer").started_at == 1002
-
-
-def test_a_batch_script_runs_on_the_first_node_only() -> None:
-    world = World(group(primary(num_nodes=4, form=Form.BATCH)))
-    world.grant()
-    assert [node.index for node in world.attempt("trainer").nodes] == [0]
 
 
 def test_the_grant_places_members() -> None:

@@ -239,3 +239,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             parse(text)
         except ValueError as error:
             assert str(error)
+
+
+def test_words_and_halves_of_the_day() -> None:
+    now = time.mktime((2026, 3, 4, 8, 0, 0, 0, 0, -1))
+    clocks = {"elevenses": 11, "noon": 12, "fika": 15, "teatime": 16, "1:30pm": 13.5, "12:00 am": 24, "12:00PM": 12}
+    for text, hour in clocks.items():
+        assert durations.parse_when(text, now) == now + (hour - 8) * 3600, text
+    for text in ("13:00pm", "0:30am", "2031-1-1", "1pm"):
+        with pytest.raises(ValueError):
+            durations.parse_when(text, now)

@@ -10,7 +10,12 @@ import pytest
 from overspan.bridge.model import events
 from overspan.bridge.model.events import EVENTS, Event, event_from_document, event_to_document
 
-_SAMPLES: dict[str, Any] = {"task": "a", "members": (("a", 0, "n0", "127.0.0.1", (0, 3)), ("a", 1, "n1", "", ()))}
+_SAMPLES: dict[str, Any] = {
+    "task": "a",
+    "members": (("a", 0, "n0", "127.0.0.1", (0, 3)), ("a", 1, "n1", "", ())),
+    "ranges": ((0, 9, 3), (20, 20, 1)),
+    "dependency": {"needs": [{"kind": "afterok", "job": 7}]},
+}
 
 
 def _make(kind: type[Any]) -> Event:

@@ -1,0 +1,26 @@
+"""The effect of a preemption: the job goes back into the queue, or ends as PREEMPTED."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, Optional
+
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import CONSEQUENCES, Cause
+from overspan.bridge.model.job import Ending, Job
+from overspan.bridge.model.states import State
+
+
+def _preempt(job: Job, event: events.Preempt) -> Optional[Job]:
+    if job.over or job.granted_at is None or job.ending is not None:
+        return None
+    state, reason, _ = CONSEQUENCES[Cause.PREEMPTION]
+    if event.requeue and job.spec.requeue is not False:
+        # No budget pays: as with a person's requeue, nothing of the job or its nodes has failed.
+        state, reason = State.PENDING, "BeginTime"
+    ending = Ending(Cause.PREEMPTION, event.at, state, reason, by=event.by, at_once=True, grace=event.grace)
+    return replace(job, ending=ending)
+
+
+HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {events.Preempt: _preempt}
+"""Each gives the job after the event; None where the event is late or makes no sense."""

@@ -1,0 +1,27 @@
+"""Which nodes of a batch task run the user's text, and which wait for steps with a step daemon.
+
+A batch script runs on its first node. Its other nodes, and all nodes of a hetjob's other components, run the step
+daemon, through which `srun` reaches them. An allocation without a script runs it everywhere.
+"""
+
+from __future__ import annotations
+
+from overspan.bridge.model.spec import Form, TaskSpec
+
+HOLD_SCRIPT = "#!/bin/false\n# No script: this allocation is held for salloc or srun.\n"
+"""The text of an allocation that lasts for as long as its client is connected. It is never executed."""
+
+
+def is_held(spec: TaskSpec) -> bool:
+    """Whether the task's first node is held for a client instead of running a script."""
+    return spec.form is Form.BATCH and spec.run == HOLD_SCRIPT
+
+
+def has_body(spec: TaskSpec) -> bool:
+    """Whether the task is a batch script, whose end is that of its first node."""
+    return spec.form is Form.BATCH and bool(spec.run)
+
+
+def runs_daemon(spec: TaskSpec, node: int) -> bool:
+    """Whether that node of the task runs the step daemon; a held first node counts as the body."""
+    return spec.form is Form.BATCH and (node > 0 or not spec.run)

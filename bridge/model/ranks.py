@@ -1,0 +1,25 @@
+"""The order of those that wait: higher priority less nice first, then first come; elements of an array by index."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from overspan.bridge.model.job import Job
+
+
+class Rank(NamedTuple):
+    """A place in a queue; the lowest goes first."""
+
+    behind: int
+    """Nice less priority."""
+    submitted_at: float
+    job: int
+    """The job's number, for an element its array's."""
+    element: int = -1
+    """An element's index."""
+
+
+def rank_job(job: Job) -> Rank:
+    """The job's place."""
+    number, index = (job.id, -1) if job.element is None else (job.element.array, job.element.index)
+    return Rank(job.nice - (job.priority or 0), job.submitted_at, number, index)

@@ -1,0 +1,140 @@
+"""Schedules and crontabs in the store: rows, statements, and the methods that the store has for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, select, update
+
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.errors import Conflict, StoreFailed
+from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
+from overspan.bridge.store.tables import crontab, schedule
+
+_INSERT = insert(schedule)
+UPDATE = (
+    update(schedule)
+    .where(schedule.c.id == bindparam("key"), schedule.c.version == bindparam("expected_version"))
+    .values(version=bindparam("version"), facts=bindparam("facts"))
+)
+"""Writes a schedule's next facts while it has the expected version; see `changed_values`."""
+
+CHANGED = "the schedule was changed by somebody else at the same time"
+
+# As in rows: non-ASCII is escaped, so that undecodable bytes survive.
+_write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def changed_values(changed: StoredSchedule) -> dict[str, Any]:
+    """The values of `UPDATE`; the record's version is the one to be written, one above the stored one."""
+    return {
+        "key": changed.id,
+        "expected_version": changed.version - 1,
+        "version": changed.version,
+        "facts": _write(encode(changed.facts)),
+    }
+
+
+def add(connection: Connection, new: StoredSchedule) -> int:
+    """Insert a schedule; its id, which was never used before."""
+    values = {
+        "version": new.version,
+        "user": new.user,
+        "source": new.facts.source,
+        "facts": _write(encode(new.facts)),
+        "request": _write(dict(new.request)),
+    }
+    key = connection.execute(_INSERT, values).inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def change(connection: Connection, changed: StoredSchedule) -> bool:
+    """Write the facts; False when the stored version is another."""
+    result = cast("CursorResult[Any]", connection.execute(UPDATE, changed_values(changed)))
+    return result.rowcount == 1
+
+
+def remove(connection: Connection, schedule_id: int) -> bool:
+    """Delete a schedule; False when there was none."""
+    result = cast("CursorResult[Any]", connection.execute(delete(schedule).where(schedule.c.id == schedule_id)))
+    return result.rowcount == 1
+
+
+def read_all(connection: Connection) -> list[StoredSchedule]:
+    """Every schedule, by id. StoreFailed for one that cannot be read."""
+    return [_stored(row) for row in connection.execute(select(schedule).order_by(schedule.c.id))]
+
+
+def read_crontab(connection: Connection, user: str) -> str | None:
+    """The text of a user's crontab."""
+    value = connection.scalar(select(crontab.c.text).where(crontab.c.user == user))
+    return None if value is None else str(value)
+
+
+def replace_crontab(connection: Connection, new: Crontab) -> list[int]:
+    """Write a crontab with its entries, and delete the user's other entries; the entries' ids in their order.
+
+    Raises Conflict when an entry that should stay was changed meanwhile.
+    """
+    kept = [entry.id for entry in new.entries if entry.id]
+    others = delete(schedule).where(schedule.c.user == new.user, schedule.c.source == "crontab")
+    connection.execute(others.where(schedule.c.id.not_in(kept)))
+    connection.execute(delete(crontab).where(crontab.c.user == new.user))
+    if new.text is not None:
+        connection.execute(insert(crontab), {"user": new.user, "text": new.text})
+    ids = []
+    for entry in new.entries:
+        if entry.id and not change(connection, entry):
+            raise Conflict(CHANGED, remedy="try again")
+        ids.append(entry.id or add(connection, entry))
+    return ids
+
+
+def _stored(row: Any) -> StoredSchedule:
+    try:
+        facts = decode(ScheduleFacts, json.loads(row.facts))
+        return StoredSchedule(row.id, row.version, row.user, facts, json.loads(row.request))
+    except ValueError as error:
+        raise StoreFailed(
+            f"schedule {row.id} in the store cannot be read: {error}",
+            remedy="the store was written by another version or is damaged; nothing was changed",
+        ) from None
+
+
+class ScheduleMethods:
+    """The part of the store that keeps schedules; `_call` and `_read` run a function in the writer's thread."""
+
+    async def _call(self, call: Any) -> Any:
+        raise NotImplementedError
+
+    async def _read(self, call: Any) -> Any:
+        raise NotImplementedError
+
+    async def schedules(self) -> list[StoredSchedule]:
+        """Every schedule, by id."""
+        return await self._read(read_all)  # type: ignore[no-any-return]
+
+    async def add_schedule(self, new: StoredSchedule) -> int:
+        """Write a new schedule; its id, which is never given again."""
+        return await self._call(lambda connection: add(connection, new))  # type: ignore[no-any-return]
+
+    async def change_schedule(self, changed: StoredSchedule) -> bool:
+        """Write a schedule's next facts; False when the stored version is not the one before."""
+        return bool(await self._call(lambda connection: int(change(connection, changed))))
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        """Delete a schedule; False when there was none."""
+        return bool(await self._call(lambda connection: int(remove(connection, schedule_id))))
+
+    async def crontab(self, user: str) -> str | None:
+        """The text of a user's crontab, None when there is none."""
+        return await self._read(lambda connection: read_crontab(connection, user))  # type: ignore[no-any-return]
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        """Write a crontab and its entries in place of the user's former one, all or none; the entries' ids.
+
+        Raises Conflict when an entry that should stay was changed meanwhile.
+        """
+        return await self._call(lambda connection: replace_crontab(connection, new))  # type: ignore[no-any-return]
