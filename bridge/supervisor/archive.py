@@ -14,7 +14,7 @@ import os
 import tempfile
 import zipfile
 
-PACKAGES = ("model", "lifecycle", "supervisor")
+PACKAGES = ("model", "lifecycle", "supervisor", "supervisor/steps")
 
 _FORMAT = 1
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -37,6 +37,12 @@ class Later(type(sys)):
 
 
 sys.modules["inspect"] = Later("inspect")
+
+if sys.argv[1] in ("stepd", "srun", "salloc"):
+    from overspan.bridge.supervisor.steps.entry import main as enter
+
+    gc.enable()
+    sys.exit(enter(sys.argv[1:]))
 
 from overspan.bridge.supervisor.host import main
 

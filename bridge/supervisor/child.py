@@ -68,6 +68,8 @@ def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
             os.setsid()
             _prepare(launch)
             environment = names.extend_environment(launch.isolation, launch.env)
+            if "SLURM_JOB_ID" in environment:
+                environment["SLURM_TASK_PID"] = str(os.getpid())
             environment[processes.NODE_KEY] = processes.name_node(launch.directory, launch.key)
             _begin_record(launch, records.make_record(gate.shim, os.getpid(), gate.subreaper))
             os.write(gate.report, READY)

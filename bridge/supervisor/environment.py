@@ -1,17 +1,24 @@
-"""The environment that every task finds, on every cluster: Overspan's variables, Slurm's and SkyPilot's. Pure."""
+"""The environment that every task finds, on every cluster: Overspan's variables, Slurm's and SkyPilot's.
+
+Pure, but for the group id of the user that runs the job.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.bridge.model.hostlists import compress
-from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.job import Element, Job, Placement
 from overspan.bridge.model.names import dns_label, env_name, member_host, member_name
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.spec import Form, TaskSpec
 
 _OWN_PREFIXES = ("OVERSPAN_", "SLURM_", "SLURMD_", "SKYPILOT_")
+
+SHIMS = "OVERSPAN_SHIMS"
+"""The variable of a launch that names a folder with Slurm's commands; it comes first on the work's PATH."""
 
 
 class Place(NamedTuple):
@@ -54,6 +61,8 @@ def build_environment(job: Job, place: Place) -> dict[str, str]:
     environment.update(_slurm(job, spec, place))
     environment.update(_skypilot(job, spec, place))
     environment.update(place.extra)
+    if place.extra.get(SHIMS):
+        environment["PATH"] = f"{place.extra[SHIMS]}:{environment['PATH']}"
     return environment
 
 
@@ -102,6 +111,7 @@ def _skypilot(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
 
 def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
     origin = job.spec.origin
+    own_name = _node_names(job, [_placement(job, place)])[0]
     variables = {
         "ENVIRONMENT": "BATCH",
         "SLURM_JOB_ID": str(job.id),
@@ -110,26 +120,48 @@ def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
         "SLURM_JOB_PARTITION": job.spec.partition or place.cluster,
         "SLURM_JOB_USER": origin.user,
         "SLURM_JOB_UID": str(origin.uid),
+        "SLURM_JOB_GID": str(os.getgid()),
         "SLURM_SUBMIT_DIR": origin.directory,
         "SLURM_SUBMIT_HOST": origin.host,
         "SLURM_NODEID": str(place.node),
         "SLURM_PROCID": str(place.node if spec.form is Form.RUN else 0),
         "SLURM_LOCALID": "0",
         "SLURM_GTIDS": str(place.node if spec.form is Form.RUN else 0),
-        "SLURMD_NODENAME": _node_names(job, [_placement(job, place)])[0],
+        "SLURM_PRIO_PROCESS": "0",
+        "SLURM_JOB_QOS": job.spec.qos or "normal",
+        "SLURM_TOPOLOGY_ADDR": own_name,
+        "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+        "SLURMD_NODENAME": own_name,
         **_slurm_shape(job, spec, _members(job, place.task)),
     }
     gpus = _placement(job, place).gpus
     if gpus:
         listed = ",".join(map(str, gpus))
         variables.update(SLURM_JOB_GPUS=listed, SLURM_GPUS_ON_NODE=str(len(gpus)), CUDA_VISIBLE_DEVICES=listed)
+    if spec.form is Form.BATCH:
+        variables["HOSTNAME"] = own_name
+    if job.spec.account:
+        variables["SLURM_JOB_ACCOUNT"] = job.spec.account
     if job.launch:
         variables["SLURM_RESTART_COUNT"] = str(job.launch)
-    for name, value in (("ACCOUNT", job.spec.account), ("QOS", job.spec.qos)):
-        if value:
-            variables[f"SLURM_JOB_{name}"] = value
+    if job.element is not None:
+        variables.update(_array(job, job.element))
     if len(job.spec.tasks) > 1:
         variables.update(_slurm_components(job, place.cluster))
+    return variables
+
+
+def _array(job: Job, element: Element) -> dict[str, str]:
+    """What an element of an array finds; SLURM_JOB_ID is its own id."""
+    variables = {"SLURM_ARRAY_JOB_ID": str(element.array), "SLURM_ARRAY_TASK_ID": str(element.index)}
+    if job.spec.array is not None:
+        ranges = job.spec.array.ranges
+        variables.update(
+            SLURM_ARRAY_TASK_COUNT=str(sum(len(part.values()) for part in ranges)),
+            SLURM_ARRAY_TASK_MIN=str(min(part.first for part in ranges)),
+            SLURM_ARRAY_TASK_MAX=str(max(part.values()[-1] for part in ranges)),
+            SLURM_ARRAY_TASK_STEP=str(ranges[0].step),
+        )
     return variables
 
 
@@ -137,9 +169,9 @@ def _slurm_shape(job: Job, spec: TaskSpec, members: Sequence[Placement]) -> dict
     """What Slurm says of the size of an allocation: here, of one task's nodes."""
     count = max(1, len(members))
     ntasks = spec.ntasks or (spec.ntasks_per_node or 1) * spec.num_nodes
-    cpus = max(1, -(-spec.resources.need().cpu_milli // MILLI))
-    nodes = compress(_node_names(job, members))
     each = -(-ntasks // count)
+    cpus = _count_cpus(spec, each)
+    nodes = compress(_node_names(job, members))
     variables = {
         "SLURM_JOB_NAME": job.spec.name,
         "SLURM_JOB_NODELIST": nodes,
@@ -160,6 +192,13 @@ def _slurm_shape(job: Job, spec: TaskSpec, members: Sequence[Placement]) -> dict
     if spec.cpus_per_task:
         variables["SLURM_CPUS_PER_TASK"] = str(spec.cpus_per_task)
     return variables
+
+
+def _count_cpus(spec: TaskSpec, tasks: int) -> int:
+    """CPUs of a node: by number, or those of its Slurm tasks."""
+    if spec.resources.cpus is None and (spec.ntasks or spec.ntasks_per_node or spec.cpus_per_task):
+        return (spec.ntasks_per_node or tasks) * (spec.cpus_per_task or 1)
+    return max(1, -(-spec.resources.need().cpu_milli // MILLI))
 
 
 def _slurm_components(job: Job, cluster: str) -> dict[str, str]:
@@ -194,6 +233,11 @@ def _node_names(job: Job, members: Sequence[Placement]) -> list[str]:
     if not has_names(job):
         return [item.node or "localhost" for item in members] or ["localhost"]
     return [member_name(item.task, item.index) for item in members]
+
+
+def name_members(job: Job) -> dict[tuple[str, int], str]:
+    """The names of all placed members' nodes, by task and index."""
+    return dict(zip([(item.task, item.index) for item in job.placements], _node_names(job, job.placements)))
 
 
 def has_names(job: Job) -> bool:

@@ -20,6 +20,9 @@ MS_REC = 0x4000
 MS_SLAVE = 1 << 19
 
 _MFD_CLOEXEC = 1
+# struct signalfd_siginfo: ssi_signo is its first word, ssi_pid its fourth (signalfd(2)).
+_SIGINFO_SIZE = 128
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -82,6 +85,19 @@ def mount(source: str, target: str, flags: int, kind: str = "", options: str = "
 def bind_mount(source: str, target: str) -> None:
     """Show the file or folder `source` in the place of `target`."""
     mount(source, target, MS_BIND)
+
+
+def join_namespaces(pid: int) -> None:
+    """Enter the user, mount and UTS namespaces of a process, where they are not this one's (setns(2))."""
+    for name in ("user", "mnt", "uts"):
+        theirs = f"/proc/{pid}/ns/{name}"
+        if os.stat(theirs) == os.stat(f"/proc/self/ns/{name}"):
+            continue
+        fd = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(_libc.setns(fd, 0), f"setns {name}")
+        finally:
+            os.close(fd)
 
 
 def detach_mounts() -> None:
@@ -273,6 +289,15 @@ def signal_tree(root: int, signum: int) -> tuple[int, ...]:
     return tuple(process.pid for process in processes if signal_process(process, signum))
 
 
+def signal_below(root: int, name: str, signum: int) -> tuple[int, ...]:
+    """Signal what is below each process of that name under `root`, as `signal_tree` does; gives the pids reached."""
+    reached: list[int] = []
+    for process in list_tree(root):
+        if read_comm(process.pid) == name:
+            reached.extend(signal_tree(process.pid, signum))
+    return tuple(reached)
+
+
 def reset_signals() -> None:
     """Give every signal its default action: handlers and ignored signals are inherited by fork."""
     signal.set_wakeup_fd(-1)
@@ -284,3 +309,45 @@ def reset_signals() -> None:
         # 32 and 33 are the C library's own.
         if changed >> (number - 1) & 1 and number not in (32, 33):
             signal.signal(number, signal.SIG_DFL)
+
+
+class SignalInfo(NamedTuple):
+    """One signal that was taken from a signal descriptor: its number and the process that sent it."""
+
+    number: int
+    sender: int
+
+
+def open_signalfd(signals: frozenset[int]) -> int:
+    """A descriptor that is readable while one of these signals is pending; they have to be blocked (signalfd(2))."""
+    mask = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))()
+    bits = 8 * ctypes.sizeof(ctypes.c_ulong)
+    for number in signals:
+        mask[(number - 1) // bits] |= 1 << (number - 1) % bits
+    return _check(_libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK), "signalfd")
+
+
+def read_signalfd(fd: int) -> list[SignalInfo]:
+    """The signals that are pending."""
+    found: list[SignalInfo] = []
+    while True:
+        try:
+            data = os.read(fd, _SIGINFO_SIZE * 16)
+        except BlockingIOError:
+            return found
+        for start in range(0, len(data), _SIGINFO_SIZE):
+            words = memoryview(data)[start : start + 16].cast("I")
+            found.append(SignalInfo(words[0], words[3]))
+
+
+def set_parent_death_signal(signum: int) -> None:
+    """Have this process signalled when its parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+
+
+def read_comm(pid: int) -> str:
+    """A process's name; empty when there is no such process."""
+    try:
+        return read_file(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

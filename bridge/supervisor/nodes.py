@@ -7,20 +7,22 @@ import os
 from collections.abc import Mapping
 from typing import Callable, NamedTuple, Optional
 
+from overspan.bridge.model.allocations import is_held, runs_daemon
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.supervisor import processes
-from overspan.bridge.supervisor.commands import prepare_command
-from overspan.bridge.supervisor.environment import Place, build_environment
+from overspan.bridge.supervisor.commands import Command, prepare_command
+from overspan.bridge.supervisor.environment import Place, build_environment, name_members
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.mounts import link_mounts
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.rundir import RunDirectory
 from overspan.bridge.supervisor.shim import NodeLaunch
-from overspan.bridge.supervisor.streams import NodeKey, choose_paths, record_paths
+from overspan.bridge.supervisor.steps.allocation import describe_allocation, own_program, write_allocation
+from overspan.bridge.supervisor.streams import NodeKey, choose_paths, daemon_paths, record_paths
 
 # Slurm's exit code of a job that could not be launched is 0:53.
 LAUNCH_SIGNAL = 53
@@ -56,6 +58,7 @@ class Nodes:
         self._settle_at = 0.0
         self._look_at: Optional[float] = None
         self._pause = _FIRST_LOOK
+        self._described = False
 
     def start(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         """Start a node run; the report where it cannot be started at all."""
@@ -133,14 +136,16 @@ class Nodes:
         reports = [self._settle(key, now) for key in lost]
         return [report for report in reports if report is not None]
 
-    def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> None:
-        """Signal every live node run of an attempt."""
+    def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
+        """Signal every live node run of an attempt; False when that reached nothing."""
+        reached = False
         for key, shim in list(self._shims.items()):
             if key.task == task and key.attempt == attempt:
                 try:
-                    processes.send(shim, signum, scope)
+                    reached = processes.send(shim, signum, scope) or reached
                 except ProcessLookupError:
                     continue
+        return reached
 
     @property
     def wake_at(self) -> Optional[float]:
@@ -200,11 +205,19 @@ class Nodes:
         directory = setting.directory
         cwd = spec.workdir or job.spec.origin.directory or directory.path
         link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
-        command = prepare_command(spec, directory.folder("scripts"), self._marker(key))
         host = member_name(key.task, key.node) if setting.isolation.method != "env" else os.uname().nodename
-        paths = choose_paths(job, key, directory, cwd, host)
-        record_paths(directory, key, paths)
+        held = is_held(spec) and key.node == 0
+        if held or runs_daemon(spec, key.node):
+            address = next((p.address for p in job.placements if (p.task, p.index) == (key.task, key.node)), "")
+            words = (directory.path, key.task, str(key.node), address or "127.0.0.1", *(("hold",) if held else ()))
+            command = Command((*own_program(), "stepd", *words))
+            paths = daemon_paths(key, directory)
+        else:
+            command = prepare_command(spec, directory.folder("scripts"), self._marker(key))
+            paths = choose_paths(job, key, directory, cwd, host)
+            record_paths(directory, key, paths)
         place = Place(*key, directory.path, setting.cluster, setting.environment)
+        self._describe(job)
         return NodeLaunch(
             directory=self._folder,
             key=str(key),
@@ -218,6 +231,16 @@ class Nodes:
             umask=job.spec.origin.umask,
             isolation=setting.isolation._replace(hostname=host) if setting.isolation.method != "env" else Isolation(),
         )
+
+    def _describe(self, job: Job) -> None:
+        """Leave what srun needs to know of the allocation, once."""
+        if self._described:
+            return
+        setting = self._setting
+        first = Place(job.spec.tasks[0].name, 0, 0, 0, setting.directory.path, setting.cluster, setting.environment)
+        document = describe_allocation(job, build_environment(job, first), name_members(job))
+        write_allocation(setting.directory.path, document)
+        self._described = True
 
 
 def _is_started(job: Job, key: NodeKey) -> bool:

@@ -19,6 +19,9 @@ from overspan.bridge.supervisor.records import NodeRecord
 # The variable in each node's environment by which what a dead shim left behind is found.
 NODE_KEY = "OVERSPAN_NODE_KEY"
 
+STEP_COMM = "span-step"
+"""The name of the process above the ranks of a step on one node."""
+
 # Tells a shim to kill everything below it until nothing is left.
 KILL_ORDER = int(signal.SIGRTMIN)
 # The shim hands these on; the others would end it, or are not seen by it. Plain numbers: signal's own are slow enums.
@@ -134,7 +137,9 @@ def reap_all() -> dict[int, int]:
 
 
 def send(shim: Shim, signum: int, scope: str = "tree") -> bool:
-    """Signal a node: its main process (`leader`) or everything below its shim (`tree`); False when it has ended.
+    """Signal a node: its main process (`leader`), all ranks of its steps (`steps`), or all below its shim (`tree`).
+
+    False when it has ended, or has no such process.
 
     Signals that ask for an end are followed by SIGCONT. A SIGTERM to the tree also tells the shim to leave what
     outlives the main process alone until SIGKILL: the whole tree has the grace period, not only the main process.
@@ -142,11 +147,16 @@ def send(shim: Shim, signum: int, scope: str = "tree") -> bool:
     """
     if scope == "leader":
         return _send_leader(shim, signum)
-    if scope != "tree":
-        raise ValueError(f"scope is 'leader' or 'tree', not {scope!r}")
+    if scope not in ("steps", "tree"):
+        raise ValueError(f"scope is 'leader', 'steps' or 'tree', not {scope!r}")
     pid = _find_pid(shim)
     if pid == 0:
         return False
+    if scope == "steps":
+        reached = bool(kernel.signal_below(pid, STEP_COMM, signum))
+        if signum in ENDING:
+            kernel.signal_below(pid, STEP_COMM, signal.SIGCONT)
+        return reached
     if signum in FORWARDED:
         return _send_shim(shim, pid, signum)
     if signum == signal.SIGKILL:

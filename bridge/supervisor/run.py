@@ -15,8 +15,10 @@ from typing import Any, Callable, NamedTuple, Optional
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Job
+from overspan.bridge.model.spec import Form
 from overspan.bridge.supervisor.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.supervisor.isolation import ENV, Isolation, Probe, prepare_isolation
 from overspan.bridge.supervisor.journal import Journal
@@ -177,16 +179,18 @@ class Run:
             self._signal_named(event.task, self.job.spec_of(event.task).notice_signal)
         elif isinstance(event, events.Warn):
             self._notify("time_limit", event.task, event.at, event.deadline)
-            self._signal_named(event.task, event.signal, "leader" if event.batch_only else "tree")
+            self._warn(event)
         elif isinstance(event, events.Terminate):
+            if event.cause == Cause.PREEMPTION.value:
+                self._notify("preemption", event.task, event.at, event.kill_at)
             self._nodes.signal(event.task, event.attempt, signal.SIGTERM)
             self._probes.forget(event.task, event.attempt)
         elif isinstance(event, events.Kill):
             self._nodes.signal(event.task, event.attempt, signal.SIGKILL)
         elif isinstance(event, events.Signal):
-            for task in self.job.tasks:
-                if event.task in ("", task.name):
-                    self._signal(task.name, event.signal, "leader" if event.batch_only else "tree")
+            self._pass_signal(event)
+        elif isinstance(event, (events.Suspend, events.Resume)):
+            self._suspend(isinstance(event, events.Suspend))
         elif isinstance(event, events.NodeEnded):
             attempt = self.job.task(event.task).current
             if attempt is None or not attempt.live or attempt.number != event.attempt:
@@ -236,14 +240,42 @@ class Run:
             # The signal still tells it; a full disk must not keep the end away.
             pass
 
+    def _warn(self, event: events.Warn) -> None:
+        """The signal before the time limit: to the batch shell (`B:`) or, of a batch script, to its steps only."""
+        batch = self.job.spec_of(event.task).form is Form.BATCH
+        self._signal_named(event.task, event.signal, "leader" if event.batch_only else "steps" if batch else "tree")
+
+    def _pass_signal(self, event: events.Signal) -> None:
+        """As scancel(1): a batch script's steps have it alone, where there are any; KILL is for all."""
+        chosen = [task.name for task in self.job.tasks if event.task in ("", task.name)]
+        if event.batch_only:
+            for name in chosen:
+                self._signal(name, event.signal, "leader")
+            return
+        scripts = [name for name in chosen if self.job.spec_of(name).form is Form.BATCH]
+        if event.signal != signal.SIGKILL:
+            stepping = {name for name in scripts if self._signal(name, event.signal, "steps")}
+            if stepping:
+                chosen = [name for name in chosen if name not in scripts]
+        for name in chosen:
+            self._signal(name, event.signal, "tree")
+
+    def _suspend(self, wanted: bool) -> None:
+        """Stop every process of the job, or let all go on; an order that changed nothing stops nothing."""
+        if wanted is (self.job.suspended_at is None):
+            return
+        for task in self.job.tasks:
+            self._signal(task.name, signal.SIGSTOP if wanted else signal.SIGCONT, "tree")
+
     def _signal_named(self, task: str, name: str, scope: str = "tree") -> None:
         if name:
             self._signal(task, signal_number(name), scope)
 
-    def _signal(self, task: str, number: int, scope: str) -> None:
+    def _signal(self, task: str, number: int, scope: str) -> bool:
         attempt = self.job.task(task).current
-        if attempt is not None and attempt.live and number:
-            self._nodes.signal(task, attempt.number, number, scope)
+        if attempt is None or not attempt.live or not number:
+            return False
+        return self._nodes.signal(task, attempt.number, number, scope)
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
@@ -269,6 +301,8 @@ class Run:
                 self._watch_ready(task.name, attempt.number, now)
             self._repeat_stop(task.name, attempt)
         self._repeat_notices()
+        if any(isinstance(entry.event, (events.Suspend, events.Resume)) for entry in self._journal.entries):
+            self._suspend(self.job.suspended_at is not None)
 
     def _repeat_notices(self) -> None:
         """Give the notices that were decided and have not reached their file."""

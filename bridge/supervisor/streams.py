@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.patterns import BATCH_DEFAULT, FilenameFields, expand_filename
+from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
 from overspan.bridge.model.spec import Form
 from overspan.bridge.supervisor.records import format_key
 from overspan.bridge.supervisor.rundir import RunDirectory
@@ -51,6 +51,8 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
         node=key.node,
         task=key.node,
         restarts=job.launch,
+        array_job=None if job.element is None else job.element.array,
+        element=None if job.element is None else job.element.index,
     )
 
     def resolve(pattern: str) -> str:
@@ -61,10 +63,16 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
     source = resolve(streams.input) if streams.input else ""
     again = streams.append or key.attempt > 0 or key.run > 0 or job.launch > 0
     if streams.output or spec.form is Form.BATCH:
-        output = resolve(streams.output or BATCH_DEFAULT)
+        output = resolve(streams.output or (BATCH_DEFAULT if job.element is None else ARRAY_DEFAULT))
         return Paths(source, output, resolve(streams.error) if streams.error else output, again)
     stem = os.path.join(directory.folder("logs"), str(key))
     return Paths(source, f"{stem}.out", resolve(streams.error) if streams.error else f"{stem}.err", again)
+
+
+def daemon_paths(key: NodeKey, directory: RunDirectory) -> Paths:
+    """The file of a step daemon's complaints; it is not among the job's streams."""
+    path = os.path.join(directory.folder("logs"), f"{key}.stepd")
+    return Paths("", path, path, True)
 
 
 def record_paths(directory: RunDirectory, key: NodeKey, paths: Paths) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from overspan.bridge.model.job import Job, Placement, new_job
+from overspan.bridge.model.ids import ArraySpec, IndexRange
+from overspan.bridge.model.job import Element, Job, Placement, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
 from overspan.bridge.supervisor.environment import Place, build_environment, domain_of, has_names, list_members
@@ -178,3 +180,46 @@ def test_domain_is_the_jobs_name_where_it_can_be_one() -> None:
         ("127.0.0.2", ["a-0.x", "a-0"]),
         ("127.0.0.3", ["a-1.x", "a-1"]),
     ]
+
+
+BATCH = TaskSpec("batch", form=Form.BATCH, run="#!/bin/sh\n", ntasks=4, cpus_per_task=2, num_nodes=2)
+
+
+def test_an_element_of_an_array_knows_its_array() -> None:
+    array = ArraySpec((IndexRange(1, 5, 2), IndexRange(9, 9)))
+    job = replace(_job(BATCH, array=array), element=Element(40, 5))
+    found = _variables(job, "batch")
+    assert {name: value for name, value in found.items() if "ARRAY" in name or name == "SLURM_JOB_ID"} == {
+        "SLURM_JOB_ID": "42",
+        "SLURM_ARRAY_JOB_ID": "40",
+        "SLURM_ARRAY_TASK_ID": "5",
+        "SLURM_ARRAY_TASK_COUNT": "4",
+        "SLURM_ARRAY_TASK_MIN": "1",
+        "SLURM_ARRAY_TASK_MAX": "9",
+        "SLURM_ARRAY_TASK_STEP": "2",
+    }
+    assert not [name for name in _variables(_job(BATCH), "batch") if "ARRAY" in name]
+
+
+def test_a_batch_script_finds_what_slurm_gives_it() -> None:
+    found = _variables(_job(BATCH, qos="high", account="lab"), "batch")
+    wanted = {
+        "ENVIRONMENT": "BATCH",
+        "HOSTNAME": "batch-0",
+        "SLURMD_NODENAME": "batch-0",
+        "SLURM_TOPOLOGY_ADDR": "batch-0",
+        "SLURM_JOB_QOS": "high",
+        "SLURM_JOB_ACCOUNT": "lab",
+        "SLURM_JOB_GID": str(os.getgid()),
+        "SLURM_PRIO_PROCESS": "0",
+        "SLURM_CPUS_ON_NODE": "4",
+        "SLURM_JOB_CPUS_PER_NODE": "4(x2)",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+    }
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+def test_a_folder_of_commands_comes_first_on_the_path() -> None:
+    job = _job(BATCH, environment={"PATH": "/usr/bin"})
+    assert _variables(job, "batch", extra={"OVERSPAN_SHIMS": "/state/shims"})["PATH"] == "/state/shims:/usr/bin"
+    assert _variables(job, "batch")["PATH"] == "/usr/bin"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.job import Element, Job, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, Streams, TaskSpec
 from overspan.bridge.supervisor.rundir import RunDirectory
 from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths, record_paths
@@ -80,3 +80,10 @@ def test_list_of_streams(tmp_path: Path) -> None:
     expected = [("output", str(old), 5), ("error", "/new", 0), ("output", str(old), 0), ("error", "/e", 0)]
     assert _recorded(tmp_path) == expected
     assert (tmp_path / "streams.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_element_of_an_array_writes_where_arrays_do(tmp_path: Path) -> None:
+    job = replace(_job(), element=Element(40, 3))
+    assert _choose(job, tmp_path).output == "/work/slurm-40_3.out"
+    named = replace(_job(streams=Streams(output="%A-%a-%j.log")), element=Element(40, 3))
+    assert _choose(named, tmp_path).output == "/work/40-3-42.log"

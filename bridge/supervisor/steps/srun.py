@@ -1,0 +1,233 @@
+"""`srun` inside an allocation: reads the command line, lays the step out, runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.patterns import FilenameFields
+from overspan.bridge.model.srun_options import Part, parse_words
+from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.steps.allocation import Allocation, Component, Node, draw_step, is_over, read_allocation
+from overspan.bridge.supervisor.steps.attachment import find_body, is_inside
+from overspan.bridge.supervisor.steps.client import TAKEN_SIGNALS, Step, StepClient
+from overspan.bridge.supervisor.steps.links import LinkError, open_links
+from overspan.bridge.supervisor.steps.multi_prog import ProgramError, read_programs
+from overspan.bridge.supervisor.steps.plan import (
+    PlanError,
+    StepPlan,
+    check_gpus,
+    plan_step,
+)
+from overspan.bridge.supervisor.steps.requests import (
+    Prepared,
+    choose_reader,
+    choose_streams,
+    make_requests,
+    open_sinks,
+)
+from overspan.bridge.supervisor.steps.talk import error_code, fail, say
+from overspan.bridge.supervisor.steps.terminal import RawTerminal
+from overspan.bridge.supervisor.steps.wish import Manner, Wish, WishError, read_manner, read_wish
+
+_MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
+
+
+class Order(NamedTuple):
+    """A command line that has been read: wishes by component, and the manner of all."""
+
+    wishes: tuple[tuple[int, Wish], ...]
+    manner: Manner
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command line inside the allocation of OVERSPAN_RUN_DIR; gives srun's exit code."""
+    try:
+        allocation = read_allocation(os.environ.get("OVERSPAN_RUN_DIR", ""))
+    except (OSError, ValueError) as error:
+        return fail(f"Unable to confirm allocation for job: {error}")
+    return run_words(words, allocation)
+
+
+def run_words(words: Sequence[str], allocation: Allocation) -> int:
+    """Run one command line inside an allocation."""
+    try:
+        order = read_order(words, os.environ)
+    except InvalidRequest as error:
+        say(error.message)
+        say_usage()
+        return error_code()
+    except WishError as error:
+        return fail(str(error))
+    except PlanError as error:
+        say(f"fatal: {error}")
+        return error_code()
+    if is_over(allocation.folder):
+        say(f"Check SLURM_JOB_ID environment variable. Expired or invalid job {allocation.job}")
+        return fail(f"Unable to confirm allocation for job {allocation.job}: Invalid job id specified")
+    own = find_own(allocation, os.environ)
+    if not allocation.batch:
+        allocation, order = _confine(allocation, order, own)
+    try:
+        plan = plan_step(allocation, order.wishes, [*own, *_served(allocation)])
+        check_gpus(plan)
+        programs = _read_programs(plan)
+    except (PlanError, ProgramError) as error:
+        return fail(f"Unable to create step for job {allocation.job}: {error}")
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}")
+    for warning in plan.warnings:
+        if not order.manner.quiet:
+            say(f"warning: {warning}")
+    return _run(Prepared(allocation, order.manner, plan, programs), own)
+
+
+def say_usage() -> None:
+    """Where help is, as getopt's callers say it."""
+    os.write(2, b'Try "srun --help" for more information\n')
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
+    """Read srun's words. Raises InvalidRequest, WishError and PlanError."""
+    parts = parse_words("srun", words)
+    first = parts[0]
+    _check_values(parts)
+    manner = read_manner(first, environment)
+    wishes: list[tuple[int, Wish]] = []
+    for place, part in enumerate(parts):
+        wish = read_wish(part, environment)
+        if not wish.command and place == len(parts) - 1 and manner.pty:
+            wish = wish._replace(command=(environment.get("SHELL", "/bin/sh"),))
+        if not wish.command:
+            raise PlanError("No command given to execute.")
+        groups = _read_groups(part.last("het-group")) if part.has("het-group") else [place]
+        if len(parts) > 1 or groups != [0]:
+            # The variables without suffix tell of the first component.
+            wish = _without_variables(wish)
+        wishes += [(group, wish) for group in groups]
+    return Order(tuple(wishes), manner)
+
+
+def _without_variables(wish: Wish) -> Wish:
+    """The wish with the counts that were options alone."""
+    ntasks, nodes = wish.ntasks if wish.ntasks_named else None, wish.nodes if wish.nodes_named else None
+    return wish._replace(ntasks=ntasks, nodes=nodes)
+
+
+def _check_values(parts: Sequence[Part]) -> None:
+    for part in parts:
+        mpi = part.last("mpi", "none")
+        if mpi not in _MPI and not mpi.startswith("pmix"):
+            raise WishError(f"Invalid MPI type '{mpi}', --mpi=list for acceptable types")
+
+
+def _read_groups(text: str) -> list[int]:
+    groups: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise WishError(f"Invalid --het-group specification: {text}")
+        groups += range(int(first), int(last if dash else first) + 1)
+    return sorted(set(groups))
+
+
+def _read_programs(plan: StepPlan) -> list[tuple[str, ...]]:
+    """The command of each rank. Raises ProgramError and OSError."""
+    programs: list[tuple[str, ...]] = []
+    for side in plan.sides:
+        count = sum(side.counts)
+        if side.wish.multi_prog:
+            with open(side.wish.command[0], encoding="utf-8", errors="surrogateescape") as file:
+                programs += read_programs(file.read(), count)
+        else:
+            programs += [side.wish.command] * count
+    return programs
+
+
+# --- where this is ---------------------------------------------------------------------------------------------------
+
+
+def _served(allocation: Allocation) -> list[Node]:
+    return [node for component in allocation.components for node in component.nodes if node.served]
+
+
+def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[Node]:
+    """The nodes whose ranks srun starts itself: the one that it is on, or the first where the variables are gone."""
+    nodes = [node for component in allocation.components for node in component.nodes]
+    if environment.get("OVERSPAN_JOB_ID") == str(allocation.job):
+        place = (environment.get("OVERSPAN_TASK", ""), environment.get("OVERSPAN_NODE_INDEX", ""))
+        found = [node for node in nodes if (node.task, str(node.number)) == place]
+        if found:
+            return found
+    return [node for node in nodes if not node.served][:1]
+
+
+def _confine(allocation: Allocation, order: Order, own: Sequence[Node]) -> tuple[Allocation, Order]:
+    """In a job file's task every node runs the user's program: a step stays on the node that it is started on."""
+    here = Component(tuple(own), 0, 0, 0)
+    wishes = tuple((group, _without_variables(wish)) for group, wish in order.wishes)
+    return allocation._replace(components=(here,)), order._replace(wishes=wishes)
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def _run(prepared: Prepared, own: Sequence[Node]) -> int:
+    allocation, manner, plan, _ = prepared
+    try:
+        step = str(draw_step(allocation.folder))
+        streams = choose_streams(manner)
+        fields = _make_fields(allocation, step)
+        sinks = open_sinks(manner, plan, streams, fields)
+    except OSError as error:
+        return fail(f"Could not open stdout file: {error.strerror}")
+    joined = None
+    if any(node in own for node in plan.nodes):
+        body = find_body(allocation, own[0])
+        if body is None:
+            return fail(f"Unable to create step for job {allocation.job}: Job/step already completing or completed")
+        joined = None if is_inside(body, os.environ) else body
+    _take_signals()
+    older = frozenset(kernel.read_children(os.getpid()))
+    try:
+        channels = open_links(allocation, plan.nodes, own, joined)
+    except LinkError as error:
+        return fail(f"Unable to create step for job {allocation.job}: Communication connection failure: {error}")
+    requests = make_requests(prepared, streams, fields)
+    hosts = tuple(node.name for node in plan.nodes)
+    ranks = tuple(tuple(place.rank for place in plan.on_node(number)) for number in range(len(hosts)))
+    order = Step(f"{allocation.job}.{step}", hosts, ranks, choose_reader(manner, streams), joined, older)
+    client = StepClient(order, manner, channels, sinks)
+    if manner.pty:
+        with RawTerminal(0):
+            return client.run(requests)
+    return client.run(requests)
+
+
+def _take_signals() -> None:
+    """Keep for the poll loop what it reads from its signal descriptor; what a shell ignores for us stays ignored."""
+    taken = set(TAKEN_SIGNALS)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            taken.discard(int(number))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+
+
+def _make_fields(allocation: Allocation, step: str) -> FilenameFields:
+    array, element = allocation.array or (None, None)
+    return FilenameFields(
+        job=allocation.job,
+        name=allocation.name,
+        user=allocation.user,
+        host=os.uname().nodename,
+        array_job=array,
+        element=element,
+        step=step,
+    )
