@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from overspan.bridge.model.durations import parse_delay, parse_when
+from overspan.bridge.model.durations import parse_delay, parse_time_limit, parse_when
 from overspan.bridge.model.errors import Place
-from overspan.bridge.model.ids import format_array_indices, parse_array
+from overspan.bridge.model.ids import ArraySpec, parse_array
+from overspan.bridge.model.names import check_task_name, find_collisions, member_name
 from overspan.bridge.model.sbatch_options import Treatment
-from overspan.bridge.model.spec import Form, JobSpec, RetryPolicy, TaskSpec
+from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.export import select_environment
 from overspan.bridge.readers.group_checks import MAX_TASKS
+from overspan.bridge.readers.job_groups import NO_GROUP, read_parent
 from overspan.bridge.readers.sbatch_arguments import (
     Given,
     GivenOptions,
@@ -25,7 +27,8 @@ from overspan.bridge.readers.sbatch_arguments import (
     scan_options,
     split_directive,
 )
-from overspan.bridge.readers.sbatch_errors import SbatchRefused, refused_script, refused_submission
+from overspan.bridge.readers.sbatch_checks import check_together, check_values
+from overspan.bridge.readers.sbatch_errors import SbatchRefused, fatal, refused_script, refused_submission
 from overspan.bridge.readers.sbatch_values import (
     place_of,
     read_geometry,
@@ -41,13 +44,20 @@ from overspan.bridge.readers.signals import parse_signal_before
 
 MAX_SCRIPT = 4 * 1024 * 1024
 """Bytes of a script: Slurm's default max_script_size."""
+_NATIVE = ("container", "container-id")
+"""Refused elsewhere, but a Slurm cluster can carry them out."""
 SEPARATORS = ("hetjob", "packjob")
 STDIN = ("", "-", "/dev/stdin")
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 # Where a later source gives one of them, it replaces all that an earlier one gave.
-_RIVALS = (MEMORY, ("requeue", "no-requeue"))
+_RIVALS = (MEMORY, ("requeue", "no-requeue"), ("job-group", "no-job-group"))
+_PACKJOB = 'Warning: the "packjob" component separator is being deprecated. Please, use "hetjob" instead.'
+_MAX_NOTES = 5
 _WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
-_DIRECTIVE = re.compile(r"#SBATCH[ \t]")
+_DIRECTIVE = "#SBATCH"
+_FOREIGN = re.compile(r"#(PBS|BSUB)\s")
+_IGNORED = ("wrap", "help", "usage", "version")
+"""Options without effect in a script (measured on Slurm 22.05)."""
 _TOP_PRIORITY = 2**31 - 1
 
 
@@ -72,16 +82,14 @@ def read_batch_script(text: str, file: str, *, call: SbatchCall, context: ReadCo
         check_script(text, file)
         directives = scan_directives(text, file or "stdin")
     components = merge_components(directives.components, call)
-    _check_components(components)
+    _check_components(components, context)
     first = components[0]
     tasks, notes = [], list(directives.notes)
+    names = _name_tasks(components)
     for index, options in enumerate(components):
         task, more = _make_task(options, index, text if index == 0 else "", context)
-        name = f"het-{index}" if len(components) > 1 else "batch"
-        tasks.append(replace(task, name=name, primary=index == 0, args=call.arguments if index == 0 else ()))
+        tasks.append(replace(task, name=names[index], primary=index == 0, args=call.arguments if index == 0 else ()))
         notes += more
-    if len(tasks) > 1:
-        notes.append("the script runs on the first component; the others hold their nodes while it runs")
     job = _make_job(first, call, file, context)
     notes += _note_options(components, job.clusters, context)
     return replace(
@@ -105,10 +113,11 @@ def check_script(text: str, file: str) -> None:
             "line must start with #! followed by the path to an interpreter.",
             "For instance: #!/bin/sh",
             place=place,
+            remedy=f"for a job file: span submit {file}" if file.endswith((".yaml", ".yml", ".json")) else "",
         )
     if "\0" in text:
         raise refused_script(
-            "The SLURM controller does not allow scripts that contain a NULL character '\\0'.", place=place
+            "The Slurm controller does not allow scripts that", "contain a NULL character '\\0'.", place=place
         )
     if "\r\n" in text:
         line = text.count("\n", 0, text.index("\r\n")) + 1
@@ -123,36 +132,35 @@ def check_script(text: str, file: str) -> None:
 
 
 def scan_directives(text: str, file: str) -> Directives:
-    """Read #SBATCH lines up to the first line that is neither blank nor a comment."""
-    components: list[GivenOptions] = [{}]
+    """Read #SBATCH lines up to the first line that is neither blank nor a comment.
+
+    The words of all lines of a component are one command line to sbatch. Raises SbatchUsage and SbatchRefused.
+    """
+    words: list[list[Word]] = [[]]
     notes: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.lstrip().startswith("#"):
             break
-        if not _DIRECTIVE.match(line):
+        if _FOREIGN.match(line):
+            notes.append(f"{file}:{number}: {line.split()[0]} lines are not read; write #SBATCH")
+        if not line.startswith(_DIRECTIVE):
             continue
-        place = Place(file, number, 9)
+        place = Place(file, number, len(_DIRECTIVE) + 1)
         try:
-            words = list(split_directive(line[8:], place))
+            found = list(split_directive(line[len(_DIRECTIVE) :], place))
         except ValueError as error:
-            raise refused_script(f"{file}: line {number}: {error}", place=place) from None
-        if words and words[0].text in SEPARATORS:
-            components.append({})
-            continue
-        found, _ = scan_options(words, stop=False)
-        notes += _skipped(words, found)
-        components[-1] = _lay(components[-1], found)
-    return Directives(components, notes)
-
-
-def _skipped(words: Sequence[Word], found: GivenOptions) -> list[str]:
-    """Notes about words of a directive that are neither options nor their values."""
-    values = {given.value for given in found.values()}
-    return [
-        f"{word.place}: {word.text!r} is not an option of sbatch and is ignored"
-        for word in words
-        if not word.text.startswith("-") and word.text not in values
-    ]
+            raise fatal(f"{os.path.basename(file)}: line {number}: {error}", place) from None
+        separator = next((at for at, word in enumerate(found) if word.text in SEPARATORS), None)
+        words[-1] += found[:separator]
+        if separator is not None:
+            words.append([])
+            if found[separator].text == "packjob":
+                notes.append(_PACKJOB)
+    components: list[GivenOptions] = []
+    for part in words:
+        options, _ = scan_options(part, stop=False)
+        components.append({name: given for name, given in options.items() if name not in _IGNORED})
+    return Directives(components, notes[:_MAX_NOTES])
 
 
 def merge_components(directives: Sequence[GivenOptions], call: SbatchCall) -> list[GivenOptions]:
@@ -161,6 +169,8 @@ def merge_components(directives: Sequence[GivenOptions], call: SbatchCall) -> li
     count = max(len(directives), len(call.components))
     if count > MAX_TASKS:
         raise refused_script(f"Invalid number of hetjob components: {count}; the limit is {MAX_TASKS}")
+    for source in (call.environment, *directives, *call.components):
+        check_values(source)
     for index in range(count):
         options: GivenOptions = {}
         if merged:
@@ -176,25 +186,66 @@ def _lay(below: GivenOptions, above: GivenOptions) -> dict[str, Given]:
     return {**{name: given for name, given in below.items() if name not in dropped}, **above}
 
 
-def _check_components(components: Sequence[GivenOptions]) -> None:
+def _check_components(components: Sequence[GivenOptions], context: ReadContext) -> None:
     for options in components:
-        for given in options.values():
-            if given.option.treatment is Treatment.REFUSED:
-                raise refuse_option(given)
-        rivals = [name for name in MEMORY if name in options]
-        if len(rivals) > 1:
-            raise refused_script(
-                "--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", place=place_of(options, rivals[-1])
-            )
+        clusters = _read_clusters(options, context)
+        native = bool(clusters) and all(context.kind_of(cluster) == "slurm" for cluster in clusters)
+        for name, given in options.items():
+            if given.option.treatment is Treatment.REFUSED and not (native and name in _NATIVE):
+                if name == "uid" and given.value in (str(context.origin.uid), context.origin.user):
+                    continue
+                raise refuse_option(given, root=context.origin.uid == 0)
+        check_together(options)
+        if "partition" in options and not options["partition"].value:
+            line = "Batch job submission failed: Invalid partition name specified"
+            raise refused_script("invalid partition specified: (null)", line, place=place_of(options, "partition"))
+        _check_times(options, context)
     if len(components) > 1 and any("array" in options for options in components):
         raise refused_submission("Invalid job array specification", None, "a hetjob cannot be an array")
+
+
+def _check_times(options: GivenOptions, context: ReadContext) -> None:
+    """What Slurm's controller asks of limits: a deadline ahead, and no lower limit above the limit."""
+    deadline = read_option(options, "deadline", lambda text: parse_when(text, context.now))
+    shortest = read_option(options, "time-min", parse_time_limit)
+    longest = read_option(options, "time", parse_time_limit)
+    begin = read_option(options, "begin", lambda text: parse_when(text, context.now))
+    line = "Requested time limit is invalid (missing or exceeds some limit)"
+    if deadline is not None and deadline < context.now:
+        raise refused_submission(line, place_of(options, "deadline"), "the deadline is over")
+    if shortest and longest and shortest > longest:
+        line = "Invalid time-min specification (exceeds job's time or other limits)"
+        raise refused_submission(line, place_of(options, "time-min"), "--time-min is longer than --time")
+    if begin is not None and deadline is not None and begin > deadline:
+        line = "Incompatible begin and deadline time specification"
+        raise refused_script(line, place=place_of(options, "deadline"))
+
+
+def _name_tasks(components: Sequence[GivenOptions]) -> list[str]:
+    """The components by their --job-name, where each has one of its own; else het-0, het-1..."""
+    if len(components) == 1:
+        return ["batch"]
+    names = [read_text(options, "job-name") for options in components]
+    try:
+        for name in names:
+            check_task_name(name)
+            member_name(name, 0)
+    except ValueError:
+        names = []
+    if len(set(names)) == len(components) and not find_collisions(names):
+        return names
+    return [f"het-{index}" for index in range(len(components))]
 
 
 def _make_task(options: GivenOptions, index: int, text: str, context: ReadContext) -> tuple[TaskSpec, list[str]]:
     geometry = read_geometry(options)
     workdir = os.path.normpath(os.path.join(context.directory, read_text(options, "chdir")))
     requeue = _read_requeue(options)
-    native = {name: given.value or "" for name, given in options.items() if given.option.treatment is Treatment.NOTED}
+    native = {
+        name: given.value or ""
+        for name, given in options.items()
+        if given.option.treatment is Treatment.NOTED or name in _NATIVE
+    }
     if index and read_text(options, "partition"):
         native["partition"] = read_text(options, "partition")
     task = TaskSpec(
@@ -240,7 +291,10 @@ def _make_job(options: GivenOptions, call: SbatchCall, file: str, context: ReadC
         account=read_text(options, "account"),
         qos=read_text(options, "qos"),
         comment=read_text(options, "comment"),
-        later=_read_later(options),
+        array=_read_array(options),
+        dependency=_read_dependency(options),
+        kill_on_invalid_dep=read_option(options, "kill-on-invalid-dep", _parse_yes_no),
+        parent=read_parent(_read_group(options), context.environment),
     )
 
 
@@ -255,11 +309,7 @@ def _default_name(call: SbatchCall, file: str) -> str:
 
 
 def _parse_priority(text: str) -> int:
-    if text.upper() == "TOP":
-        return _TOP_PRIORITY
-    if not re.fullmatch("[0-9]{1,10}", text) or int(text) > 2**32 - 2:
-        raise ValueError("write a whole number, or TOP")
-    return min(int(text), _TOP_PRIORITY)
+    return _TOP_PRIORITY if text.upper() == "TOP" else min(int(text), _TOP_PRIORITY)
 
 
 def _read_requeue(options: GivenOptions) -> bool | None:
@@ -277,29 +327,43 @@ def _read_clusters(options: GivenOptions, context: ReadContext) -> tuple[str, ..
     for name in names:
         if context.clusters is not None and name not in context.clusters:
             raise refused_script(
-                f"'{name}' can't be reached now, or it is an invalid entry for --cluster.",
+                f"No cluster '{name}' known by database.",
+                f"'{name}' can't be reached now, or it is an invalid entry for --cluster.  "
+                "Use 'sacctmgr list clusters' to see available clusters.",
                 place=place_of(options, "clusters"),
                 remedy=f"the clusters are {', '.join(context.clusters)}",
             )
     return tuple(dict.fromkeys(names))
 
 
-def _read_later(options: GivenOptions) -> Mapping[str, Any]:
-    """Arrays and dependencies, checked; a later version carries them out."""
-    later: dict[str, Any] = {}
+def _read_array(options: GivenOptions) -> ArraySpec | None:
+    if not read_text(options, "array"):
+        return None
     try:
-        if "array" in options:
-            array = parse_array(read_text(options, "array"))
-            later["array"] = format_array_indices(array.ranges, array.throttle, steps=True)
+        return parse_array(read_text(options, "array"))
     except ValueError as error:
         raise _refused(options, "array", "Invalid job array specification", error) from None
+
+
+def _read_dependency(options: GivenOptions) -> Dependency:
     try:
-        needs = parse_dependency(read_text(options, "dependency"))
+        return parse_dependency(read_text(options, "dependency"))
     except ValueError as error:
         raise _refused(options, "dependency", "Job dependency problem", error) from None
-    if needs:
-        later["needs"] = [needs]
-    return later
+
+
+def _read_group(options: GivenOptions) -> str | None:
+    """What --job-group and --no-job-group say; the one given last wins."""
+    last = [name for name in options if name in ("job-group", "no-job-group")]
+    if not last:
+        return None
+    return read_text(options, "job-group") if last[-1] == "job-group" else NO_GROUP
+
+
+def _parse_yes_no(text: str) -> bool:
+    if text.lower() not in ("yes", "no"):
+        raise ValueError("write yes or no")
+    return text.lower() == "yes"
 
 
 def _refused(options: GivenOptions, name: str, message: str, error: ValueError) -> SbatchRefused:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from overspan.bridge.model.ids import format_array_indices, parse_array
+from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.spec import RestartScope, Start
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.schedule_fields import cron
 from overspan.bridge.readers.shapes import (
     Field,
     Record,
@@ -34,22 +35,8 @@ class Execution(Enum):
     SERIAL = "serial"
 
 
-def _parse_array(value: Any) -> str:
-    array = parse_array(str(value))
-    return format_array_indices(array.ranges, array.throttle, steps=True)
-
-
-def _parse_cron(value: Any) -> str:
-    # Loaded where a file has the key: the scheduler takes long to import.
-    from apscheduler.triggers.cron import CronTrigger
-
-    try:
-        CronTrigger.from_crontab(str(value), timezone="UTC")
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{value!r} is not a schedule; write five fields as crontab(5) has them: 0 3 * * mon"
-        ) from None
-    return str(value)
+def _parse_array(value: Any) -> ArraySpec:
+    return parse_array(str(value))
 
 
 def _parse_select(value: Any) -> str:
@@ -116,7 +103,9 @@ JOB: dict[str, Field] = {
     "start_timeout": Field(delay(), "How long a start may take before what is held is given back."),
     "array": Field(checked(_parse_array, {"type": ["string", "integer"]}), "Indices of a job array: 0-99%10."),
     "begin": Field(checked(str, _TEXT), "When the job may start: now+1hour, 16:00, 2030-01-31T12:00."),
-    "cron": Field(checked(_parse_cron, _TEXT), "When to submit the job again and again, as in crontab(5)."),
+    "deadline": Field(checked(str, _TEXT), "When the job has to be over: now+2hours, 2030-01-31T12:00."),
+    "kill_on_invalid_dep": Field(boolean(), "Whether a need that can never be met cancels the job."),
+    "cron": Field(cron(), "When to submit the job again and again, as in crontab(5)."),
     "priority": Field(integer(-PRIORITY_LIMIT, PRIORITY_LIMIT), "Priority among waiting jobs; higher starts first."),
     "hold": Field(boolean(), "Whether the job waits for a release."),
     "hold_on_failure": Field(delay(), "How long a failed job keeps its nodes, to look around."),

@@ -10,9 +10,11 @@ from typing import Any
 
 from overspan.bridge.model.durations import parse_when
 from overspan.bridge.model.errors import InvalidRequest, Place
+from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
-from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.dependencies import join_dependencies
 from overspan.bridge.readers.findings import Findings, nearest, refuse
 from overspan.bridge.readers.group_checks import (
     MAX_TASKS,
@@ -36,7 +38,7 @@ from overspan.bridge.readers.yaml_documents import read_tables
 
 Values = dict[str, Any]
 
-LATER_KEYS = ("array", "cron", "on_checkpoint", "pool")
+LATER_KEYS = ("on_checkpoint", "pool")
 """Header keys that are checked here and carried out by a later version."""
 
 
@@ -214,14 +216,19 @@ def _make_job(
         restart=None if layout.single else values.get("restart"),
         priority=_read_priority(values, top, drafts, found),
         hold=values.get("hold", False) or context.hold,
-        begin=_read_begin(values, top, context, found),
+        begin=_read_when("begin", values, top, context, found),
+        deadline=_read_deadline(values, top, context, found),
         hold_on_failure=values.get("hold_on_failure", 0),
         partition=options.get("partition", "") or (partitions.pop() if len(partitions) == 1 else ""),
         account=options.get("account", ""),
         qos=options.get("qos", ""),
         comment=options.get("comment", ""),
         native=native,
-        later={**_read_later(layout, values, found), **placed.later},
+        array=_read_array(layout, values, found),
+        dependency=_read_dependency(layout, values, found),
+        kill_on_invalid_dep=values.get("kill_on_invalid_dep"),
+        cron=values.get("cron"),
+        later={**{key: values[key] for key in LATER_KEYS if key in values}, **placed.later},
     )
     _check_job(job, layout, values, found)
     return job
@@ -239,27 +246,41 @@ def _read_priority(values: Values, top: Table, drafts: Sequence[Draft], found: F
     return next(iter(given), None)
 
 
-def _read_begin(values: Values, top: Table, context: ReadContext, found: Findings) -> float | None:
-    if "begin" not in values:
+def _read_when(key: str, values: Values, top: Table, context: ReadContext, found: Findings) -> float | None:
+    if key not in values:
         return None
     try:
-        return parse_when(values["begin"], context.now)
+        return parse_when(values[key], context.now)
     except ValueError as error:
-        found.add(str(error), place_in(top, "begin"))
+        found.add(str(error), place_in(top, key))
     return None
 
 
-def _read_later(layout: _Layout, values: Values, found: Findings) -> Values:
-    """Keys that are checked now and carried out by a later version."""
-    later: Values = {key: values[key] for key in LATER_KEYS if key in values}
-    needs = values.get("needs", ()) if layout.header is not None or layout.single else ()
-    if needs := [need for need in needs if need]:
-        later["needs"] = needs
+def _read_deadline(values: Values, top: Table, context: ReadContext, found: Findings) -> float | None:
+    deadline = _read_when("deadline", values, top, context, found)
+    if deadline is not None and deadline < context.now:
+        found.add("the deadline is over", place_in(top, "deadline"), "write a time to come, such as now+2hours")
+    return deadline
+
+
+def _read_array(layout: _Layout, values: Values, found: Findings) -> ArraySpec | None:
     if "array" in values and not layout.single:
         found.add(
             "an array of a job with several tasks is refused", place_in(layout.top, "array"), "submit one job each"
         )
-    return later
+    array: ArraySpec | None = values.get("array")
+    return array
+
+
+def _read_dependency(layout: _Layout, values: Values, found: Findings) -> Dependency:
+    """The header's `needs`: other jobs. Those of a task among several are tasks of the same job."""
+    if layout.header is None and not layout.single:
+        return Dependency()
+    try:
+        return join_dependencies(list(values.get("needs", ())))
+    except ValueError as error:
+        found.add(str(error), place_in(layout.top, "needs"))
+    return Dependency()
 
 
 def _check_job(job: JobSpec, layout: _Layout, values: Values, found: Findings) -> None:

@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, OPTIONS, Argument, Option, Treatment, canonical
-from overspan.bridge.readers.sbatch_errors import SbatchUsage
+from overspan.bridge.model.sbatch_options import (
+    BY_LETTER,
+    BY_NAME,
+    OPTIONS,
+    Argument,
+    Option,
+    Treatment,
+    canonical,
+    match_names,
+)
+from overspan.bridge.readers.sbatch_errors import PREFIX, SbatchUsage
 
 TRY_HELP = 'Try "sbatch --help" for more information'
 SEPARATOR = ":"
@@ -54,9 +63,11 @@ class SbatchCall:
 
     @property
     def wrap(self) -> str | None:
-        """The command of --wrap."""
-        given = self.options.get("wrap")
-        return given.value if given else None
+        """The command of --wrap, which any component may give."""
+        for options in (self.options, *self.components):
+            if "wrap" in options:
+                return options["wrap"].value
+        return None
 
 
 def parse_sbatch(argv: Sequence[str], environment: Mapping[str, str]) -> SbatchCall:
@@ -104,17 +115,21 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Given]:
 def scan_options(words: Sequence[Word], at: int = 0, *, stop: bool = True) -> tuple[dict[str, Given], int]:
     """Take options from a position on; give them and where the rest begins.
 
-    With `stop` the first word that is no option ends them, as on the command line; else such words are skipped,
-    as in a directive. `--` ends them, and so does the separator of hetjob components.
+    With `stop` the first word that is no option ends them, as on the command line, and so does the separator of
+    hetjob components; else such a word is refused, as in a directive. `--` ends them.
     """
     found: dict[str, Given] = {}
+    stray: Word | None = None
     while at < len(words):
         word = words[at]
         if word.text == "--":
-            return found, at + 1
-        if word.text in ("", "-", SEPARATOR) or not word.text.startswith("-"):
+            at += 1
+            break
+        if word.text in ("", "-") or not word.text.startswith("-"):
             if stop:
                 break
+            # getopt(3) reads on, so that a wrong option is named before a stray word.
+            stray = stray or word
             at += 1
             continue
         taken, used = _take_long(words, at) if word.text.startswith("--") else _take_letters(words, at)
@@ -123,6 +138,9 @@ def scan_options(words: Sequence[Word], at: int = 0, *, stop: bool = True) -> tu
             found.pop(given.option.name, None)
             found[given.option.name] = given
         at += used
+    if not stop and (stray or at < len(words)):
+        stray = stray or words[at]
+        raise SbatchUsage(f"{PREFIX}Invalid directive found in batch script: {stray.text}", place=stray.place)
     return found, at
 
 
@@ -143,13 +161,15 @@ def _take_long(words: Sequence[Word], at: int) -> tuple[list[Given], int]:
 def _find_long(name: str, word: Word) -> Option:
     if name in BY_NAME:
         return BY_NAME[name]
-    matches = [option for option in OPTIONS if name and option.name.startswith(name)]
+    # glibc shows the word as it was written, with its value.
+    written = word.text
+    matches = match_names(name) if name else []
     if not matches:
-        raise _usage(f"unrecognized option '--{name}'", word)
-    if len({canonical(option).name for option in matches}) > 1:
-        listed = " ".join(f"'--{option.name}'" for option in matches)
-        raise _usage(f"option '--{name}' is ambiguous; possibilities: {listed}", word)
-    return matches[0]
+        raise _usage(f"unrecognized option '{written}'", word)
+    if len({canonical(BY_NAME[match]).name for match in matches}) > 1:
+        listed = " ".join(f"'--{match}'" for match in matches)
+        raise _usage(f"option '{written}' is ambiguous; possibilities: {listed}", word)
+    return BY_NAME[matches[0]]
 
 
 def _take_letters(words: Sequence[Word], at: int) -> tuple[list[Given], int]:
@@ -180,37 +200,48 @@ def _usage(message: str, word: Word) -> SbatchUsage:
 def split_directive(line: str, place: Place) -> Iterator[Word]:
     """Split the text after #SBATCH into words: quotes group, a backslash keeps a character, an unquoted # ends it.
 
-    `place` is that of the text's first character. Raises ValueError for a quote that is not closed.
+    `place` is that of the text's first character. Raises ValueError for a quote that is not closed, and for a word
+    that begins with a colon.
     """
     at = 0
+    # Slurm shows what is left of the line, with the blanks before it but for the first.
+    left = line.strip()
     while at < len(line):
         if line[at].isspace():
             at += 1
             continue
         if line[at] == "#":
             return
+        if line[at] == ":":
+            raise ValueError(f"Unexpected `:` in [{left[:200]}]")
         start = at
-        text, at = _read_word(line, at)
-        yield Word(text, place._replace(column=place.column + start))
+        text, at = _read_word(line, at, left)
+        left = line[at:]
+        if text or line[start] != "\\":
+            yield Word(text, place._replace(column=place.column + start))
 
 
-def _read_word(line: str, at: int) -> tuple[str, int]:
+def _read_word(line: str, at: int, left: str) -> tuple[str, int]:
     text: list[str] = []
     quote = ""
     while at < len(line):
         letter = line[at]
-        if letter == "\\" and at + 1 < len(line):
+        kept = letter == "\\"
+        if kept:
             at += 1
-            text.append(line[at])
-        elif letter == quote:
-            quote = ""
-        elif not quote and letter in "\"'":
-            quote = letter
-        elif not quote and (letter.isspace() or letter == "#"):
+            if at == len(line):
+                break
+            letter = line[at]
+        # An escaped blank ends a word all the same (measured on Slurm 22.05).
+        if not quote and (letter.isspace() or (letter == "#" and not kept)):
             break
+        if not kept and letter == quote:
+            quote = ""
+        elif not kept and not quote and letter in "\"'":
+            quote = letter
         else:
             text.append(letter)
         at += 1
     if quote:
-        raise ValueError(f"Unmatched `{quote}` in [{line.strip()[:200]}]")
+        raise ValueError(f"Unmatched `{quote}` in [{left[:200]}]")
     return "".join(text), at

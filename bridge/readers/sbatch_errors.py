@@ -5,6 +5,7 @@ from __future__ import annotations
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 PREFIX = "sbatch: error: "
+FATAL = "sbatch: fatal: "
 
 
 class SbatchUsage(InvalidRequest):
@@ -22,6 +23,16 @@ class SbatchRefused(InvalidRequest):
 def invalid_value(option: str, place: Place | None, remedy: str = "") -> SbatchUsage:
     """The error for a value that an option cannot take."""
     return SbatchUsage(f"{PREFIX}Invalid --{option} specification", place=place, remedy=remedy)
+
+
+def invalid_number(option: str, written: str, place: Place | None, remedy: str = "") -> SbatchRefused:
+    """The error for what is no number that the option takes; unlike other values it ends sbatch with 1."""
+    return refused_script(f'Invalid numeric value "{written}" for {option}.', place=place, remedy=remedy)
+
+
+def fatal(line: str, place: Place | None = None, remedy: str = "") -> SbatchRefused:
+    """An error that sbatch calls fatal."""
+    return SbatchRefused(FATAL + line, place=place, remedy=remedy)
 
 
 def refused_script(*lines: str, place: Place | None = None, remedy: str = "") -> SbatchRefused:

@@ -14,14 +14,21 @@ from overspan.bridge.model.resources import Gpus, Gres, Resources, gres_gpus, pa
 from overspan.bridge.model.sizes import parse_memory
 from overspan.bridge.model.spec import Streams
 from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions
-from overspan.bridge.readers.sbatch_errors import PREFIX, SbatchRefused, SbatchUsage, invalid_value, refused_script
+from overspan.bridge.readers.sbatch_errors import (
+    PREFIX,
+    SbatchRefused,
+    SbatchUsage,
+    invalid_number,
+    invalid_value,
+    refused_script,
+    refused_submission,
+)
 from overspan.bridge.readers.task_fields import MAX_NODES
 
 Value = TypeVar("Value")
 MAX_COUNT = 10**7
 """Highest number of tasks or CPUs that an option takes."""
 DEFAULT_NICE = 100
-MAX_NICE = 2147483645
 NULL_DEVICE = "/dev/null"
 
 
@@ -49,23 +56,38 @@ def read_count(options: GivenOptions, name: str) -> int | None:
         return None
     written = given.value or ""
     if not re.fullmatch("[0-9]{1,8}", written) or not 1 <= int(written) <= MAX_COUNT:
-        raise SbatchUsage(f'{PREFIX}Invalid numeric value "{written}" for --{name}.', place=given.place)
+        raise invalid_number(f"--{name}", written, given.place)
     return int(written)
 
 
-def read_nodes(options: GivenOptions) -> tuple[int | None, str]:
-    """--nodes=MIN[-MAX]: the lowest number of nodes, and a note about the highest."""
+def read_nodes(options: GivenOptions) -> int | None:
+    """--nodes=MIN[-MAX]: the lowest number of nodes, which is what the job gets."""
     given = options.get("nodes")
     if given is None:
-        return None, ""
+        return None
     written = given.value or ""
-    match = re.fullmatch(r"([0-9]{1,6})(k?)(?:-([0-9]{1,6})(k?))?", written, re.IGNORECASE)
-    low = int(match[1]) * (1024 if match[2] else 1) if match else 0
-    high = int(match[3]) * (1024 if match[4] else 1) if match and match[3] else low
-    if not 1 <= low <= high or low > MAX_NODES:
+    low_text, dash, high_text = (written, "", "") if written.startswith("-") else written.partition("-")
+    low = _read_node_count(low_text, given)
+    # `1-` has -1 after the dash to sbatch, and `1-0` no highest number.
+    high = _read_node_count(high_text or "-1", given) if dash else low
+    if high < low and high != 0:
+        line = f"{PREFIX}Maximum node count {high} is less than minimum node count {low}"
+        raise SbatchUsage(line, place=given.place)
+    if low < 1:
+        # sbatch takes them for no request.
+        return None
+    if low > MAX_NODES:
         remedy = f"write MIN or MIN-MAX, at most {MAX_NODES}"
-        raise SbatchUsage(f'{PREFIX}"{written}" is not a valid node count', place=given.place, remedy=remedy)
-    return low, f"--nodes={written}: {low} nodes are taken" if high > low else ""
+        raise refused_submission("Node count specification invalid", given.place, remedy)
+    return low
+
+
+def _read_node_count(text: str, given: Given) -> int:
+    match = re.fullmatch("(-?[0-9]{1,9})([km]?)", text, re.IGNORECASE)
+    if not match:
+        remedy = "write MIN or MIN-MAX"
+        raise SbatchUsage(f'{PREFIX}"{text}" is not a valid node count', place=given.place, remedy=remedy)
+    return int(match[1]) * {"": 1, "k": 1024, "m": 1024 * 1024}[match[2].lower()]
 
 
 class Geometry(NamedTuple):
@@ -82,17 +104,17 @@ class Geometry(NamedTuple):
 
 def read_geometry(options: GivenOptions) -> Geometry:
     """Bring nodes, tasks and CPUs together as sbatch does."""
-    nodes, note = read_nodes(options)
+    nodes = read_nodes(options)
     ntasks = read_count(options, "ntasks")
     per_node = read_count(options, "ntasks-per-node")
     cpus_per_task = read_count(options, "cpus-per-task")
-    notes = [note] if note else []
+    notes: list[str] = []
     if nodes is None:
         nodes = -(-ntasks // per_node) if ntasks and per_node else 1
         if nodes > MAX_NODES:
-            raise SbatchUsage(f'{PREFIX}"{nodes}" is not a valid node count', place=options["ntasks"].place)
+            raise refused_submission("Node count specification invalid", options["ntasks"].place)
     elif ntasks is not None and ntasks < nodes:
-        notes.append(f"cannot run {ntasks} tasks on {nodes} nodes: {ntasks} nodes are taken")
+        notes.append(f"Warning: can't run {ntasks} processes on {nodes} nodes, setting nnodes to {ntasks}")
         nodes = ntasks
     on_node = per_node or -(-(ntasks or nodes) // nodes)
     asked = ntasks is not None or per_node is not None or cpus_per_task is not None
@@ -102,7 +124,11 @@ def read_geometry(options: GivenOptions) -> Geometry:
 
 def read_needs_of_node(options: GivenOptions, geometry: Geometry) -> Resources:
     """CPUs, memory, GPUs and other generic resources of one node."""
-    gpus, gres = _read_gpus(options, geometry)
+    try:
+        gpus, gres = _read_gpus(options, geometry)
+    except ValueError as error:
+        # Each number was right; together they are more than there can be.
+        raise refused_script("Invalid generic resource (gres) specification", remedy=str(error)) from None
     count = sum(choice.count for choice in gpus)
     cpus = geometry.cpus
     per_gpu = read_count(options, "cpus-per-gpu")
@@ -125,15 +151,8 @@ def _read_gpus(options: GivenOptions, geometry: Geometry) -> tuple[tuple[Gpus, .
     per_node = read_option(options, "gpus-per-node", parse_gpu_counts)
     per_task = read_option(options, "gpus-per-task", parse_gpu_counts)
     in_all = read_option(options, "gpus", parse_gpu_counts)
-    if by_gres and per_node:
-        place = options["gpus-per-node"].place
-        raise refused_script(
-            "Invalid generic resource (gres) specification",
-            place=place,
-            remedy="--gres=gpu and --gpus-per-node exclude each other",
-        )
     if by_gres or per_node:
-        gpus = by_gres or per_node or ()
+        gpus = per_node or by_gres
     elif per_task:
         gpus = tuple(Gpus(choice.count * geometry.per_node, choice.kind) for choice in per_task)
     else:
@@ -154,34 +173,23 @@ def read_time(options: GivenOptions) -> int | None:
 
 
 def read_nice(options: GivenOptions) -> int:
-    """--nice[=N]."""
+    """--nice[=N]; the value has been checked."""
     given = options.get("nice")
     if given is None:
         return 0
-    written = str(DEFAULT_NICE) if given.value is None else given.value
-    if not re.fullmatch("[-+]?[0-9]{1,10}", written) or abs(int(written)) > MAX_NICE:
-        remedy = f"write a whole number from -{MAX_NICE} to {MAX_NICE}"
-        raise SbatchUsage(f"{PREFIX}Invalid --nice value", place=given.place, remedy=remedy)
-    return int(written)
+    return DEFAULT_NICE if given.value is None else int(given.value)
 
 
 def read_streams(options: GivenOptions, workdir: str) -> Streams:
     """Output, error and input as absolute patterns; `none` is the null device."""
     default = ARRAY_DEFAULT if "array" in options else BATCH_DEFAULT
-    mode = read_option(options, "open-mode", _parse_open_mode)
     return Streams(
         output=resolve_pattern(read_text(options, "output") or default, workdir),
         error=resolve_pattern(read_text(options, "error"), workdir),
         input=resolve_pattern(read_text(options, "input"), workdir),
-        append=mode == "append",
+        # Slurm looks at the first letter.
+        append=read_text(options, "open-mode")[:1].lower() == "a",
     )
-
-
-def _parse_open_mode(text: str) -> str:
-    known = {"a": "append", "append": "append", "t": "truncate", "truncate": "truncate"}
-    if text.lower() not in known:
-        raise ValueError("write append or truncate")
-    return known[text.lower()]
 
 
 def resolve_pattern(pattern: str, workdir: str) -> str:
@@ -195,9 +203,11 @@ def resolve_pattern(pattern: str, workdir: str) -> str:
     return os.path.join(folder, pattern)
 
 
-def refuse_option(given: Given) -> SbatchRefused:
+def refuse_option(given: Given, *, root: bool) -> SbatchRefused | SbatchUsage:
     """The error for an option that cannot be ignored."""
     name = given.option.name
+    if name in ("uid", "gid") and not root:
+        return SbatchUsage(f"{PREFIX}--{name} only permitted by root user", place=given.place)
     return refused_script(f"--{name} is not supported", place=given.place, remedy=REMEDIES.get(name, ""))
 
 

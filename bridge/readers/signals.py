@@ -33,10 +33,11 @@ def parse_signal_before(value: str | int) -> SignalBefore:
 
     R lets a reservation overlap; here it means nothing.
     """
-    match = re.fullmatch(r"(?:([RB]{1,2}):)?([A-Za-z0-9+-]+)(?:@([0-9]{1,9}))?", str(value).strip(), re.IGNORECASE)
+    match = re.fullmatch(r"(?:([RB]{1,2}):)?([A-Za-z0-9+-]+)(?:@([0-9]{0,9}))?", str(value).strip(), re.IGNORECASE)
     if not match or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a signal before the time limit; write USR1@90, or B:USR1@90")
-    seconds = DEFAULT_SECONDS if match[3] is None else int(match[3])
+    # `USR1@` is the default too (measured on Slurm 22.05).
+    seconds = int(match[3]) if match[3] else DEFAULT_SECONDS
     if seconds > MAX_SECONDS:
         raise ValueError(f"{seconds} seconds are too many; the limit is {MAX_SECONDS}")
     return SignalBefore(parse_signal_name(match[2]), seconds, "B" in (match[1] or "").upper())

@@ -10,6 +10,7 @@ from overspan.bridge.model.spec import JobSpec, Origin
 from overspan.bridge.readers.batch_script import read_batch_script
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.job_groups import read_parent
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
 
 JOB_FILE = "job_file"
@@ -58,7 +59,8 @@ def read_submission(request: SubmissionRequest) -> JobSpec:
     if request.kind == JOB_FILE:
         spec = read_job_file(request.text, request.file or "stdin", context=context)
         # As with sbatch --export=ALL; clusters that do not share the submitter's machine use the named variables only.
-        return replace(spec, environment=dict(request.environment))
+        parent = read_parent(None, request.environment)
+        return replace(spec, environment=dict(request.environment), parent=parent)
     if request.overrides:
         raise InvalidRequest("--set is for job files", remedy="write options of sbatch for a script")
     call = parse_sbatch(request.argv, request.environment)

@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.ids import ArraySpec, IndexRange
 from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, Argument
-from overspan.bridge.model.spec import Form, JobSpec, SignalBefore, TaskSpec
+from overspan.bridge.model.spec import (
+    Dependency,
+    DependencyKind,
+    Form,
+    JobNeed,
+    JobSpec,
+    Origin,
+    SignalBefore,
+    TaskSpec,
+)
 from overspan.bridge.readers.batch_script import read_batch_script, scan_directives
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.export import select_environment
@@ -23,6 +33,7 @@ CONTEXT = ReadContext(
     directory="/home/u/50%",
     environment={"PATH": "/bin", "SLURM_CONF": "/c"},
     clusters={"local": "local", "hpc": "slurm"},
+    origin=Origin(user="ann", uid=1000),
     now=1_800_000_000.0,
 )
 SCRIPT = "#!/bin/bash\n{}\necho hi\n"
@@ -59,7 +70,10 @@ def test_a_plain_script() -> None:
         ("#!/bin/sh\n#SBATCH -n4\n", ["ntasks"]),
         ("#!/bin/sh\n#SBATCH\t-n4 -t 5\n", ["ntasks", "time"]),
         ("#!/bin/sh\n #SBATCH -n4\n", []),
-        ("#!/bin/sh\n# SBATCH -n4\n##SBATCH -n4\n#SBATCH-n4\n#sbatch -n4\n", []),
+        ("#!/bin/sh\n# SBATCH -n4\n##SBATCH -n4\n#sbatch -n4\n", []),
+        ("#!/bin/sh\n#SBATCH-n4\n   # words\n#SBATCH -t5\n", ["ntasks", "time"]),
+        ("#!/bin/sh\n#SBATCH -n\n#SBATCH 4\n", ["ntasks"]),
+        ("#!/bin/sh\n#SBATCH --wrap=ls --help -V -n 4\n", ["ntasks"]),
         ("#!/bin/sh\n\n   \n# words\n#SBATCH -n4\n", ["ntasks"]),
         ("#!/bin/sh\necho\n#SBATCH -n4\n", []),
         ("#!/bin/sh\n#SBATCH -n4 # -t 5\n", ["ntasks"]),
@@ -71,8 +85,9 @@ def test_directive_lines(text: str, names: list[str]) -> None:
     assert [sorted(part) for part in found.components] == [sorted(names)]
 
 
-def test_stray_words_are_noted() -> None:
-    assert read("-n 4 stray").notes == ("dir/job.sh:2:14: 'stray' is not an option of sbatch and is ignored",)
+def test_lines_of_other_systems_are_noted() -> None:
+    found = scan_directives("#!/bin/sh\n#PBS -l nodes=2\n#SBATCH -n 4\n", "f")
+    assert found.notes == ["f:2: #PBS lines are not read; write #SBATCH"]
 
 
 def test_precedence() -> None:
@@ -98,9 +113,9 @@ def test_precedence() -> None:
         ("--begin=now+1hour", {"begin": CONTEXT.now + 3600}),
         ("--deadline=now+2hours", {"deadline": CONTEXT.now + 7200}),
         ("-M hpc,local", {"clusters": ("hpc", "local")}),
-        ("-a 0-9:3%2", {"later": {"array": "0-9:3%2"}}),
-        ("-d afterok:7", {"later": {"needs": [{"any": False, "on": [{"kind": "afterok", "job": "7"}]}]}}),
-        ("-d ''", {"later": {}}),
+        ("-a 0-9:3%2", {"array": ArraySpec((IndexRange(0, 9, 3),), 2)}),
+        ("-d afterok:7", {"dependency": Dependency((JobNeed(DependencyKind.AFTEROK, 7),))}),
+        ("-d ''", {"dependency": Dependency()}),
     ],
 )
 def test_fields_of_the_job(directives: str, expected: dict[str, Any]) -> None:
@@ -177,6 +192,13 @@ def test_names_of_jobs() -> None:
     assert name("", "--wrap=ls", "-J", "z") == "z"
 
 
+def test_any_component_may_have_the_command() -> None:
+    call = parse_sbatch(["-n1", ":", "-n2", "--wrap=ls"], {})
+    job = read_batch_script("", "", call=call, context=CONTEXT)
+    assert (job.name, [task.ntasks for task in job.tasks]) == ("wrap", [1, 2])
+    assert job.tasks[0].run.endswith("\nls\n")
+
+
 def test_wrapped_commands_and_arguments() -> None:
     call = parse_sbatch(["--wrap", "echo $1"], {})
     (task,) = read_batch_script("", "", call=call, context=CONTEXT).tasks
@@ -194,6 +216,9 @@ def test_components_inherit_what_sbatch_says() -> None:
     assert [task.primary for task in job.tasks] == [True, False, False]
     assert [bool(task.run) for task in job.tasks] == [True, False, False]
     assert (job.name, job.partition) == ("het", "a")
+    named = read("-J echo-0\nhetjob\n-J echo-1")
+    assert (named.name, [task.name for task in named.tasks]) == ("echo-0", ["echo-0", "echo-1"])
+    assert [task.name for task in read("-J a_b\nhetjob\n-J a-b").tasks] == ["het-0", "het-1"]
     two = read("-n 1", "-n2", ":", "-n3")
     assert [task.ntasks for task in two.tasks] == [2, 3]
 
@@ -214,25 +239,39 @@ REFUSALS: list[tuple[str, int, str]] = [
     ("--begin=whenever", 255, "sbatch: error: Invalid --begin specification"),
     ("--signal=NOPE", 255, "sbatch: error: Invalid --signal specification"),
     ("--open-mode=x", 255, "sbatch: error: Invalid --open-mode specification"),
-    ("-n x", 255, 'sbatch: error: Invalid numeric value "x" for --ntasks.'),
-    ("-n 0", 255, 'sbatch: error: Invalid numeric value "0" for --ntasks.'),
-    ("-N 0", 255, 'sbatch: error: "0" is not a valid node count'),
-    ("-N 4-2", 255, 'sbatch: error: "4-2" is not a valid node count'),
-    ("-n 9000000 --ntasks-per-node=1", 255, 'sbatch: error: "9000000" is not a valid node count'),
-    ("--gpus=x:y", 255, "sbatch: error: Invalid --gpus specification"),
-    ("--gres=gpu::", 255, "sbatch: error: Invalid --gres specification"),
+    ("-n x", 1, 'sbatch: error: Invalid numeric value "x" for --ntasks.'),
+    ("-n 0", 1, 'sbatch: error: Invalid numeric value "0" for --ntasks.'),
+    ("-N 9999999", 1, "Batch job submission failed: Node count specification invalid"),
+    ("-p ''", 1, "sbatch: error: invalid partition specified: (null)"),
+    ("--gres=", 1, "Batch job submission failed: Invalid Trackable RESource (TRES) specification"),
+    ("--deadline=now+2days -b now+3days", 1, "sbatch: error: Incompatible begin and deadline time specification"),
+    ("--gid=5", 255, "sbatch: error: --gid only permitted by root user"),
+    ("-N 4-2", 255, "sbatch: error: Maximum node count 2 is less than minimum node count 4"),
+    ("-N 2-x", 255, 'sbatch: error: "x" is not a valid node count'),
+    ("-n 9000000 --ntasks-per-node=1", 1, "Node count specification invalid"),
+    ("--gpus=x:y", 1, "sbatch: error: Invalid generic resource (gres) specification"),
+    ("--gres=gpu::", 1, "sbatch: error: Invalid generic resource (gres) specification"),
+    ("stray", 255, "sbatch: error: Invalid directive found in batch script: stray"),
+    ("-n4 -- -t 5", 255, "sbatch: error: Invalid directive found in batch script: -t"),
+    ("stray --unknown", 255, "sbatch: unrecognized option '--unknown'"),
+    ("-n1 : -n2", 1, "sbatch: fatal: job.sh: line 2: Unexpected `:` in ["),
+    ("--mem=1G\n--mem-per-cpu=2G", 1, "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive."),
+    ("--deadline=2001-01-01", 1, "Requested time limit is invalid"),
+    ("-t 10 --time-min=20", 1, "Invalid time-min specification (exceeds job's time or other limits)"),
+    ("--job-group=x", 2, "'x' is not the id of a group"),
     ("--nice=x", 255, "sbatch: error: Invalid --nice value"),
-    ("--priority=-1", 255, "sbatch: error: Invalid --priority specification"),
+    ("--priority=-1", 255, "sbatch: error: Priority must be >= 0"),
     ("-a 3-1", 1, "sbatch: error: Batch job submission failed: Invalid job array specification"),
     ("-d none", 1, "sbatch: error: Batch job submission failed: Job dependency problem"),
     ("-d afterok:1,2?3", 1, "Job dependency problem"),
     ("--mem=1G --mem-per-cpu=1G", 1, "mutually exclusive"),
-    ("--gres=gpu:1 --gpus-per-node=1", 1, "Invalid generic resource (gres) specification"),
+    ("--gres=gpu:1g", 1, "Invalid generic resource (gres) specification"),
+    ("--gpus-per-task=999999999 -n 9", 1, "Invalid generic resource (gres) specification"),
     ("--gpus=a:1,b:1", 1, "Invalid generic resource (gres) specification"),
-    ("--uid=0", 1, "--uid is not supported"),
+    ("--uid=5", 255, "sbatch: error: --uid only permitted by root user"),
     ("--container=x", 1, "--container is not supported"),
     ("-M mars", 1, "'mars' can't be reached now"),
-    ("-J 'a", 1, "Unmatched `'` in"),
+    ("-n 4 -J 'a b", 1, "sbatch: fatal: job.sh: line 2: Unmatched `'` in [ 'a b]"),
     ("-a 1-2\nhetjob\n-n 2", 1, "Invalid job array specification"),
 ]
 
@@ -272,6 +311,48 @@ def test_refused_scripts(text: str, message: str) -> None:
     assert caught.value.exit_code == 1
 
 
+def test_a_job_file_is_for_another_command() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_batch_script("name: x\n", "x.yaml", call=parse_sbatch(["x.yaml"], {}), context=CONTEXT)
+    assert caught.value.remedy == "for a job file: span submit x.yaml"
+
+
+def test_a_wrong_line_counts_although_the_command_line_replaces_it() -> None:
+    with pytest.raises(InvalidRequest, match="Invalid --time specification"):
+        read("-t soon", "-t", "5")
+    context = replace(CONTEXT, environment={"SBATCH_TIMELIMIT": "soon"})
+    with pytest.raises(InvalidRequest, match="Invalid --time specification"):
+        read("", "-t", "5", context=context)
+
+
+INSIDE = {"OVERSPAN_JOB_ID": "7", "OVERSPAN_GROUP": "rlhf"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "argv", "parent"),
+    [
+        ({}, [], None),
+        (INSIDE, [], 7),
+        ({**INSIDE, "OVERSPAN_GROUP": ""}, [], None),
+        ({**INSIDE, "OVERSPAN_JOB_ID": "x"}, [], None),
+        (INSIDE, ["--no-job-group"], None),
+        (INSIDE, ["--job-group=9"], 9),
+        ({}, ["--job-group", "9"], 9),
+        (INSIDE, ["--job-group=9", "--no-job-group"], None),
+        (INSIDE, ["--no-job-group", "--job-group=9"], 9),
+        ({**INSIDE, "OVERSPAN_JOB_GROUP": "none"}, [], None),
+        ({"OVERSPAN_JOB_GROUP": "8"}, [], 8),
+        ({"OVERSPAN_JOB_GROUP": "8"}, ["--no-job-group"], None),
+    ],
+)
+def test_the_group_that_a_job_joins(environment: dict[str, str], argv: list[str], parent: int | None) -> None:
+    assert read("", *argv, context=replace(CONTEXT, environment=environment)).parent == parent
+
+
+def test_a_container_is_for_slurm() -> None:
+    assert read("--container=/x -M hpc").tasks[0].native["slurm"] == {"container": "/x"}
+
+
 def test_wrap_takes_no_script() -> None:
     with pytest.raises(InvalidRequest, match="not permitted with --wrap"):
         read("", "--wrap=ls")
@@ -279,11 +360,14 @@ def test_wrap_takes_no_script() -> None:
 
 def test_after_with_commas_is_as_weak_as_slurms() -> None:
     job = read("-d afterok:1,2")
-    assert job.later["needs"][0]["on"] == [{"kind": "afterok", "job": "1"}, {"kind": "afterany", "job": "2"}]
-    assert read("-d after:3+5?singleton").later["needs"][0] == {
-        "any": True,
-        "on": [{"kind": "after", "job": "3", "delay": 5}, {"kind": "singleton"}],
-    }
+    kinds = DependencyKind
+    assert job.dependency == Dependency((JobNeed(kinds.AFTEROK, 1), JobNeed(kinds.AFTERANY, 2)))
+    weak = Dependency((JobNeed(kinds.AFTER, 3, delay=300), JobNeed(kinds.SINGLETON)), any=True)
+    assert read("-d after:3+5?singleton").dependency == weak
+    listed = tuple(JobNeed(kinds.AFTEROK, 4, element=index) for index in (1, 2, 5))
+    assert read("-d afterok:4_[1-2,5]").dependency == Dependency(listed)
+    both = (JobNeed(kinds.AFTEROK, 4, element=2), JobNeed(kinds.AFTEROK, 5, task=1))
+    assert read("-d afterok:4_2:5+1").dependency == Dependency(both)
 
 
 SUBMITTED = {"PATH": "/bin", "SLURM_CONF": "/c", "A": "1"}
@@ -329,7 +413,7 @@ def test_any_script_is_read_or_refused(given_options: list[tuple[Any, str]], tai
     try:
         job = read_batch_script(f"#!/bin/sh\n{lines}\n{tail}", "job.sh", call=call, context=CONTEXT)
     except InvalidRequest as error:
-        assert error.exit_code in (1, 255)
+        assert error.exit_code in (1, 255) or "group" in error.message
     else:
         assert decode(JobSpec, json.loads(json.dumps(encode(job)))) == job
 

@@ -12,8 +12,12 @@ import pytest
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import parse_array
+from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import (
     Backoff,
+    Dependency,
+    DependencyKind,
+    JobNeed,
     JobSpec,
     Need,
     NeedKind,
@@ -110,10 +114,8 @@ def test_own_keys() -> None:
     assert job.begin == LOCAL.now + 3600
     assert (job.account, job.native["slurm"]["exclusive"]) == ("lab", "")
     assert job.native["kubernetes"] == {"spec": {"serviceAccountName": "x"}}
-    assert job.later["needs"] == [
-        {"any": False, "on": [{"kind": "afterok", "job": "12"}]},
-        {"any": False, "on": [{"kind": "afterany", "job": "13"}]},
-    ]
+    needs = (JobNeed(DependencyKind.AFTEROK, 12), JobNeed(DependencyKind.AFTERANY, 13))
+    assert job.dependency == Dependency(needs)
     assert job.later["on_checkpoint"]["select"] == {"every": 2}
     trainer, server, prepare = job.tasks
     assert (trainer.time, trainer.grace_period, trainer.signal) == (7200, 10, SignalBefore("USR1", 30, True))
@@ -256,8 +258,8 @@ def test_data_in_the_cloud_is_left_for_later() -> None:
     )
     assert set(job.later) == {"a.workdir", "a.event_callback", "a.file_mounts", "a.volumes"}
     job = read("array: '[3,0-9:2]%4'\ncron: 0 3 * * mon\nneeds: 4\npool: warm\nrun: x\n")
-    assert parse_array(job.later["array"]) == parse_array("0,2,3,4,6,8%4")
-    assert (job.later["cron"], job.later["pool"]) == ("0 3 * * mon", "warm")
+    assert job.array == parse_array("0,2,3,4,6,8%4")
+    assert job.cron == Schedule("0 3 * * mon") and job.later["pool"] == "warm"
 
 
 def test_native_options_come_together() -> None:
@@ -340,3 +342,12 @@ def test_overrides_of_a_single_job() -> None:
 def test_specs_survive_a_document(name: str) -> None:
     job = read_data(name, replace(LOCAL, env={"API_KEY": "k"}))
     assert decode(JobSpec, json.loads(json.dumps(encode(job)))) == job
+
+
+def test_a_deadline_and_what_an_impossible_need_does() -> None:
+    context = ReadContext(directory="/work", now=1_800_000_000.0)
+    text = "name: j\nrun: 'true'\ndeadline: now+2hours\nkill_on_invalid_dep: true\n"
+    job = read_job_file(text, "j.yaml", context=context)
+    assert (job.deadline, job.kill_on_invalid_dep) == (1_800_007_200.0, True)
+    with pytest.raises(InvalidRequest, match="the deadline is over"):
+        read_job_file("name: j\nrun: 'true'\ndeadline: 2001-01-01\n", "j.yaml", context=context)

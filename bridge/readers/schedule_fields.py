@@ -1,0 +1,56 @@
+"""The key `cron` of a job file: five fields alone, or with a time zone and policies."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from overspan.bridge.model.schedule import Missed, Overlap, Schedule, parse_cron
+from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.nodes import Node
+from overspan.bridge.readers.shapes import Field, Record, Shape, by_form, checked, choice
+
+_TEXT = {"type": "string"}
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """The time zone of that name. Raises ValueError."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"there is no time zone {name[:64]!r}; write a name such as Europe/Berlin or UTC") from None
+
+
+def parse_times(value: Any) -> str:
+    """Check the times of a schedule and give them back. Raises ValueError."""
+    parse_cron(str(value))
+    return str(value)
+
+
+def _parse_zone(value: Any) -> str:
+    return find_zone(str(value)).key
+
+
+_RECORD = Record(
+    "cron",
+    {
+        "schedule": Field(
+            checked(parse_times, _TEXT), "Five fields as in crontab(5), or a word such as @daily.", required=True
+        ),
+        "timezone": Field(checked(_parse_zone, _TEXT), "Time zone of the times; the submitter's where it is missing."),
+        "missed": Field(choice(Missed), "Runs that were due while no daemon was there: skip, once or all."),
+        "overlap": Field(choice(Overlap), "A run that is due while the former one lives: allow, skip or replace."),
+    },
+)
+
+
+def cron() -> Shape:
+    """A schedule."""
+
+    def read(node: Node, found: Findings) -> Schedule:
+        values = dict(_RECORD.read(node, found))
+        return Schedule(values.pop("schedule", ""), **values)
+
+    return by_form(
+        scalar=checked(lambda value: Schedule(parse_times(value)), _TEXT), table=Shape(read, _RECORD.schema())
+    )
