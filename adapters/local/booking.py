@@ -1,7 +1,7 @@
 """The machine's books: what each job holds, who waits, and in which order. Pure.
 
-A job is booked whole or not at all. The queue is strict: the highest priority first, then the first submitted; no job
-passes one that waits ahead of it, so a large job is never starved by small ones.
+A job is booked whole or not at all; the tasks of a pipeline take turns, so it is booked for the largest. The queue is
+strict, in the order of `Rank`: no job passes one that waits ahead of it, so a large job is never starved by small ones.
 A task that shares another's node still books its own CPUs: on one machine every node is the same one.
 """
 
@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from overspan.adapters.local.capacity import Capacity
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import MILLI, NodeNeed
-from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.model.spec import NeedKind, TaskSpec
 
 _MOST_VARIANTS = 64
+_AFTER_THE_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
 
 
 class Member(NamedTuple):
-    """One node of a task and what it needs."""
+    """One node of a task and what it needs. Members of different phases never run at the same time."""
 
     task: str
     node: int
     need: NodeNeed
+    phase: int = 0
 
 
 class Booking(NamedTuple):
@@ -35,21 +39,7 @@ class Booking(NamedTuple):
     gpus: tuple[tuple[int, ...], ...]
 
 
-class Rank(NamedTuple):
-    """A place in the queue; the lowest goes first."""
-
-    behind: int
-    submitted_at: float
-    job: int
-
-
 Variant = tuple[Member, ...]
-
-
-def rank_job(job: Job) -> Rank:
-    """The job's place: its priority (0 unless given), less its nice value where none is given; then its age."""
-    priority = -job.spec.nice if job.priority is None else job.priority
-    return Rank(-priority, job.submitted_at, job.id)
 
 
 def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
@@ -61,13 +51,22 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     default = _default_cpus(job.spec.tasks, capacity)
     choices = [task.resources.needs(_named_cpus(task) or default / MILLI) for task in job.spec.tasks]
     variants = itertools.islice(itertools.product(*choices), _MOST_VARIANTS)
+    phases = range(len(choices)) if _is_pipeline(job.spec.tasks) else [0] * len(choices)
     return tuple(
         tuple(
-            Member(task.name, index, need)
-            for task, need in zip(job.spec.tasks, needs, strict=True)
+            Member(task.name, index, need, phase)
+            for task, need, phase in zip(job.spec.tasks, needs, phases, strict=True)
             for index in range(task.num_nodes)
         )
         for needs in variants
+    )
+
+
+def _is_pipeline(tasks: Sequence[TaskSpec]) -> bool:
+    """Whether each task starts only after the one before it has ended, so that they take turns with what they need."""
+    return all(
+        any(need.task == before.name and need.kind in _AFTER_THE_END for need in task.needs)
+        for before, task in itertools.pairwise(tasks)
     )
 
 
@@ -108,6 +107,17 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._bookings)
 
+    def copy(self) -> Ledger:
+        """The same books, to try things in."""
+        twin = Ledger(self.capacity)
+        twin.cpu_milli, twin.memory_mib = self.cpu_milli, self.memory_mib
+        twin._rooms, twin._bookings = list(self._rooms), dict(self._bookings)
+        return twin
+
+    def fits(self, variants: Iterable[Variant]) -> bool:
+        """Whether any variant could be booked now."""
+        return any(self._fit(members) is not None for members in variants)
+
     def keys(self) -> list[str]:
         """Who holds something."""
         return list(self._bookings)
@@ -146,14 +156,22 @@ class Ledger:
         cpus, memory = self._sum(booking.members)
         self.cpu_milli += sign * cpus
         self.memory_mib += sign * memory
+        # What each phase takes of each device; the job takes the most that any of its phases does.
+        shares: Counter[tuple[int, int]] = Counter()
         for member, indices in zip(booking.members, booking.gpus, strict=True):
             for index, share in zip(indices, _split(member.need.gpu_milli), strict=False):
-                if index < len(self._rooms):
-                    self._rooms[index] -= sign * share
+                shares[index, member.phase] += share
+        for index in {index for index, _ in shares if index < len(self._rooms)}:
+            self._rooms[index] -= sign * max(share for (device, _), share in shares.items() if device == index)
 
     def _sum(self, members: Variant) -> tuple[int, int]:
-        cpus = sum(member.need.cpu_milli for member in members)
-        return cpus, sum(self._memory(member.need) for member in members)
+        """CPUs and memory of the phase that needs most of each."""
+        cpus: Counter[int] = Counter()
+        memory: Counter[int] = Counter()
+        for member in members:
+            cpus[member.phase] += member.need.cpu_milli
+            memory[member.phase] += self._memory(member.need)
+        return max(cpus.values(), default=0), max(memory.values(), default=0)
 
     def _memory(self, need: NodeNeed) -> int:
         # Slurm's --mem=0 is all of the node; a job that names no memory books none.
@@ -169,7 +187,7 @@ class Ledger:
 
     def _fit_gpus(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
         """Choose devices: named kinds before any kind, large shares before small, each on the fullest that has room."""
-        rooms = list(self._rooms)
+        phases = {member.phase: list(self._rooms) for member in members}
         chosen: list[list[int]] = [[] for _ in members]
         asked = [
             (not member.need.gpu_kind, -share, place)
@@ -178,6 +196,7 @@ class Ledger:
         ]
         for _, negative, place in sorted(asked):
             kind = members[place].need.gpu_kind.lower()
+            rooms = phases[members[place].phase]
             fitting = [
                 (room, index)
                 for index, room in enumerate(rooms)

@@ -41,7 +41,7 @@ from overspan.bridge.supervisor import kernel
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How often journals are looked at without a word from their supervisors; a wake-up may be lost."""
+"""How often some journals are looked at without a word from their supervisors; a wake-up may be lost."""
 
 
 class LocalCluster:
@@ -200,29 +200,33 @@ class LocalCluster:
     async def _follow(self) -> None:
         """Give back what ended launches held, and start who is next."""
         dispatch = self._dispatch
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
-            told = await self._wait()
+            await self._wait()
+            unheard = loop.time() - looked_at >= LOOK_SECONDS
             dispatch.attention.clear()
             woken, self._woken = self._woken, set()
             try:
                 async with self._turn:
-                    await dispatch.settle(woken, all_live=not told)
+                    everybody, self._wake.full = self._wake.full, False
+                    await dispatch.settle(woken, unheard=unheard, everybody=everybody)
                     await dispatch.schedule()
             except OSError as error:
                 _log.warning("cluster %s: %s", self.name, error)
                 dispatch.stalled = True
-            if not told:
+            if unheard:
+                looked_at = loop.time()
                 dispatch.reports.repeat_gone()
 
-    async def _wait(self) -> bool:
-        """Wait for a word from a supervisor, or, while there are any, for the next look; whether there was a word."""
+    async def _wait(self) -> None:
+        """Wait for a word from a supervisor, or, while there are any, for the next look."""
         busy = self._dispatch.live or self._dispatch.stalled
         try:
             async with asyncio.timeout(LOOK_SECONDS if busy else None):
                 await self._dispatch.attention.wait()
         except TimeoutError:
-            return False
-        return True
+            pass
 
     def _note_growth(self, handle: str) -> None:
         self._woken.add(handle)

@@ -13,10 +13,12 @@ from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.booking import Ledger, Queue
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.estimates import estimate_start
 from overspan.adapters.local.launches import GrantFacts, Run
+from overspan.adapters.local.preemption import Holder, choose_victims
 from overspan.adapters.local.reports import Reports
 from overspan.adapters.local.rundir import RunDirectory, remove
-from overspan.adapters.local.settings import Settings
+from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import (
@@ -25,18 +27,27 @@ from overspan.bridge.model.events import (
     Expire,
     Hold,
     LaunchLost,
+    Preempt,
     Refused,
     Release,
     Requeue,
+    SetBegin,
+    SetDependency,
+    SetNice,
     SetPriority,
     SetTime,
 )
 
 _log = logging.getLogger(__name__)
 
-_NOTED = (Cancel, Expire, Hold, Release, SetPriority, SetTime)
+_NOTED = (Cancel, Expire, Hold, LaunchLost, Release, SetNice, SetPriority, SetTime)
+_GIVEN_BACK = (SetBegin, SetDependency)
+"""Orders on waiting launches for which only the daemon can wait."""
 _PER_SHARED = 1000
 """Launches that one shared supervisor is given; then another begins, so that inboxes stay short."""
+_LOOKED_AT = 50
+"""Journals that are looked at in one round without a word from their supervisors."""
+_MOST_ROUNDS = 30
 _GIVE_UP_AFTER = 8
 """Early deaths of a supervisor after which what it never began is given up."""
 
@@ -61,6 +72,9 @@ class Dispatch:
         self._hosts = Supervisors(root, settings.python, self._list_hosted, self._note_host_end)
         self._shared = self._given = 0
         self._head = ""
+        self._outdated = False
+        """Whether an order has changed what the start of the first in the queue hangs on."""
+        self._round = 0
 
     @property
     def live(self) -> bool:
@@ -114,7 +128,7 @@ class Dispatch:
             return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
         except ValueError as error:
             return Refusal(launch.token, str(error)), None
-        return accepted, Run(place, ticket, ticket.rank)
+        return accepted, launches.make_run(place, ticket)
 
     def _enter(self, run: Run) -> None:
         self.runs[run.handle] = run
@@ -132,21 +146,27 @@ class Dispatch:
 
     async def schedule(self) -> None:
         """Start whoever is ahead in the queue for as long as there is room."""
+        self.stalled = False
         chosen = self._choose()
         if chosen:
-            facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
-            failed = await asyncio.to_thread(_write_grants, chosen, facts)
-            self.stalled = bool(failed)
-            for run in failed:
-                self._release(run)
-                self.queue.add(run.handle, run.rank)
-            by_host: dict[str, list[RunDirectory]] = {}
-            for run in chosen:
-                if run.booking is not None:
-                    by_host.setdefault(run.host, []).append(run.place)
-            for name, places in by_host.items():
-                await self._hosts.hand(name, places)
+            await self._grant(chosen)
+        if self.queue.head and self._settings.preempt != OFF:
+            await self._preempt(self.runs[self.queue.head])
         self._tell_reasons()
+
+    async def _grant(self, chosen: Sequence[Run]) -> None:
+        facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
+        failed = await asyncio.to_thread(_write_grants, chosen, facts)
+        self.stalled = bool(failed)
+        for run in failed:
+            self._release(run)
+            self.queue.add(run.handle, run.rank)
+        by_host: dict[str, list[RunDirectory]] = {}
+        for run in chosen:
+            if run.booking is not None:
+                by_host.setdefault(run.host, []).append(run.place)
+        for name, places in by_host.items():
+            await self._hosts.hand(name, places)
 
     def _choose(self) -> list[Run]:
         chosen: list[Run] = []
@@ -174,17 +194,40 @@ class Dispatch:
         head = self.queue.head
         if head != self._head and self._head in self.queue:
             self.reports.set_reason(self.runs[self._head], "Priority")
-        if head:
-            self.reports.set_reason(self.runs[head], "Resources")
-        self._head = head
+        if head and (head != self._head or self._outdated or self.runs[head].reason != "Resources"):
+            run = self.runs[head]
+            ends = [(holder.ends_by, holder.handle) for holder in self._granted()]
+            self.reports.set_reason(run, "Resources", estimate_start(self.ledger, run.ticket.variants, ends))
+        self._head, self._outdated = head, False
+
+    async def _preempt(self, first: Run) -> None:
+        """Order those to leave who have to for the first in the queue."""
+        holders = [
+            Holder(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
+            for run in self._granted()
+            if run.booking is not None
+        ]
+        for handle in choose_victims(self.ledger, first.ticket.variants, first.rank.behind, holders):
+            run = self.runs[handle]
+            requeue = self._settings.preempt == REQUEUE and run.ticket.requeue
+            event = Preempt(time.time(), requeue, self._settings.preempt_grace, f"job {first.place.job}")
+            try:
+                await self._order(run, [Order(f"preempt-{handle}-{first.handle}", handle, event)])
+            except OSError as error:
+                _log.warning("launch %s cannot be preempted: %s", handle, error)
+                self.stalled = True
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, woken: set[str], all_live: bool) -> None:
-        """Look at the journals of launches that were heard of, or of all; what has ended gives back what it held."""
-        if all_live:
+    async def settle(self, woken: set[str], unheard: bool, everybody: bool = False) -> None:
+        """Look at the journals of launches that were heard of; what has ended gives back what it held.
+
+        `unheard`: at those of some others too, so that one that was not heard of is found all the same. A supervisor's
+        word is lost only where it could not write it; after one such time, look at `everybody`.
+        """
+        if unheard or everybody:
             self._hosts.poll()
-            sizes = [(run.place, run.size) for run in self._granted()]
+            sizes = [(run.place, run.size) for run in self._choose_looked(everybody)]
             changed = await asyncio.to_thread(launches.find_changed, sizes)
             woken = woken | changed.keys()
             for handle, size in changed.items():
@@ -198,6 +241,13 @@ class Dispatch:
         ended, self.ended_hosts = self.ended_hosts, set()
         for name in ended:
             await self._settle_host(name)
+
+    def _choose_looked(self, everybody: bool) -> list[Run]:
+        """Some of the launches that hold something: in turn, so that many cost no more than few."""
+        granted = self._granted()
+        rounds = 1 if everybody else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
+        self._round += 1
+        return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
 
     async def _settle_host(self, name: str) -> None:
         """A supervisor has ended: what it has not finished needs another."""
@@ -262,7 +312,10 @@ class Dispatch:
             fresh = [(token, event) for token, event in fresh if isinstance(event, SetTime) or _is_part(run, event)]
         if fresh and run.handle in self.runs:
             await asyncio.to_thread(launches.write_orders, run, fresh)
+            for _, event in fresh:
+                launches.note_event(run, event)
             self._hosts.nudge(run.host)
+            self._outdated = True
         run.tokens.update(order.token for order in orders)
 
     async def _note(self, run: Run, noted: Sequence[tuple[str, Event]]) -> None:
@@ -319,12 +372,18 @@ def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[Run]:
 
 
 def _select_notes(run: Run, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
-    """What of the orders has a meaning for a launch that waits; a requeue with a hold is a hold then."""
-    meant = [
-        (token, Hold(event.at, event.by) if isinstance(event, Requeue) and event.hold else event)
-        for token, event in orders
-    ]
+    """What of the orders has a meaning for a launch that waits."""
+    meant = [(token, _translate(run, event)) for token, event in orders]
     return [(token, event) for token, event in meant if isinstance(event, _NOTED) and not _is_part(run, event)]
+
+
+def _translate(run: Run, event: Event) -> Event:
+    """What an order is for a launch that waits: a requeue with a hold is a hold, another time to wait for its end."""
+    if isinstance(event, Requeue) and event.hold:
+        return Hold(event.at, event.by)
+    if isinstance(event, _GIVEN_BACK):
+        return LaunchLost(event.at, run.place.launch, Cause.REQUEUE.value, "given back, to wait elsewhere")
+    return event
 
 
 def _is_part(run: Run, event: Event) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from overspan.adapters.local.rundir import RunDirectory
@@ -19,6 +19,9 @@ END = {"end": True}
 
 _PART = 4 << 20
 _TAIL = 4096
+_FIFO_SIZE = 65536
+_LONGEST_WORD = 4096
+"""Bytes that a FIFO may refuse to take although it is not full: what is written is whole up to here (PIPE_BUF)."""
 
 
 class News(NamedTuple):
@@ -36,13 +39,13 @@ def read_news(place: RunDirectory, cursor: str) -> News:
     if not cursor or cursor.startswith("q:"):
         at = int(cursor[2:] or 0) if cursor else 0
         documents, end = _read_part(place.queue, at)
-        events += _read_events(documents)
+        events += read_events(documents)
         if end:
             cursor = f"q:{end}"
     else:
         offset = int(cursor)
     documents, end = _read_part(place.journal, offset)
-    events += _read_events(documents)
+    events += read_events(documents)
     if end:
         cursor = str(end)
     return News(tuple(events), cursor, end - offset >= _PART // 2)
@@ -74,7 +77,8 @@ def _parse(data: bytes) -> Iterator[Any]:
             continue
 
 
-def _read_events(documents: list[Any]) -> Iterator[Event]:
+def read_events(documents: Iterable[Any]) -> Iterator[Event]:
+    """The events among documents."""
     for document in documents:
         if isinstance(document, dict) and "event" in document:
             try:
@@ -124,7 +128,7 @@ def has_started(place: RunDirectory) -> bool:
 
     A supervisor may die between the start of a program and the line about it.
     """
-    events = list(_read_events(read_lines(place.journal)))
+    events = list(read_events(read_lines(place.journal)))
     if any(isinstance(event, NodeStarted) for event in events):
         return True
     attempts = {(event.task, event.attempt) for event in events if isinstance(event, Launch)}
@@ -159,6 +163,8 @@ class Wake:
         self._tell = tell
         self._rest = b""
         self.fd = -1
+        self.full = False
+        """Whether the FIFO was found full, so that words may have been lost."""
 
     def open(self) -> None:
         """Make the FIFO and open it; held for writing too, so that it never ends. Raises OSError."""
@@ -171,9 +177,12 @@ class Wake:
     def read(self) -> None:
         """Tell of every handle that was written."""
         try:
-            data = self._rest + os.read(self.fd, 65536)
+            data = os.read(self.fd, _FIFO_SIZE)
         except BlockingIOError:
             return
+        # Whoever writes gives up where there is no room, which is before the last byte.
+        self.full = self.full or len(data) > _FIFO_SIZE - _LONGEST_WORD
+        data = self._rest + data
         *lines, self._rest = data.split(b"\n")
         for line in set(lines):
             self._tell(line.decode("ascii", "replace"))

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT, Launch
 from overspan.adapters.local import journals
-from overspan.adapters.local.booking import Booking, Rank, list_variants, rank_job
+from overspan.adapters.local.booking import Booking, list_variants
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.estimates import limit_run
 from overspan.adapters.local.rundir import (
     Document,
     RunDirectory,
@@ -37,13 +38,19 @@ from overspan.bridge.model.events import (
     Expire,
     Hold,
     LaunchLost,
+    Preempt,
     Refused,
     Release,
+    Requeue,
+    SetNice,
     SetPriority,
+    SetTime,
+    Suspend,
     event_from_document,
     event_to_document,
 )
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.ranks import Rank, rank_job
 
 _log = logging.getLogger(__name__)
 
@@ -57,11 +64,20 @@ class Run:
     place: RunDirectory
     ticket: Ticket
     rank: Rank
+    nice: int = 0
+    """What of the rank is nice."""
+    lasts: float | None = None
+    """Seconds that it runs at most, from its grant; None where nobody knows."""
     held: bool = False
     booking: Booking | None = None
     addresses: tuple[str, ...] = ()
     host: str = ""
+    granted_at: float = 0.0
+    leaving: bool = False
+    """Whether its end was ordered after its grant."""
     reason: str = ""
+    starts_by: float | None = None
+    """When it starts at the latest, as far as the books tell."""
     noted: bool = False
     """Whether its queue file has anything to tell."""
     size: int = 0
@@ -79,6 +95,11 @@ class Run:
     def tasks(self) -> int:
         """How many tasks it has."""
         return len({member.task for member in self.ticket.variants[0]})
+
+    @property
+    def ends_by(self) -> float | None:
+        """When what it was granted comes back at the latest; None where nobody knows."""
+        return None if self.lasts is None else self.granted_at + self.lasts
 
 
 class GrantFacts(NamedTuple):
@@ -103,7 +124,13 @@ def make_root(root: str) -> None:
 def make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:
     """What the queue needs to know of a launch."""
     group = job.spec.group or len(job.spec.tasks) > 1
-    return Ticket(token, rank_job(job), group, list_variants(job, capacity))
+    requeue = job.spec.requeue is not False
+    return Ticket(token, rank_job(job), group, list_variants(job, capacity), job.nice, requeue, limit_run(job))
+
+
+def make_run(place: RunDirectory, ticket: Ticket) -> Run:
+    """A launch that waits, as its ticket has it."""
+    return Run(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
 
 
 def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: str) -> None:
@@ -139,6 +166,7 @@ def write_grant(run: Run, facts: GrantFacts) -> None:
         "variant": run.ticket.variants.index(run.booking.members),
     }
     write_document(run.place.grant, grant)
+    run.granted_at = facts.at
 
 
 def write_notes(run: Run, events: Sequence[tuple[str, Event]], over: bool) -> None:
@@ -197,11 +225,17 @@ def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | 
     ticket = read_ticket(place) or _ticket_from_plan(place, capacity)
     if ticket is None or journals.is_over(place):
         return None
-    run = Run(place, ticket, ticket.rank)
+    run = make_run(place, ticket)
     for line in journals.read_lines(place.queue):
         run.noted = True
         if "event" in line:
             note_event(run, event_from_document(line))
+    return _load_grant(run, boot_id)
+
+
+def _load_grant(run: Run, boot_id: str) -> Run | None:
+    """Complete a launch by what it was granted and by the orders that it has had since."""
+    place, ticket = run.place, run.ticket
     grant = read_document(place.grant)
     if grant is None:
         return run
@@ -212,24 +246,37 @@ def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | 
         raise ValueError(f"{place.grant} does not fit its plan")
     run.addresses = tuple(row[3] for row in grant["members"])
     run.host = str(grant.get("host", place.handle))
+    run.granted_at = float(grant.get("at", 0.0))
+    orders = [line.get("event") for line in journals.read_lines(place.orders) if isinstance(line, dict)]
+    for event in journals.read_events(orders):
+        note_event(run, event)
     return run
 
 
 def note_event(run: Run, event: Event) -> None:
-    """Apply what happened to a waiting launch to its place in the queue."""
+    """Apply what was ordered of a launch to what the queue and the books know of it."""
     if isinstance(event, Hold):
         run.held = True
     elif isinstance(event, Release):
         run.held = False
     elif isinstance(event, SetPriority):
-        run.rank = run.rank._replace(behind=-event.priority)
+        run.rank = run.rank._replace(behind=run.nice - event.priority)
+    elif isinstance(event, SetNice):
+        run.rank = run.rank._replace(behind=run.rank.behind + event.nice - run.nice)
+        run.nice = event.nice
+    elif isinstance(event, SetTime):
+        run.lasts = float(event.time) if event.time and run.tasks == 1 else None
+    elif isinstance(event, Suspend):
+        run.lasts = None
+    elif isinstance(event, (Preempt, Requeue)) or (isinstance(event, Cancel) and is_end(run, event)):
+        run.leaving = True
 
 
 def is_end(run: Run, event: Event) -> bool:
     """Whether an event is the end of a waiting launch."""
     if isinstance(event, Cancel):
         return not event.task or run.tasks == 1
-    return isinstance(event, (Expire, Refused))
+    return isinstance(event, (Expire, LaunchLost, Refused))
 
 
 def read_all(wanted: Mapping[str, tuple[RunDirectory, str]]) -> dict[str, journals.News]:

@@ -33,10 +33,10 @@ class Reports:
         self._dirty.add(handle)
         self.fresh.set()
 
-    def set_reason(self, run: Run, reason: str) -> None:
-        """A waiting launch waits for this reason."""
-        if run.reason != reason:
-            run.reason = reason
+    def set_reason(self, run: Run, reason: str, starts_by: float | None = None) -> None:
+        """A waiting launch waits for this reason, and starts at the latest then."""
+        if (run.reason, run.starts_by) != (reason, starts_by):
+            run.reason, run.starts_by = reason, starts_by
             self._untold.add(run.handle)
             self.fresh.set()
 
@@ -99,7 +99,7 @@ class Reports:
         run = self._runs.get(handle)
         if run is None or run.booking is not None or run.held:
             return
-        events: tuple[Event, ...] = (Queued(time.time(), run.reason),)
+        events: tuple[Event, ...] = (Queued(time.time(), run.reason, run.starts_by),)
         earlier = found.get(handle)
         if earlier is not None:
             events, cursor = (*earlier.events, *events), earlier.cursor

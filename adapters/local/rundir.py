@@ -22,8 +22,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT
-from overspan.adapters.local.booking import Booking, Member, Rank, Variant
+from overspan.adapters.local.booking import Booking, Member, Variant
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gres, NodeNeed
 
 Document = dict[str, Any]
@@ -89,6 +90,12 @@ class Ticket(NamedTuple):
     rank: Rank
     group: bool
     variants: tuple[Variant, ...]
+    nice: int = 0
+    """What of the rank is nice; the rest is priority."""
+    requeue: bool = True
+    """Whether it may be started again when its resources are taken away."""
+    lasts: float | None = None
+    """Seconds that it runs at most; None where nobody knows."""
 
 
 def write_document(path: str, document: Document) -> None:
@@ -164,7 +171,16 @@ def find_end(fd: int) -> int:
 def write_ticket(place: RunDirectory, ticket: Ticket) -> None:
     """Mark a launch as not over."""
     variants = [[_need_row(member) for member in members] for members in ticket.variants]
-    document = {"format": FORMAT, "token": ticket.token, "rank": ticket.rank, "group": ticket.group, "needs": variants}
+    document = {
+        "format": FORMAT,
+        "token": ticket.token,
+        "rank": ticket.rank,
+        "group": ticket.group,
+        "needs": variants,
+        "nice": ticket.nice,
+        "requeue": ticket.requeue,
+        "lasts": ticket.lasts,
+    }
     # Not renamed into place: a torn ticket is made again from the plan.
     with open(os.open(place.ticket, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(json.dumps(document, separators=(",", ":")))
@@ -177,7 +193,15 @@ def read_ticket(place: RunDirectory) -> Ticket | None:
         return None
     try:
         variants = tuple(tuple(_read_need(row) for row in rows) for rows in document["needs"])
-        return Ticket(document["token"], Rank(*document["rank"]), document["group"], variants)
+        return Ticket(
+            document["token"],
+            Rank(*document["rank"]),
+            document["group"],
+            variants,
+            document.get("nice", 0),
+            document.get("requeue", True),
+            document.get("lasts"),
+        )
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -200,9 +224,10 @@ def read_booking(ticket: Ticket, grant: Document) -> Booking | None:
 
 
 def _need_row(member: Member) -> list[Any]:
-    return [member.task, member.node, *member.need]
+    return [member.task, member.node, *member.need, member.phase]
 
 
 def _read_need(row: list[Any]) -> Member:
-    task, index, cpus, memory, gpus, kind, gres = row
-    return Member(task, index, NodeNeed(cpus, memory, gpus, kind, tuple(Gres(*entry) for entry in gres)))
+    task, index, cpus, memory, gpus, kind, gres, *phase = row
+    need = NodeNeed(cpus, memory, gpus, kind, tuple(Gres(*entry) for entry in gres))
+    return Member(task, index, need, *phase)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.bridge.model.durations import parse_wall_time
+from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.resources import parse_accelerators, to_milli
 from overspan.bridge.model.sizes import parse_memory
@@ -16,7 +16,10 @@ from overspan.bridge.model.sizes import parse_memory
 METHODS = ("auto", "namespace", "nss_wrapper", "env")
 """How members get their names; `auto` is the best that works."""
 
-_KEYS = ("cpus", "memory", "gpus", "partitions", "python", "names")
+OFF, REQUEUE, CANCEL = "off", "requeue", "cancel"
+"""What becomes of running jobs of a lower priority when the first in the queue needs their room."""
+
+_KEYS = ("cpus", "memory", "gpus", "partitions", "python", "names", "preempt", "preempt_grace")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Settings:
     partitions: tuple[Partition, ...] = (Partition("local"),)
     python: str = sys.executable
     names: str = "auto"
+    preempt: str = OFF
+    preempt_grace: int | None = None
+    """Seconds between TERM and KILL of a preempted job; None: each task's own."""
 
     def partition(self, name: str) -> Partition | None:
         """The partition of that name, the first for an empty name; None when there is none."""
@@ -115,6 +121,14 @@ def _read_names(value: Any) -> str:
     return str(value)
 
 
+def _read_preempt(value: Any) -> str:
+    if value is False:
+        return OFF
+    if value not in (OFF, REQUEUE, CANCEL):
+        raise ValueError(f"{value!r} is not a way to preempt; write one of {OFF}, {REQUEUE}, {CANCEL}")
+    return str(value)
+
+
 _READERS = {
     "cpus": ("cpu_milli", _read_cpus),
     "memory": ("memory_mib", _read_memory),
@@ -122,4 +136,6 @@ _READERS = {
     "partitions": ("partitions", _read_partitions),
     "python": ("python", _read_text),
     "names": ("names", _read_names),
+    "preempt": ("preempt", _read_preempt),
+    "preempt_grace": ("preempt_grace", parse_delay),
 }

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
@@ -10,16 +12,15 @@ from overspan.adapters.local.booking import (
     Ledger,
     Member,
     Queue,
-    Rank,
     Variant,
     is_kind,
     list_variants,
-    rank_job,
 )
 from overspan.adapters.local.capacity import Capacity
-from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.job import Element, Job, new_job
+from overspan.bridge.model.ranks import Rank, rank_job
 from overspan.bridge.model.resources import MILLI, Gpus, Gres, NodeNeed, Resources
-from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
 
 KINDS = ("", "A100-SXM4-80GB", "H100")
 MACHINE = Capacity(4000, 8192, ("A100-SXM4-80GB", "A100-SXM4-80GB", "H100"))
@@ -54,6 +55,21 @@ def booked_shares(bookings: list[Booking], devices: int) -> list[int]:
             for index, share in zip(indices, shares, strict=True):
                 carried[index] += share
     return carried
+
+
+def test_the_tasks_of_a_pipeline_take_turns() -> None:
+    all_of_it = Resources(cpus=4, memory_mib=8192, gpus=(Gpus(3),))
+    first = TaskSpec("a", resources=all_of_it)
+    second = TaskSpec("b", resources=all_of_it, needs=(Need("a", NeedKind.OK),))
+    third = TaskSpec("c", resources=Resources(cpus=1), needs=(Need("b", NeedKind.ENDED),))
+    ledger = Ledger(MACHINE)
+    assert ledger.book("pipeline", list_variants(job(first, second, third), MACHINE)) is not None
+    assert (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli) == (4000, 8192, 3000)
+    ledger.release("pipeline")
+    assert (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli) == (0, 0, 0)
+    # They are not sure to take turns where one needs only the start of the other.
+    early = replace(second, needs=(Need("a", NeedKind.STARTED),))
+    assert ledger.book("group", list_variants(job(first, early), MACHINE)) is None
 
 
 class Books(RuleBasedStateMachine):
@@ -210,12 +226,21 @@ def test_a_key_is_booked_once() -> None:
         ledger.book("a", [members(NodeNeed(1))])
 
 
-def test_priority_goes_before_age_and_nice_counts_without_one() -> None:
+def test_priority_less_nice_goes_before_age() -> None:
     old = rank_job(job(TaskSpec("t"), number=1, at=1.0))
     new = rank_job(job(TaskSpec("t"), number=2, at=2.0))
     urgent = rank_job(job(TaskSpec("t"), number=3, at=3.0, priority=5))
+    humble = rank_job(job(TaskSpec("t"), number=5, at=0.0, priority=5, nice=6))
     nice = rank_job(job(TaskSpec("t"), number=4, at=0.0, nice=10))
-    assert sorted([nice, new, urgent, old]) == [urgent, old, new, nice]
+    assert sorted([nice, new, urgent, old, humble]) == [urgent, old, new, humble, nice]
+
+
+def test_elements_go_by_their_array_and_their_index() -> None:
+    at = 5.0
+    before, after = job(TaskSpec("t"), number=9, at=at), job(TaskSpec("t"), number=11, at=at)
+    elements = [replace(job(TaskSpec("t"), number=n, at=at), element=Element(10, i)) for n, i in ((20, 3), (30, 1))]
+    order = sorted([after, *elements, before], key=rank_job)
+    assert [found.id for found in order] == [9, 30, 20, 11]
 
 
 class Waiting(RuleBasedStateMachine):

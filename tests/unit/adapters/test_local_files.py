@@ -19,7 +19,18 @@ from overspan.adapters.local.logs import Part, find_part, read_log
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, NotFound
-from overspan.bridge.model.events import Cancel, Hold, LaunchLost, NodeStarted, SetPriority, event_to_document
+from overspan.bridge.model.events import (
+    Cancel,
+    Hold,
+    LaunchLost,
+    NodeStarted,
+    Preempt,
+    SetNice,
+    SetPriority,
+    SetTime,
+    Suspend,
+    event_to_document,
+)
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Gres, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -109,6 +120,40 @@ def test_what_happened_while_it_waited_comes_back(place: RunDirectory) -> None:
     launches.write_notes(run, [("o3", Cancel(3.0))], over=True)
     assert launches.load_launches(place.root, MACHINE, "boot-1") == []
     assert not os.path.exists(place.ticket)
+
+
+def test_priority_and_nice_change_the_place_each_on_its_own(place: RunDirectory) -> None:
+    run = record(place)
+    for event, behind in (
+        (SetNice(1.0, 7), 7),
+        (SetPriority(2.0, 10), -3),
+        (SetNice(3.0, -2), -12),
+        (SetPriority(4.0, 0), -2),
+    ):
+        launches.note_event(run, event)
+        assert (run.rank.behind, run.nice) == (behind, -2 if event.at > 2 else 7)
+
+
+def test_what_was_ordered_of_a_running_launch_comes_back(place: RunDirectory) -> None:
+    run = record(place)
+    grant(run)
+    (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
+    assert (loaded.leaving, loaded.granted_at, loaded.ends_by) == (False, 5.0, None)
+    launches.write_orders(run, [("o1", SetPriority(1.0, 9)), ("o2", Preempt(2.0, True, 5, "job 9"))])
+    write(place.orders, {"seq": 3, "token": "o3", "event": {"event": "OfALaterVersion"}})
+    (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
+    assert (loaded.leaving, loaded.rank.behind) == (True, -9)
+
+
+def test_a_limit_in_force_says_when_the_room_comes_back(place: RunDirectory) -> None:
+    job = new_job(7, JobSpec("j", (TaskSpec("a", time=100),)), 3.0)
+    run = launches.make_run(place, launches.make_ticket("tok", job, MACHINE))
+    run.granted_at = 50.0
+    assert run.ends_by == 150.0
+    launches.note_event(run, SetTime(60.0, 200))
+    assert run.ends_by == 250.0
+    launches.note_event(run, Suspend(61.0))
+    assert run.ends_by is None
 
 
 def test_after_a_reboot_what_had_begun_is_lost_and_the_rest_waits(place: RunDirectory) -> None:

@@ -1,0 +1,85 @@
+"""Whose resources are taken for the first in the queue. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from overspan.adapters.local.booking import Booking, Ledger, Variant
+
+
+class Holder(NamedTuple):
+    """A launch that runs; `behind` is as in its rank, `leaving` says that its end is under way."""
+
+    key: str
+    behind: int
+    granted_at: float
+    booking: Booking
+    leaving: bool = False
+
+
+def choose_victims(
+    ledger: Ledger, variants: Sequence[Variant], behind: int, holders: Sequence[Holder]
+) -> tuple[str, ...]:
+    """The launches to evict so that one of that rank fits: none where it would not help, or where none is needed.
+
+    Only launches of a lower priority. No higher priority is touched than has to be; of those at hand one alone that
+    suffices, else a choice of which none could be spared: low before high, large before small, young before old.
+    """
+    books = ledger.copy()
+    for holder in holders:
+        if holder.leaving:
+            books.release(holder.key)
+    if books.fits(variants):
+        return ()
+    lower = [holder for holder in holders if holder.behind > behind and not holder.leaving]
+    pool = _narrow(books, variants, sorted(lower, key=lambda holder: (-holder.behind, -holder.granted_at)))
+    for holder in pool:
+        if _suffices(books, variants, [holder]):
+            return (holder.key,)
+    return tuple(holder.key for holder in _spare(books, variants, pool))
+
+
+def _narrow(books: Ledger, variants: Sequence[Variant], lower: Sequence[Holder]) -> list[Holder]:
+    """Everybody up to the lowest priority with which it is enough; nobody where it is never enough."""
+    trial = books.copy()
+    for place, holder in enumerate(lower):
+        trial.release(holder.key)
+        last = place + 1 == len(lower) or lower[place + 1].behind != holder.behind
+        if last and trial.fits(variants):
+            return list(lower[: place + 1])
+    return []
+
+
+def _spare(books: Ledger, variants: Sequence[Variant], pool: Sequence[Holder]) -> list[Holder]:
+    """Leave out whoever can be left out, the most deserving first."""
+    trial = books.copy()
+    for holder in pool:
+        trial.release(holder.key)
+    chosen = list(pool)
+    for holder in sorted(pool, key=lambda holder: (holder.behind, _weigh(books, holder), holder.granted_at)):
+        trial.restore(holder.key, holder.booking)
+        if trial.fits(variants):
+            chosen.remove(holder)
+        else:
+            trial.release(holder.key)
+    return chosen
+
+
+def _suffices(books: Ledger, variants: Sequence[Variant], gone: Sequence[Holder]) -> bool:
+    trial = books.copy()
+    for holder in gone:
+        trial.release(holder.key)
+    return trial.fits(variants)
+
+
+def _weigh(books: Ledger, holder: Holder) -> float:
+    """The largest part of the machine that a launch holds."""
+    capacity = books.capacity
+    needs = [member.need for member in holder.booking.members]
+    parts = (
+        (sum(need.cpu_milli for need in needs), capacity.cpu_milli),
+        (sum(need.memory_mib or 0 for need in needs), capacity.memory_mib),
+        (sum(need.gpu_milli for need in needs), 1000 * len(capacity.gpus)),
+    )
+    return max(held / whole for held, whole in parts if whole)
