@@ -16,6 +16,7 @@ from overspan.bridge.api.bodies import EmptyBody
 from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
+from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.controller.controller import Controller
 
 FORMATS = [1]
@@ -43,6 +44,7 @@ def build_app(controller: Controller, stop: Callable[[], None] | None = None) ->
     app.add_middleware(Guard)
     app.include_router(build_job_routes(controller, user_name()))
     app.include_router(build_listing_routes(controller))
+    app.include_router(build_schedule_routes(controller, user_name()))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(_build_daemon_routes(controller, stop))
     return app

@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.readers.dependencies import parse_dependency
+
 MAX_BODY = 8 << 20
 """Bytes of a request body."""
 LATEST = 253402214400
@@ -78,6 +81,9 @@ class FilterBody(BaseModel):
     names: Names = []
     partitions: Names = []
     clusters: Names = []
+    accounts: Names = []
+    qos: Names = []
+    nodes: Names = []
 
 
 class CancelBody(Body):
@@ -117,10 +123,18 @@ class UpdateBody(Body):
     partition: Name = ""
     begin: Annotated[float, Field(ge=0, le=LATEST)] | None = None
     nice: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
+    dependency: Word = ""
+    """As --dependency; empty for none."""
+    throttle: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
     def given(self) -> dict[str, Any]:
-        """The values that the client sent."""
+        """The values that the client sent. Raises InvalidRequest for a dependency that is none."""
         values = self.model_dump(include=self.model_fields_set - {"format"})
+        if "dependency" in values:
+            try:
+                values["dependency"] = parse_dependency(values["dependency"])
+            except ValueError as error:
+                raise InvalidRequest("Job dependency problem", remedy=str(error)) from None
         if "time_limit" in values:
             values["time_limit"] = values["time_limit"] or None
         return values

@@ -14,12 +14,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overspan.bridge.api.records import start_records
 from overspan.bridge.config.paths import Paths, find_paths, make_folders
 from overspan.bridge.config.settings import Settings, load_settings
+from overspan.bridge.config.shims import ensure_shims
 from overspan.bridge.model.errors import Conflict, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, release_lease, renew_lease, take_lease
 
@@ -78,7 +79,8 @@ async def _serve(paths: Paths, settings: Settings, store: Store, held: tuple[str
     from overspan.bridge.controller.reading import read
     from overspan.bridge.controller.timers import ScheduledTimers
 
-    parts = Parts(store, settings, paths.state, ScheduledTimers(), time.time, read)
+    environment = _work_environment(paths, os.environ)
+    parts = Parts(store, settings, paths.state, ScheduledTimers(), time.time, read, environment=environment)
     controller = await Controller.open(parts)
     try:
 
@@ -103,6 +105,17 @@ async def _serve(paths: Paths, settings: Settings, store: Store, held: tuple[str
             beating.cancel()
     finally:
         await controller.close()
+
+
+def _work_environment(paths: Paths, own: Mapping[str, str]) -> dict[str, str]:
+    """What the work is given so that `span`, and Slurm's commands under their own names, reach this daemon."""
+    variables = {name: own[name] for name in ("SPAN_RUNTIME_DIR", "SPAN_CONFIG", "SPAN_SITE_CONFIG") if name in own}
+    variables["SPAN_STATE_DIR"] = paths.state
+    try:
+        variables["OVERSPAN_SHIMS"] = ensure_shims(paths.state)
+    except (OSError, OverspanError) as error:
+        log.warning("jobs do not have Slurm's commands on PATH: %s", error)
+    return variables
 
 
 async def _beat(path: str, lease: Lease, server: Server) -> None:

@@ -66,6 +66,8 @@ def _add_submission(router: APIRouter, controller: Controller, me: str) -> None:
             notes=list(done.notes),
             options=dict(done.options),
             **({"text": done.text} if done.text else {}),
+            **({"schedule": done.schedule} if done.schedule else {}),
+            **({"next_due": done.next_due} if done.next_due is not None else {}),
         )
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
@@ -107,6 +109,10 @@ def _add_views(router: APIRouter, controller: Controller) -> None:
     @router.get("/jobs/{ref}", summary="One job in full")
     async def show(ref: Ref) -> Response:
         return answer(now=controller.clock(), job=await controller.job(ref))
+
+    @router.get("/jobs/{ref}/script", summary="The batch script or job file as it was submitted")
+    async def script(ref: Ref) -> Response:
+        return Response(await controller.script(ref), media_type="text/plain; charset=utf-8")
 
     @router.get("/jobs/{ref}/timeline", summary="Every transition of a job")
     async def timeline(ref: Ref) -> Response:
@@ -160,6 +166,9 @@ def _add_cancel(router: APIRouter, controller: Controller, me: str) -> None:
             names=frozenset(part.names),
             partitions=frozenset(part.partitions),
             clusters=frozenset(part.clusters),
+            accounts=frozenset(part.accounts),
+            qos=frozenset(part.qos),
+            nodes=frozenset(part.nodes),
         )
         if not body.refs and filters == Filters():
             raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
@@ -186,6 +195,21 @@ def _add_orders(router: APIRouter, controller: Controller, me: str) -> None:
     async def requeue(ref: Ref, body: Annotated[RequeueBody | None, Body()] = None) -> Response:
         held = body is not None and body.hold
         await give(ref, lambda at, task: events.Requeue(at, me, held))
+        return answer()
+
+    @router.post("/jobs/{ref}/suspend", summary="Stop a job's processes without ending them")
+    async def suspend(ref: Ref, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Suspend(at, me))
+        return answer()
+
+    @router.post("/jobs/{ref}/resume", summary="Let a suspended job go on")
+    async def resume(ref: Ref, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Resume(at, me))
+        return answer()
+
+    @router.post("/jobs/{ref}/top", summary="Put a waiting job before the user's others")
+    async def top(ref: Ref, body: Empty = None) -> Response:
+        await controller.orders.top(ref, me)
         return answer()
 
     @router.post("/jobs/{ref}/restart", summary="Start a task, or all, again in place")

@@ -45,6 +45,7 @@ def _add_queue(router: APIRouter, controller: Controller) -> None:
         qos: Commas = "",
         tasks: bool = False,
         finished_within: Seconds = FINISHED_WITHIN,
+        full: bool = True,
     ) -> Response:
         selection = Selection(
             states=check_states(_split(states)),
@@ -57,6 +58,7 @@ def _add_queue(router: APIRouter, controller: Controller) -> None:
             qos=frozenset(_split(qos)),
             tasks=tasks,
             finished_within=finished_within,
+            full=full,
         )
         return Response(controller.queue(selection), media_type=JSON)
 

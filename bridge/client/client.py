@@ -30,6 +30,7 @@ from overspan.bridge.client.records import (
     rows_from_document,
     transition_from_document,
 )
+from overspan.bridge.client.schedules import ScheduleCalls
 from overspan.bridge.client.submission import make_submission, submission_document
 from overspan.bridge.config.paths import find_paths
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Unreachable, error_from_document
@@ -43,13 +44,15 @@ RETRY_PAUSES = (0.05, 0.2, 0.0)
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
 _CUT = "the daemon went away before it answered"
+FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
+"""What a cancel can be filtered by in the daemon."""
 _ALL_JOBS = JobFilter()
 _ALL_LOGS = LogWish()
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
 _PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
 
 
-class Client:
+class Client(ScheduleCalls):
     """A synchronous client of the user's daemon; it starts the daemon on first use.
 
     Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon
@@ -85,6 +88,11 @@ class Client:
         The job is stored when this returns. Raises InvalidRequest with file, line and column for a wrong job.
         """
         accepted = self.send(make_submission(job, options))
+        if accepted.schedule:
+            raise InvalidRequest(
+                f"the file has `cron`: it is now the schedule c{accepted.schedule}, which is no job",
+                remedy="submit such files with Client.send; Client.delete_schedule takes it back",
+            )
         return JobHandle(self, accepted.id, accepted)
 
     def job(self, ref: int | str) -> JobHandle:
@@ -103,6 +111,8 @@ class Client:
             notes=tuple(document.get("notes") or ()),
             options=document.get("options") or {},
             text=str(document.get("text") or ""),
+            schedule=int(document.get("schedule") or 0),
+            next_due=document.get("next_due"),
         )
 
     def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
@@ -131,6 +141,11 @@ class Client:
         document = self._get(f"/v1/jobs/{_part(ref)}")
         job = document["job"]
         return {**job, "now": document.get("now")} if isinstance(job, dict) else {}
+
+    def script(self, ref: str) -> str:
+        """The batch script, or job file, that a job was submitted with. Raises NotFound."""
+        answer = self._request("GET", f"/v1/jobs/{_part(ref)}/script")
+        return answer.read().decode(errors="surrogateescape")
 
     def timeline(self, ref: str) -> list[Transition]:
         """Every change of a job's and its tasks' states, oldest first."""
@@ -204,7 +219,7 @@ class Client:
         if not order.refs and order.filter.empty:
             raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
         asked = order.filter
-        filters = {name: list(getattr(asked, name)) for name in ("states", "users", "names", "partitions", "clusters")}
+        filters = {name: list(getattr(asked, name)) for name in FILTERS}
         body = {
             "refs": list(order.refs),
             "task": order.task,
@@ -232,12 +247,28 @@ class Client:
         """End what runs of a job and put it back into the queue."""
         self._post(f"/v1/jobs/{_part(ref)}/requeue", {"hold": hold})
 
+    def suspend(self, ref: str) -> None:
+        """Stop what runs of a job, in place."""
+        self._post(f"/v1/jobs/{_part(ref)}/suspend", {})
+
+    def resume(self, ref: str) -> None:
+        """Let a suspended job go on."""
+        self._post(f"/v1/jobs/{_part(ref)}/resume", {})
+
+    def top(self, ref: str) -> None:
+        """Put a pending job before the user's other ones."""
+        self._post(f"/v1/jobs/{_part(ref)}/top", {})
+
     def restart(self, ref: str, task: str = "") -> None:
         """Start one task again in place, or all."""
         self._post(f"/v1/jobs/{_part(ref)}/restart", {"task": task})
 
     def update(self, ref: str, changes: Mapping[str, Any]) -> None:
-        """Change a job: time_limit (seconds, None for none), priority, name, comment, partition, begin, nice."""
+        """Change a job.
+
+        Keys: time_limit (seconds, None for none), priority, nice, begin, dependency (as --dependency), throttle,
+        comment, name, partition.
+        """
         self._post(f"/v1/jobs/{_part(ref)}/update", dict(changes))
 
     # --- the daemon and its clusters ----------------------------------------------------------------------------------
@@ -276,6 +307,7 @@ class Client:
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
         }
         asked["tasks"] = 1 if wanted.tasks else None
+        asked["full"] = None if wanted.full else 0
         document = self._get(path + _query(asked))
         stale = tuple(
             Stale(str(row.get("cluster", "")), float(row.get("since") or 0), str(row.get("message") or ""))

@@ -39,6 +39,10 @@ class ClusterSettings(BaseModel):
 
     kind: str = Field(default="", pattern=r"^([a-z][a-z0-9_-]{0,62})?$")
     root: str = Field(default="", max_length=4096)
+    max_running: int | None = Field(default=None, ge=1, le=10_000_000)
+    """How many of the daemon's jobs are on the cluster at once; the others wait in the daemon."""
+    max_submitted: int | None = Field(default=None, ge=1, le=10_000_000)
+    """The same, told to users as a limit on submitted jobs."""
 
     @property
     def own(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from overspan.bridge.model.job import Job
@@ -81,6 +81,7 @@ class Book:
         self._finished: deque[tuple[float, int]] = deque()
         self._watched: dict[str, dict[str, int]] = {}
         self._owners: dict[int, int] = {}
+        self._elements: dict[int, dict[int, Entry]] = {}
         self._locks: dict[int, Turn] = {}
         self.live = 0
 
@@ -98,10 +99,17 @@ class Book:
         """The job that a raw id belongs to: the id itself, except for the later tasks of a job."""
         return self._owners.get(raw_id, raw_id)
 
+    def elements(self, array_id: int) -> Mapping[int, Entry]:
+        """The elements of an array that are jobs and in memory, by index."""
+        return self._elements.get(array_id, {})
+
     def add(self, entry: Entry) -> None:
         """Take a job in."""
         job = entry.job
         self._entries[job.id] = entry
+        if job.element is not None:
+            self._elements.setdefault(job.element.array, {})[job.element.index] = entry
+            self._touch(job.element.array)
         for offset in range(1, len(job.tasks)):
             self._owners[job.id + offset] = job.id
         self.live += not job.over
@@ -116,7 +124,15 @@ class Book:
             self._finished.append((job.ended_at or 0.0, job.id))
         entry.job = job
         entry.row = entry.task_rows = None
+        if job.element is not None:
+            self._touch(job.element.array)
         self._index(entry, entry.watched)
+
+    def _touch(self, array_id: int) -> None:
+        """The row of an array tells which of its elements wait, so it changes with them."""
+        array = self._entries.get(array_id)
+        if array is not None:
+            array.row = array.task_rows = None
 
     def unwatch(self, entry: Entry) -> None:
         """Stop watching the handle that is about to be replaced."""
@@ -142,6 +158,11 @@ class Book:
         entry = self._entries.pop(job_id)
         self._index(entry, False)
         self.live -= not entry.job.over
+        if entry.job.element is not None:
+            elements = self._elements.get(entry.job.element.array, {})
+            elements.pop(entry.job.element.index, None)
+            if not elements:
+                self._elements.pop(entry.job.element.array, None)
         for offset in range(1, len(entry.job.tasks)):
             self._owners.pop(job_id + offset, None)
 

@@ -6,17 +6,21 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.contract import Check, Finding, Node
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.arrays import Arrays
 from overspan.bridge.controller.backoff import unanswered
 from overspan.bridge.controller.clusters import Clusters, OpenerOf
+from overspan.bridge.controller.crontabs import Crontabs
+from overspan.bridge.controller.dependencies import Dependencies
 from overspan.bridge.controller.details import describe_end, describe_job
 from overspan.bridge.controller.dispatch import Dispatcher
 from overspan.bridge.controller.drafts import Completion
+from overspan.bridge.controller.families import Families
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.listing import Selection, list_history, list_queue
 from overspan.bridge.controller.logs import Logs
@@ -24,10 +28,11 @@ from overspan.bridge.controller.observation import Observer
 from overspan.bridge.controller.orders import Orders
 from overspan.bridge.controller.recording import Clock, Recorder
 from overspan.bridge.controller.references import Directory
-from overspan.bridge.controller.rows import COLUMNS
+from overspan.bridge.controller.schedules import Schedules
 from overspan.bridge.controller.submission import Reader, Submitter
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.model.spec import Form
 from overspan.bridge.store.records import TimelineRow
 
 log = logging.getLogger(__name__)
@@ -51,6 +56,8 @@ class Parts:
     clock: Clock
     reader: Reader
     opener_of: OpenerOf | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for all work, by which it finds this daemon and its commands."""
 
 
 class Controller:
@@ -66,11 +73,16 @@ class Controller:
         self.clusters = Clusters(settings, parts.state_dir, parts.opener_of)
         self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, Completion(installation))
         self.recorder.decider_of = self.clusters.decider_of
+        self.arrays = Arrays(self.recorder)
+        self.dependencies = Dependencies(self.recorder)
+        self.families = Families(self.recorder)
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.orders = Orders(self.recorder, self.directory)
+        self.schedules = Schedules(self.recorder, self.submitter, self.orders)
+        self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff)
+        self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff, settings.clusters, parts.environment)
         self.observer = Observer(self.recorder, self.clusters, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
 
@@ -91,10 +103,12 @@ class Controller:
         self.recorder.wakes.owed = self.dispatcher.wake
         self.recorder.wakes.watched = self.observer.wake
         await self.recorder.load()
+        await self.arrays.load()
         # The first answer should already know what ended while no daemon was there.
         await self.observer.catch_up(CATCH_UP_SECONDS)
         self.dispatcher.start()
         self.observer.start()
+        await self.schedules.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
     def end_waits(self) -> None:
@@ -126,12 +140,12 @@ class Controller:
         """The queue as the API sends it."""
         now = self.clock()
         self.recorder.book.forget_finished(now)
-        return self._listing(list_queue(self.recorder.book, selection, now), now)
+        return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
 
     async def history(self, selection: Selection) -> bytes:
         """Jobs of any age, in the same form."""
         rows = await list_history(self.recorder.book, self.parts.ledger, selection)
-        return self._listing(rows, self.clock())
+        return self._listing(rows, selection.columns, self.clock())
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
@@ -139,6 +153,12 @@ class Controller:
         cluster = self.clusters.find(entry.cluster)
         stale = cluster.stale_since if cluster is not None and not entry.job.over else None
         return {**describe_job(entry), "stale_since": stale}
+
+    async def script(self, ref: str) -> str:
+        """The batch script, or the job file, of a job."""
+        spec = (await self.directory.find(ref)).entry.job.spec
+        first = spec.tasks[0]
+        return first.run if first.form is Form.BATCH and len(spec.tasks) == 1 else spec.origin.text
 
     async def timeline(self, ref: str) -> list[TimelineRow]:
         """A job's transitions, or those of one task, oldest first."""
@@ -149,16 +169,19 @@ class Controller:
     async def wait(self, ref: str, timeout: float) -> dict[str, Any]:
         """Wait for the end of a job or task, at most `timeout` seconds; how it stands then."""
         target = await self.directory.find(ref)
-        job_id = target.entry.job.id
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
+            job_id = target.entry.job.id
             entry = self.recorder.book.get(job_id) or target.entry
             end = describe_end(entry.job, entry.job.task(target.task) if target.task else None)
             left = deadline - loop.time()
             if end["over"] or left <= 0 or self.closing:
                 return end
             await self.recorder.wakes.jobs.wait(job_id, left)
+            if target.waiting:
+                # An element that waited may have become a job.
+                target = await self.directory.find(ref)
 
     async def events(self, since: int | None, follow: bool) -> AsyncIterator[list[TimelineRow]]:
         """Transitions after a seq (None: only new ones) in batches; an empty batch shows that the stream is alive."""
@@ -223,13 +246,13 @@ class Controller:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _listing(self, rows: list[bytes], now: float) -> bytes:
+    def _listing(self, rows: list[bytes], columns: Sequence[str], now: float) -> bytes:
         stale = [
             {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}
             for cluster in self.clusters
             if cluster.stale_since is not None
         ]
-        head = {"format": 1, "now": now, "columns": COLUMNS, "stale": stale}
+        head = {"format": 1, "now": now, "columns": columns, "stale": stale}
         return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
 
     async def _forget(self) -> None:

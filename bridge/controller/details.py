@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.rows import limit_of, sizes, started_at, stream_paths
+from overspan.bridge.controller.measures import limit_of, sizes, started_at, stream_paths
+from overspan.bridge.controller.waits import describe_dependency
 from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Attempt, Job, Placement, Task
 
 Document = dict[str, Any]
@@ -36,6 +38,11 @@ def describe_job(entry: Entry) -> Document:
         "reason": job.reason,
         "held": job.held,
         "priority": job.priority,
+        "nice": job.nice,
+        "dependency": describe_dependency(job),
+        "parent": spec.parent,
+        "array": _describe_array(job),
+        "element": None if job.element is None else f"{job.element.array}_{job.element.index}",
         "submitted_at": job.submitted_at,
         "begin": job.begin,
         "started_at": job.started_at,
@@ -50,12 +57,24 @@ def describe_job(entry: Entry) -> Document:
     }
 
 
+def _describe_array(job: Job) -> Document | None:
+    """Which elements of an array are no jobs yet, and never will be; those that are jobs are in the listings."""
+    array = job.array
+    if array is None:
+        return None
+    return {
+        "waiting": format_array_indices(array.waiting),
+        "throttle": array.throttle,
+        "cancelled": format_array_indices(array.cancelled),
+    }
+
+
 def _describe_task(entry: Entry, offset: int) -> Document:
     job = entry.job
     task = job.tasks[offset]
     spec = job.spec_of(task.name)
     nodes, cpus, memory, gpus = sizes((spec,))
-    stdout, stderr = stream_paths(entry, task.name)
+    stdout, stderr, _ = stream_paths(entry, task.name)
     places = {place.index: place for place in job.placements if place.task == task.name}
     last = task.current
     return {

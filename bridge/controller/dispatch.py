@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.admission import Admission, is_held_back
 from overspan.bridge.controller.backoff import REFUSED, next_try
 from overspan.bridge.controller.bell import Bell
+from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.drafts import Draft, is_kept
 from overspan.bridge.controller.outbox import SUBMIT, Lane
@@ -20,6 +23,7 @@ from overspan.bridge.controller.recording import Recorder, stored_handle
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.model.events import event_from_document
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff
 from overspan.bridge.store.records import OutboxRow
 
@@ -34,10 +38,20 @@ Answer = Accepted | Refusal | None
 class Dispatcher:
     """Works through the outbox; a lane's loop starts with its first call and waits for more."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        clusters: Clusters,
+        backoff: Backoff,
+        limits: Mapping[str, ClusterSettings] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.recorder = recorder
         self.clusters = clusters
         self.backoff = backoff
+        self.environment = environment or {}
+        self.admission = Admission(recorder, limits or {})
+        recorder.followers.append(self._follow)
         self._loops: dict[Lane, asyncio.Task[None]] = {}
         self._bells: dict[Lane, Bell] = {}
 
@@ -60,10 +74,33 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
+    def _follow(self, before: Job | None, entry: Entry) -> None:
+        """A job has changed: another may have its slot, or another place in the line."""
+        if self.admission.follow(entry):
+            self.wake((entry.cluster, SUBMIT))
+
+    def _take(self, lane: Lane) -> list[OutboxRow]:
+        if self.admission.limits(lane):
+            return self.admission.take(lane, BATCH)
+        return self.recorder.outbox.take(lane, self.recorder.clock(), BATCH)
+
+    async def _recall(self, lane: Lane) -> None:
+        """Find out which submissions only waited when an earlier process died."""
+        tries = 0
+        while True:
+            try:
+                return await self.admission.recall(lane)
+            except OverspanError as error:
+                log.warning("cluster %s: %s; trying again", lane[0], error)
+                tries += 1
+                await self._rest(lane, Bell(), next_try(self.backoff, self.recorder.clock(), tries, lane[0]))
+
     async def _run(self, lane: Lane) -> None:
         """The never-ending loop of a lane."""
+        if lane[1] == SUBMIT:
+            await self._recall(lane)
         while True:
-            rows = self.recorder.outbox.take(lane, self.recorder.clock(), BATCH)
+            rows = self._take(lane)
             if not rows:
                 await self._rest(lane, self._bells[lane], self.recorder.outbox.next_time(lane))
                 continue
@@ -104,11 +141,12 @@ class Dispatcher:
         return next_try(self.backoff, now, cluster.failures, cluster.name)
 
     async def _submit(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
+        await self.admission.mark((cluster.name, SUBMIT), rows)
         launches = []
         for row in rows:
             entry = self.recorder.book.get(row.job_id)
             if entry is not None and entry.job.launch == row.payload["launch"]:
-                launches.append((row, Launch(row.token, entry.job)))
+                launches.append((row, Launch(row.token, entry.job, self.environment)))
         answers = await cluster.adapter.submit([launch for _, launch in launches]) if launches else []
         cluster.answered()
         pairs = [(row, answer) for (row, _), answer in zip(launches, answers, strict=True)]
@@ -140,6 +178,7 @@ class Dispatcher:
         for row, refusal, at in deferred:
             # First in memory: from here on the cluster is known not to have the job.
             self.recorder.outbox.defer(row.token, at, refusal.message)
+            self.admission.refuse(row)
             entry = self.recorder.book.get(row.job_id)
             if entry is not None and row.kind == SUBMIT:
                 entry.retry_at = at
@@ -175,6 +214,8 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         draft.native_id = answer.native_id
         draft.cursor = ""
         draft.done.append(row.token)
+        if is_held_back(draft.job):
+            draft.advance(events.Queued(now, "None"))
     elif isinstance(answer, Refusal) and answer.transient:
         if draft.job.reason != answer.reason:
             draft.advance(events.Queued(now, answer.reason))

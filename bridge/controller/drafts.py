@@ -18,13 +18,28 @@ from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
+from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import Change, OutboxRow
 
-CARRIED_OVER = (events.Cancel, events.Hold, events.Release, events.SetTime, events.SetPriority)
+CARRIED_OVER = (
+    events.Cancel,
+    events.Hold,
+    events.Release,
+    events.SetTime,
+    events.SetPriority,
+    events.SetNice,
+    events.SetBegin,
+    events.SetDependency,
+)
 """Orders that still count when the launch they were meant for is gone."""
+
+_KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire))
+
+_WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
+"""Reasons why a job is not sent to its cluster."""
 
 _MANY = 10_000
 """Decisions in one go that only an endless loop could make."""
@@ -74,6 +89,15 @@ class Draft:
         self.job = reduce(before, event)
         self.timeline += transitions(before, self.job, event)
         return self.job.late == before.late
+
+    def follow(self, event: Event) -> None:
+        """Reduce an event of the launch's journal; an order that is in there is not owed any more."""
+        self.advance(event)
+        if isinstance(event, CARRIED_OVER):
+            document = event_to_document(event)
+            for row in self.open_rows():
+                if row.kind == ORDER and row.payload["event"] == document:
+                    self.strike(row)
 
     def amend(self, at: float, job: Job, text: str) -> None:
         """Replace facts that only the daemon keeps (labels, begin), with a line in the timeline."""
@@ -174,9 +198,10 @@ class Completion:
         verdict = judge(draft.job, now)
         submits = [row for row in draft.open_rows() if row.kind == SUBMIT]
         if verdict.now:
-            if draft.job.reason in ("BeginTime", "JobHeldUser", "JobHeldAdmin"):
+            if draft.job.reason in _WAITING:
                 draft.advance(events.Queued(now, "None"))
-            if not submits:
+            # An array is never sent itself; its elements are.
+            if not submits and draft.job.array is None:
                 token = f"{self.installation}-{draft.job.id}-{draft.job.launch}"
                 payload = {"launch": draft.job.launch}
                 draft.add.append(OutboxRow(token, draft.job.id, draft.entry.cluster, SUBMIT, payload, now))
@@ -185,8 +210,8 @@ class Completion:
             draft.strike(row)
         if verdict.at is not None:
             draft.wake_at = verdict.at if draft.wake_at is None else min(draft.wake_at, verdict.at)
-            if draft.job.reason != verdict.reason:
-                draft.advance(events.Queued(now, verdict.reason, verdict.at))
+        if verdict.reason in _WAITING and draft.job.reason != verdict.reason:
+            draft.advance(events.Queued(now, verdict.reason, verdict.at))
 
     def _clear(self, draft: Draft) -> None:
         """Strike out what the job's or a task's end has made pointless."""
@@ -197,8 +222,8 @@ class Completion:
 
 
 def is_kept(row: OutboxRow) -> bool:
-    """Whether an order stays owed after its delivery, until its effect is seen: an end is never lost."""
-    return _kind(row) in (events.Cancel.__name__, events.Expire.__name__)
+    """Whether an order stays owed after its delivery, until its effect is seen: its launch may go before it is read."""
+    return _kind(row) in _KEPT
 
 
 def _kind(row: OutboxRow) -> str:
@@ -214,4 +239,6 @@ def _is_settled(job: Job, row: OutboxRow) -> bool:
 
 def submitted(job: Job) -> Transition:
     """The first line of a job's timeline."""
-    return Transition(job.submitted_at, "", "", State.PENDING.value, job.reason, "Submitted", "submitted")
+    cron = job.spec.cron
+    text = f"submitted by the schedule c{cron.id}, due at {format_timestamp(cron.due)}" if cron else "submitted"
+    return Transition(job.submitted_at, "", "", State.PENDING.value, job.reason, "Submitted", text)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, StoredJob, TimelineRow
+from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
 class Ledger(Protocol):
@@ -18,8 +19,14 @@ class Ledger(Protocol):
     async def next_ids(self, count: int) -> int:
         """The first of `count` consecutive ids that nobody else gets."""
 
-    async def insert(self, jobs: Sequence[NewJob]) -> None:
-        """Write new jobs with all that starts them, in one transaction."""
+    async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
+        """Write new jobs with all that starts them, and the schedule they are a run of, in one transaction.
+
+        Conflict when the schedule's version is not the one before.
+        """
+
+    async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
+        """Write an array's new elements and the array without them, all or none; False for another version."""
 
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
         """Write changes in one transaction; False for one whose expected version was not there."""
@@ -52,6 +59,24 @@ class Ledger(Protocol):
 
     async def forget(self, before: float) -> int:
         """Drop jobs that ended before that time; how many."""
+
+    async def schedules(self) -> list[StoredSchedule]:
+        """Every schedule, by id."""
+
+    async def add_schedule(self, new: StoredSchedule) -> int:
+        """Write a new schedule; its id."""
+
+    async def change_schedule(self, changed: StoredSchedule) -> bool:
+        """Write a schedule's next facts; False when the stored version is not the one before."""
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        """Delete a schedule; False when there was none."""
+
+    async def crontab(self, user: str) -> str | None:
+        """The text of a user's crontab."""
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        """Write a crontab and its entries in place of the user's former one; the entries' ids."""
 
     async def meta(self, key: str) -> str | None:
         """A single value of the daemon's own."""

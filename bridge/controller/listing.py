@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from overspan.bridge.controller.book import Book, Entry, entry_of
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.references import parse_reference
-from overspan.bridge.controller.rows import job_row, task_rows
+from overspan.bridge.controller.rows import (
+    COLUMNS,
+    CORE,
+    cancelled_row,
+    elements_row,
+    job_row,
+    partition_of,
+    send_row,
+    task_rows,
+    waiting_indices,
+    waiting_row,
+)
 from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.ids import IndexRange, common_indices
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import JobQuery
 
 ALL = "ALL"
 FINISHED_WITHIN = 300.0
 """Seconds for which the queue still shows a finished job, when finished ones are asked for."""
+
+
+_FLAGS = "RESIZING RESV_DEL_HOLD REQUEUED REQUEUE_FED REQUEUE_HOLD REVOKED SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED"
+_FLAG_STATES = frozenset(_FLAGS.split())
+"""States of Slurm that no job has here."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,13 @@ class Selection:
     since: float | None = None
     until: float | None = None
     limit: int | None = None
+    full: bool = True
+    """All columns, or only those of the core."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the rows have."""
+        return COLUMNS if self.full else CORE
 
     def fits(self, entry: Entry) -> bool:
         """Whether the job passes all but states and ids."""
@@ -43,7 +69,7 @@ class Selection:
         facts = (
             (self.users, entry.user),
             (self.names, job.labels.get("name", spec.name)),
-            (self.partitions, spec.partition),
+            (self.partitions, partition_of(entry)),
             (self.clusters, entry.cluster),
             (self.accounts, spec.account),
             (self.qos, spec.qos),
@@ -58,30 +84,34 @@ def check_states(states: Iterable[str]) -> frozenset[str]:
     for text in states:
         word = text.upper()
         word = codes.get(word, word)
-        if word != ALL and word not in State.__members__:
+        if word != ALL and word not in State.__members__ and word not in _FLAG_STATES:
             raise InvalidRequest(f"{text!r} is no job state", remedy=f"states: {', '.join(State.__members__)}, all")
         result.add(word)
     return frozenset(result)
 
 
 def list_queue(book: Book, selection: Selection, now: float) -> list[bytes]:
-    """Encoded rows of live jobs, and of those that finished a moment ago where they are asked for."""
+    """Encoded rows of live jobs, and of those that finished a moment ago where they are asked for.
+
+    An array has one row for all of its elements that are still pending, `array_waiting` tells which; none of its own.
+    """
     states = selection.states or frozenset(state.value for state in State if not state.terminal)
-    wanted = _places(book, selection.ids)
+    wanted = _choices(book, selection.ids)
     oldest = now - selection.finished_within
+    view = _View(selection, states, wanted, book)
     rows: list[bytes] = []
     for entry in _entries(book, wanted):
         job = entry.job
         if job.over and (not selection.states or (job.ended_at or 0.0) < oldest):
             continue
         if selection.fits(entry):
-            rows.extend(_rows(entry, selection.tasks, states, wanted))
-    return rows
+            rows.extend(view.rows(entry))
+    return [send_row(row, selection.full) for row in rows]
 
 
 async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list[bytes]:
-    """Encoded rows of jobs of any age, newest last."""
-    wanted = _places(book, selection.ids)
+    """Encoded rows of jobs of any age, newest last; an array's own row stands behind its elements."""
+    wanted = _choices(book, selection.ids)
     if selection.ids and not wanted:
         return []
     # States are looked at here, since a task's differ from its job's; the rest narrows the store's answer.
@@ -94,21 +124,98 @@ async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list
         until=selection.until,
         limit=selection.limit if narrow and not selection.names else None,
     )
-    states = selection.states or frozenset((ALL,))
+    entries = [entry_of(stored) for stored in await ledger.find(query)]
+    arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None) if wanted else ()
+    if arrays:
+        entries += [entry_of(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
+    view = _View(selection, selection.states or frozenset((ALL,)), wanted, book)
     rows: list[bytes] = []
-    for stored in await ledger.find(query):
-        entry = entry_of(stored)
+    for entry in sorted(entries, key=_place):
         if selection.fits(entry):
-            rows.extend(_rows(entry, selection.tasks, states, wanted))
-    return rows[-selection.limit :] if selection.limit else rows
+            rows.extend(view.rows(entry))
+    rows = rows[-selection.limit :] if selection.limit else rows
+    return [send_row(row, selection.full) for row in rows]
 
 
-Places = dict[int, set[int] | None]
-"""The places of the tasks that are wanted of each job; None for all."""
+class Choice(NamedTuple):
+    """What is wanted of a job: the places of its tasks, or indices of its elements; None for all."""
+
+    offsets: frozenset[int] | None = None
+    indices: tuple[IndexRange, ...] | None = None
+
+    def join(self, other: Choice) -> Choice:
+        """What is wanted by one of two ids."""
+        offsets = None if self.offsets is None or other.offsets is None else self.offsets | other.offsets
+        indices = None if self.indices is None or other.indices is None else self.indices + other.indices
+        return Choice(offsets, indices)
 
 
-def _places(book: Book, ids: Iterable[str]) -> Places | None:
-    result: Places = {}
+Choices = Mapping[int, Choice]
+
+
+class _View(NamedTuple):
+    """Which rows of an entry are shown."""
+
+    selection: Selection
+    states: frozenset[str]
+    wanted: Choices | None
+    book: Book
+
+    def rows(self, entry: Entry) -> Iterator[bytes]:
+        """The rows of a job that has passed the filters."""
+        job = entry.job
+        if job.array is not None:
+            yield from self._array_rows(entry)
+        elif job.element is None and self._choice(job.id).indices is not None:
+            # N_i of a job that is no array.
+            return
+        elif not self.selection.tasks or len(job.tasks) == 1:
+            if self._shows(job.state) and self._chooses_element(entry):
+                yield job_row(entry)
+        else:
+            offsets = self._choice(job.id).offsets
+            for offset, row in enumerate(task_rows(entry)):
+                if (offsets is None or offset in offsets) and self._shows(job.tasks[offset].state):
+                    yield row
+
+    def _array_rows(self, entry: Entry) -> Iterator[bytes]:
+        indices = self._choice(entry.job.id).indices
+        if self._shows(State.PENDING):
+            elements = self.book.elements(entry.job.id)
+            if indices is None:
+                row = waiting_row(entry, elements)
+            else:
+                chosen = common_indices(waiting_indices(entry, elements), indices)
+                row = elements_row(entry, chosen, elements)
+            if row is not None:
+                yield row
+        if self._shows(State.CANCELLED):
+            row = cancelled_row(entry)
+            if row is not None:
+                yield row
+
+    def _chooses_element(self, entry: Entry) -> bool:
+        """False for an element that its array's row stands for, and for one that the ids leave out."""
+        element = entry.job.element
+        if element is None:
+            return True
+        if self.wanted is not None and entry.job.id in self.wanted:
+            # By its own id; with an index behind it that is no array's.
+            return self.wanted[entry.job.id].indices is None
+        indices = self._choice(element.array).indices
+        if indices is not None and not any(element.index in part.values() for part in indices):
+            return False
+        return entry.job.state is not State.PENDING
+
+    def _shows(self, state: State) -> bool:
+        return ALL in self.states or state.value in self.states
+
+    def _choice(self, job_id: int) -> Choice:
+        return Choice() if self.wanted is None else self.wanted.get(job_id, Choice())
+
+
+def _choices(book: Book, ids: Iterable[str]) -> Choices | None:
+    result: dict[int, Choice] = {}
     for text in ids:
         try:
             reference = parse_reference(text)
@@ -116,29 +223,23 @@ def _places(book: Book, ids: Iterable[str]) -> Places | None:
             continue
         job_id = book.owner(reference.job_id)
         offset = reference.offset if job_id == reference.job_id else reference.job_id - job_id
-        if offset is None:
-            result[job_id] = None
-        else:
-            places = result.setdefault(job_id, set())
-            if places is not None:
-                places.add(offset)
+        choice = Choice(None if offset is None else frozenset((offset,)), reference.elements)
+        result[job_id] = result[job_id].join(choice) if job_id in result else choice
     return result if ids else None
 
 
-def _entries(book: Book, wanted: Places | None) -> Iterator[Entry]:
+def _entries(book: Book, wanted: Choices | None) -> Iterator[Entry]:
+    """The entries to look at, each once: those asked for, with the elements of arrays among them."""
     if wanted is None:
         yield from book
-    else:
-        yield from (entry for entry in map(book.get, wanted) if entry is not None)
-
-
-def _rows(entry: Entry, tasks: bool, states: frozenset[str], wanted: Places | None) -> Iterator[bytes]:
-    job = entry.job
-    places = wanted.get(job.id) if wanted else None
-    if not tasks or len(job.tasks) == 1:
-        if ALL in states or job.state.value in states:
-            yield job_row(entry)
         return
-    for offset, row in enumerate(task_rows(entry)):
-        if (places is None or offset in places) and (ALL in states or job.tasks[offset].state.value in states):
-            yield row
+    found = {job_id: entry for job_id in wanted if (entry := book.get(job_id)) is not None}
+    for job_id in wanted:
+        found.update((entry.job.id, entry) for entry in book.elements(job_id).values())
+    yield from found.values()
+
+
+def _place(entry: Entry) -> tuple[int, float]:
+    """Elements stand by index, and what is left of the array behind them, as sacct has it."""
+    element = entry.job.element
+    return (entry.job.id, math.inf) if element is None else (element.array, element.index)

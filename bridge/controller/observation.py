@@ -146,7 +146,7 @@ def follow_report(draft: Draft, report: Report, now: float) -> None:
         if draft.job.launch != launch:
             break
         try:
-            draft.advance(event)
+            draft.follow(event)
         except Exception:
             # One line that makes no sense must not stop all others.
             log.exception("job %d: the event %r changes nothing", draft.job.id, event)

@@ -14,6 +14,7 @@ from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.references import Directory, Target
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
+from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
@@ -31,16 +32,23 @@ class Filters:
     names: frozenset[str] = frozenset()
     partitions: frozenset[str] = frozenset()
     clusters: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    qos: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
 
     def fits(self, entry: Entry) -> bool:
         """Whether the job passes."""
         job = entry.job
+        if self.nodes and not any(place.node in self.nodes for place in job.placements):
+            return False
         facts = (
             (self.states, job.state.value),
             (self.users, entry.user),
             (self.names, job.labels.get("name", job.spec.name)),
             (self.partitions, job.spec.partition),
             (self.clusters, entry.cluster),
+            (self.accounts, job.spec.account),
+            (self.qos, job.spec.qos),
         )
         return all(not wanted or value in wanted for wanted, value in facts)
 
@@ -83,57 +91,89 @@ class Orders:
         """End or signal many jobs in one transaction; each has its own answer."""
         number = parse_signal(request.signal) if request.signal else None
         outcome = Outcome([], [])
-        chosen: dict[int, list[tuple[str, str]]] = {}
+        chosen: dict[int, list[tuple[str, Target]]] = {}
         for ref, target in await self._choose(request, outcome):
-            chosen.setdefault(target.entry.job.id, []).append((ref, request.task or target.task))
+            chosen.setdefault(target.entry.job.id, []).append((ref, target))
+        given: dict[str, OverspanError | None] = {}
 
         def work(drafts: list[Draft]) -> None:
             now = self.recorder.clock()
             for draft in drafts:
-                for ref, task in chosen[draft.job.id]:
-                    event = _end_event(draft, request, number, task, now)
+                for ref, target in chosen[draft.job.id]:
+                    event = _end_event(draft, request, number, target, now)
                     try:
                         place(draft, event, now)
-                        outcome.done.append(ref)
+                        given[ref] = None
                     except OverspanError as error:
-                        outcome.errors.append((ref, error))
+                        # One element that has ended is no error where another has not.
+                        given.setdefault(ref, error)
 
         if chosen:
             await self.recorder.change(chosen, work)
-            told = {*outcome.done, *(ref for ref, _ in outcome.errors)}
-            for job_id, refs in chosen.items():
-                # Finished jobs that are only in the store have no draft.
-                outcome.errors.extend((ref, _ended(job_id)) for ref, _ in refs if ref not in told)
+            for job_id, named in chosen.items():
+                for ref, _ in named:
+                    # Finished jobs that are only in the store have no draft.
+                    given.setdefault(ref, _ended(job_id))
+        outcome.done.extend(ref for ref, error in given.items() if error is None)
+        outcome.errors.extend((ref, error) for ref, error in given.items() if error is not None)
         return outcome
 
     async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
-        """Give one order to one job. Raises Conflict when its state does not allow it."""
-        target = await self.directory.find(ref)
-        name = task or target.task
-        if name and not any(known.name == name for known in target.entry.job.tasks):
-            names = ", ".join(known.name for known in target.entry.job.tasks)
-            raise NotFound(f"job {target.entry.job.id} has no task {name!r}", remedy=f"its tasks: {names}")
-        self._remember(target.entry)
-
-        def work(drafts: list[Draft]) -> None:
-            now = self.recorder.clock()
-            for draft in _present(drafts, target.entry.job.id):
-                place(draft, make(now, name), now)
-
-        await self.recorder.change((target.entry.job.id,), work)
+        """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""
+        await self._each(ref, task, lambda draft, name, now: place(draft, make(now, name), now))
 
     async def update(self, ref: str, update: Update) -> None:
         """Change a job's limits and labels, all or none."""
+
+        def work(draft: Draft, task: str, now: float) -> None:
+            for name, value in update.values.items():
+                _UPDATES[name](draft, task, value, now, update.by)
+
+        await self._each(ref, "", work)
+
+    async def top(self, ref: str, by: str) -> None:
+        """Put a waiting job before all other waiting jobs of its user."""
         target = await self.directory.find(ref)
-        self._remember(target.entry)
+        mine = [entry.job for entry in self.recorder.book if entry.user == target.entry.user and not entry.job.over]
+        highest = max(((job.priority or 0) - job.nice for job in mine if job.granted_at is None), default=0)
+        await self.give(ref, lambda at, task: events.SetPriority(at, highest + 1 + target.entry.job.nice, by))
 
-        def work(drafts: list[Draft]) -> None:
+    async def _each(self, ref: str, task: str, work: Callable[[Draft, str, float], None]) -> None:
+        """Do something with every job that an id names; the first refusal is raised where nothing was accepted."""
+        targets = await self._targets(ref)
+        for target in targets:
+            _check_task(target, task)
+            self._remember(target.entry)
+        names = {target.entry.job.id: task or target.task for target in targets}
+
+        def change(drafts: list[Draft]) -> None:
             now = self.recorder.clock()
-            for draft in _present(drafts, target.entry.job.id):
-                for name, value in update.values.items():
-                    _UPDATES[name](draft, target.task, value, now, update.by)
+            refusals: list[OverspanError] = []
+            for draft in _present(drafts, next(iter(names))):
+                before = draft.job
+                try:
+                    work(draft, names[draft.job.id], now)
+                except Conflict as error:
+                    draft.job = before
+                    refusals.append(error)
+            if len(refusals) == len(drafts):
+                raise refusals[0]
 
-        await self.recorder.change((target.entry.job.id,), work)
+        await self.recorder.change(names, change)
+
+    async def _targets(self, ref: str) -> list[Target]:
+        """What an id names; elements of an array that are no jobs yet are made jobs for it."""
+        found = (await self.directory.find_all((ref,)))[0]
+        if isinstance(found, OverspanError):
+            raise found
+        waiting = next((target for target in found if target.waiting), None)
+        if waiting is None:
+            return found
+        await self.recorder.draw(waiting.entry.job.id, waiting.waiting)
+        again = (await self.directory.find_all((ref,)))[0]
+        if isinstance(again, OverspanError):
+            raise again
+        return [target for target in again if not target.waiting]
 
     def _remember(self, entry: Entry) -> None:
         """Take a job that was read from the store into memory, to change it."""
@@ -146,12 +186,19 @@ class Orders:
             return [(str(entry.job.id), Target(entry)) for entry in entries]
         found = []
         refs = list(dict.fromkeys(request.refs))
-        for ref, target in zip(refs, await self.directory.find_all(refs), strict=True):
-            if isinstance(target, OverspanError):
-                outcome.errors.append((ref, target))
-            elif request.filters.fits(target.entry):
-                found.append((ref, target))
+        for ref, targets in zip(refs, await self.directory.find_all(refs), strict=True):
+            if isinstance(targets, OverspanError):
+                outcome.errors.append((ref, targets))
+            else:
+                found += [(ref, target) for target in targets if request.filters.fits(target.entry)]
         return found
+
+
+def _check_task(target: Target, task: str) -> None:
+    tasks = target.entry.job.tasks
+    if task and not any(known.name == task for known in tasks):
+        names = ", ".join(known.name for known in tasks)
+        raise NotFound(f"job {target.entry.job.id} has no task {task!r}", remedy=f"its tasks: {names}")
 
 
 def _present(drafts: list[Draft], job_id: int) -> list[Draft]:
@@ -182,10 +229,15 @@ def _asked_already(draft: Draft, event: events.Cancel) -> bool:
     return False
 
 
-def _end_event(draft: Draft, request: CancelRequest, number: int | None, task: str, now: float) -> Event:
+def _end_event(draft: Draft, request: CancelRequest, number: int | None, target: Target, now: float) -> Event:
+    task = request.task or target.task
     waits = draft.job.granted_at is None
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
     if number is None or (waits and number == signal.SIGKILL and not request.batch_only):
+        array = draft.job.array
+        if array is not None and (target.waiting or request.filters.states):
+            ranges = target.waiting or array.waiting
+            return events.CancelElements(now, tuple((part.first, part.last, part.step) for part in ranges), request.by)
         return events.Cancel(now, task, request.by)
     return events.Signal(now, number, task, request.batch_only, request.by)
 
@@ -201,7 +253,7 @@ def refuse(job: Job, event: Event) -> Conflict:
         return Conflict(f"job {job.id}: Job is no longer pending execution", remedy="only a waiting job can be held")
     if isinstance(event, events.Release):
         return Conflict(f"job {job.id} is not held")
-    if isinstance(event, events.Cancel):
+    if isinstance(event, events.Cancel | events.CancelElements):
         return Conflict(f"job {job.id}: Job/step already completing or completed")
     if job.granted_at is None:
         return Conflict(f"job {job.id}: Job is pending execution")
@@ -235,10 +287,31 @@ def _set_priority(draft: Draft, task: str, value: Any, now: float, by: str) -> N
     place(draft, events.SetPriority(now, value, by), now)
 
 
+def _set_nice(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    place(draft, events.SetNice(now, value, by), now)
+
+
 def _set_begin(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(draft)
+    place(draft, events.SetBegin(now, value, by), now)
+
+
+def _set_dependency(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(draft)
+    place(draft, events.SetDependency(now, encode(value), by), now)
+
+
+def _set_throttle(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    if draft.job.array is not None:
+        place(draft, events.SetThrottle(now, value, by), now)
+    elif draft.job.element is None:
+        raise Conflict(f"job {draft.job.id} is no array")
+
+
+def _check_here(draft: Draft) -> None:
+    """What only the daemon heeds can be changed only while the daemon has the job."""
     if draft.away or draft.job.over:
         raise Conflict(f"job {draft.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
-    draft.amend(now, replace(draft.job, begin=value), f"begin set by {by}")
 
 
 def _set_label(name: str) -> Callable[[Draft, str, Any, float, str], None]:
@@ -260,10 +333,12 @@ def _refuse_update(name: str) -> Callable[[Draft, str, Any, float, str], None]:
 _UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
     "time_limit": _set_time,
     "priority": _set_priority,
+    "nice": _set_nice,
     "begin": _set_begin,
+    "dependency": _set_dependency,
+    "throttle": _set_throttle,
     "comment": _set_label("comment"),
     "name": _set_label("name"),
     "partition": _refuse_update("partition"),
-    "nice": _refuse_update("nice value"),
 }
 UPDATABLE = tuple(_UPDATES)

@@ -74,6 +74,25 @@ class Outbox:
             self._tried.add(token)
         return [self._rows[token] for token in tokens]
 
+    def claim(self, lane: Lane, now: float) -> list[OutboxRow]:
+        """Every call that may be made now, oldest first, for somebody who makes them in another order with `start`."""
+        self._wake(lane, now)
+        return [self._rows[token] for token in self._ready.pop(lane, {})]
+
+    def start(self, tokens: Iterable[str]) -> list[OutboxRow]:
+        """The claimed calls of those tokens that are still owed; they count as tried from here on."""
+        rows = [row for row in map(self._rows.get, tokens) if row is not None]
+        self._tried.update(row.token for row in rows)
+        return rows
+
+    def untry(self, tokens: Iterable[str]) -> None:
+        """The cluster knows nothing of these calls."""
+        self._tried.difference_update(tokens)
+
+    def of_lane(self, lane: Lane) -> list[OutboxRow]:
+        """The calls that are owed in a lane, oldest first."""
+        return [row for row in self._rows.values() if _lane(row) == lane]
+
     def next_time(self, lane: Lane) -> float | None:
         """When the next deferred call of a lane is due."""
         later = self._later.get(lane, [])

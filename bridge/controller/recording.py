@@ -20,14 +20,22 @@ from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.outbox import Lane, Outbox
 from overspan.bridge.controller.rows import job_row
 from overspan.bridge.controller.timers import Timers
+from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, OverspanError
+from overspan.bridge.model.ids import IndexRange
+from overspan.bridge.model.job import Job, new_element
+from overspan.bridge.model.states import State
 from overspan.bridge.store.records import JobQuery, NewJob
+from overspan.bridge.store.schedule_records import StoredSchedule
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Clock = Callable[[], float]
+Ranges = tuple[IndexRange, ...]
 Work = Callable[[list[Draft]], T]
+Follower = Callable[[Job | None, Entry], None]
+"""Told of a job after its change is committed: its facts before (None: it is new here), and its entry."""
 
 RETRY_SECONDS = 5.0
 """How long after a failed write something that is due is tried again."""
@@ -54,6 +62,7 @@ class Recorder:
         self.book = Book()
         self.outbox = Outbox()
         self.wakes = Wakes()
+        self.followers: list[Follower] = []
         self.decider_of: Callable[[str], Decider] = lambda cluster: Decider.SUPERVISOR
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -67,6 +76,8 @@ class Recorder:
             else:
                 # An earlier process may have made the call before it died; making it again soon tells.
                 self.outbox.add(row._replace(next_try_at=0.0), tried=True)
+        for entry in list(self.book):
+            self._tell(None, entry)
         await self.change([entry.job.id for entry in self.book], lambda drafts: None)
 
     async def change(self, job_ids: Iterable[int], work: Work[T]) -> T:
@@ -77,9 +88,16 @@ class Recorder:
         """
         return await self._uninterrupted(self._change(list(job_ids), work))
 
-    async def insert(self, entries: list[Entry]) -> None:
-        """Write new jobs and what they owe, in one transaction."""
-        await self._uninterrupted(self._insert(entries))
+    async def insert(self, entries: list[Entry], schedule: StoredSchedule | None = None) -> None:
+        """Write new jobs and what they owe, and the schedule they are a run of, in one transaction."""
+        await self._uninterrupted(self._insert(entries, schedule))
+
+    async def draw(self, array_id: int, ranges: Ranges, reason: str = "None") -> bool:
+        """Make jobs of an array's elements, in one transaction with the array; False when they wait no longer.
+
+        `reason` is why the others go on waiting.
+        """
+        return await self._uninterrupted(self._draw(array_id, ranges, reason))
 
     async def close(self) -> None:
         """Wait for the changes under way."""
@@ -148,7 +166,40 @@ class Recorder:
             await self._reload(lost)
             raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
 
-    async def _insert(self, entries: list[Entry]) -> None:
+    async def _insert(self, entries: list[Entry], schedule: StoredSchedule | None) -> None:
+        drafts = self._draft_new(entries)
+        await self.ledger.insert([_new_job(draft) for draft in drafts], schedule)
+        self._take_in(drafts)
+
+    async def _draw(self, array_id: int, ranges: Ranges, reason: str) -> bool:
+        indices = [index for part in ranges for index in part.values()]
+        first_id = await self.ledger.next_ids(len(indices))
+        async with self.book.locked((array_id,)):
+            entry = self.book.get(array_id)
+            if entry is None:
+                return False
+            head = open_draft(entry, self.outbox)
+            if not head.advance(
+                events.Drawn(self.clock(), tuple((part.first, part.last, part.step) for part in ranges), first_id)
+            ):
+                return False
+            if head.job.reason != reason and head.job.state is State.PENDING:
+                head.advance(events.Queued(self.clock(), reason))
+            drafts = self._draft_new(
+                [
+                    Entry(new_element(head.job, index, first_id + offset), entry.cluster, entry.user)
+                    for offset, index in enumerate(indices)
+                ]
+            )
+            change = head.to_change()
+            if not await self.ledger.draw([_new_job(draft) for draft in drafts], change):
+                await self._reload([array_id])
+                raise Conflict(f"job {array_id} was changed by somebody else at the same time", remedy="try again")
+            self._publish(replace(head, job=change.job))
+            self._take_in(drafts)
+            return True
+
+    def _draft_new(self, entries: list[Entry]) -> list[Draft]:
         now = self.clock()
         drafts = []
         for entry in entries:
@@ -156,16 +207,14 @@ class Recorder:
             draft.timeline.append(submitted(entry.job))
             self.completion.complete(draft, now, self.decider_of)
             drafts.append(draft)
-        await self.ledger.insert(
-            [
-                NewJob(draft.job, draft.entry.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
-                for draft in drafts
-            ]
-        )
+        return drafts
+
+    def _take_in(self, drafts: list[Draft]) -> None:
+        """Put new jobs into memory once they are written."""
         for draft in drafts:
             draft.entry.job = draft.job
             self.book.add(draft.entry)
-            self._publish(draft)
+            self._publish(draft, new=True)
             self._arm(draft.job.id, draft.wake_at)
 
     async def _reload(self, job_ids: list[int]) -> None:
@@ -175,8 +224,9 @@ class Recorder:
             self.book.remove(stored.job.id)
             self.book.add(entry_of(stored))
 
-    def _publish(self, draft: Draft) -> None:
+    def _publish(self, draft: Draft, new: bool = False) -> None:
         entry = draft.entry
+        before = None if new else entry.job
         watched = entry.watched and draft.handle is None
         if draft.handle is not None:
             self.book.unwatch(entry)
@@ -198,12 +248,21 @@ class Recorder:
         self.wakes.jobs.ring(entry.job.id)
         if draft.timeline:
             self.wakes.timeline.ring()
+        self._tell(before, entry)
+
+    def _tell(self, before: Job | None, entry: Entry) -> None:
+        for follower in self.followers:
+            follower(before, entry)
 
     def _arm(self, job_id: int, at: float | None) -> None:
         if at is None:
             self.timers.drop(f"job:{job_id}")
         else:
             self.timers.set(f"job:{job_id}", at, lambda: self.poke(job_id))
+
+
+def _new_job(draft: Draft) -> NewJob:
+    return NewJob(draft.job, draft.entry.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
 
 
 def stored_handle(draft: Draft, handle: str) -> str:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 from overspan.bridge.controller.book import Book, Entry, entry_of
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.model.errors import InvalidRequest, NotFound
-from overspan.bridge.model.ids import JobRef, parse_job_ref
+from overspan.bridge.model.ids import IndexRange, JobRef, common_indices, parse_job_ref, without_indices
 from overspan.bridge.store.records import JobQuery
 
 MAX_LETTERS = 300
+
+Ranges = tuple[IndexRange, ...]
 
 
 class Reference(NamedTuple):
@@ -23,13 +25,18 @@ class Reference(NamedTuple):
     task: str = ""
     native: str = ""
     cluster: str = ""
+    elements: Ranges | None = None
 
 
 class Target(NamedTuple):
-    """A job, and the name of the one task that is meant; empty for all of it."""
+    """A job, and the name of the one task that is meant; empty for all of it.
+
+    `waiting` are the elements of an array that are meant and are no jobs yet; the job is the array then.
+    """
 
     entry: Entry
     task: str = ""
+    waiting: Ranges = ()
 
 
 def parse_reference(text: str) -> Reference:
@@ -46,9 +53,8 @@ def parse_reference(text: str) -> Reference:
 
 
 def _check(ref: JobRef, text: str) -> Reference:
-    if ref.element is not None or ref.elements is not None:
-        raise NotFound(f"job {ref.job} is no array", remedy=f"write {ref.job}")
-    return Reference(text, ref.job, ref.task, "", ref.native or "", ref.cluster or "")
+    elements = ref.elements if ref.element is None else (IndexRange(ref.element, ref.element),)
+    return Reference(text, ref.job, ref.task, "", ref.native or "", ref.cluster or "", elements)
 
 
 class Directory:
@@ -59,11 +65,18 @@ class Directory:
         self.ledger = ledger
 
     async def find(self, text: str) -> Target:
-        """The job or task that an id names. Raises InvalidRequest and NotFound."""
-        return self._target(await self._entry(parse_reference(text)), parse_reference(text))
+        """The job, element or task that an id names; of several elements the first. InvalidRequest, NotFound."""
+        reference = parse_reference(text)
+        entry = await self._entry(reference)
+        if reference.elements is None:
+            return self._target(entry, reference)
+        return (await self._elements(entry, reference, reference.elements))[0]
 
-    async def find_all(self, texts: Iterable[str]) -> list[Target | InvalidRequest | NotFound]:
-        """One answer for each id, in order; finished jobs are fetched together."""
+    async def find_all(self, texts: Iterable[str]) -> list[list[Target] | InvalidRequest | NotFound]:
+        """What each id names, in order: an array is itself and all of its elements that are live jobs.
+
+        Finished jobs are fetched together.
+        """
         references: list[Reference | InvalidRequest | NotFound] = []
         for text in texts:
             try:
@@ -71,16 +84,43 @@ class Directory:
             except (InvalidRequest, NotFound) as error:
                 references.append(error)
         stored = await self._stored(ref for ref in references if isinstance(ref, Reference))
-        return [self._answer(ref, stored) if isinstance(ref, Reference) else ref for ref in references]
+        return [await self._answer(ref, stored) if isinstance(ref, Reference) else ref for ref in references]
 
-    def _answer(self, reference: Reference, stored: dict[int, Entry]) -> Target | NotFound:
+    async def _answer(self, reference: Reference, stored: dict[int, Entry]) -> list[Target] | NotFound:
         try:
             entry = self._known(reference) or stored.get(reference.job_id)
             if entry is None:
                 raise _missing(reference)
-            return self._target(entry, reference)
+            if reference.elements is not None:
+                return await self._elements(entry, reference, reference.elements)
+            target = self._target(entry, reference)
+            return [target, *self._live_elements(entry)] if entry.job.array is not None else [target]
         except NotFound as error:
             return error
+
+    def _live_elements(self, entry: Entry) -> list[Target]:
+        elements = self.book.elements(entry.job.id).values()
+        return [Target(element) for element in elements if not element.job.over]
+
+    async def _elements(self, entry: Entry, reference: Reference, wanted: Ranges) -> list[Target]:
+        """The elements of an array by index: those that are jobs, and those that wait as one target."""
+        array = entry.job.array
+        if array is None:
+            raise NotFound(f"job {entry.job.id} is no array", remedy=f"write {entry.job.id}")
+        waiting = common_indices(array.waiting, wanted)
+        missing = [index for part in without_indices(wanted, waiting) for index in part.values()]
+        in_memory = self.book.elements(entry.job.id)
+        found = {index: in_memory[index] for index in missing if index in in_memory}
+        if len(found) < len(missing):
+            for stored in await self.ledger.find(JobQuery(arrays=(entry.job.id,))):
+                if stored.job.element is not None and stored.job.element.index in missing:
+                    found.setdefault(stored.job.element.index, entry_of(stored))
+        targets = [Target(found[index]) for index in missing if index in found]
+        if waiting:
+            targets.append(Target(entry, waiting=waiting))
+        if not targets:
+            raise _missing(reference)
+        return targets
 
     def _known(self, reference: Reference) -> Entry | None:
         if reference.native:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-import math
+import os
 import pwd
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.model.hostlists import compress
-from overspan.bridge.model.job import Job, Task
-from overspan.bridge.model.patterns import FilenameFields, expand_filename
+from overspan.bridge.controller.measures import limit_of, node_list, sizes, started_at, stream_paths
+from overspan.bridge.controller.waits import describe_dependency
+from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.model.states import State
 
-COLUMNS: tuple[str, ...] = (
+CORE: tuple[str, ...] = (
     "id",
     "task_offset",
     "raw_id",
@@ -34,6 +36,15 @@ COLUMNS: tuple[str, ...] = (
     "ended_at",
     "time_limit",
     "priority",
+    "begin",
+    "array_id",
+    "array_index",
+    "array_waiting",
+)
+"""What squeue's usual columns and its order need: short rows, for queues of many thousand jobs."""
+
+COLUMNS: tuple[str, ...] = (
+    *CORE,
     "account",
     "qos",
     "comment",
@@ -42,7 +53,6 @@ COLUMNS: tuple[str, ...] = (
     "memory",
     "gpus",
     "dependency",
-    "begin",
     "exit_code",
     "signal",
     "restarts",
@@ -53,8 +63,37 @@ COLUMNS: tuple[str, ...] = (
     "uid",
     "ended_by_uid",
     "end_limit",
+    "nice",
+    "parent",
+    "stdin",
+    "submit_line",
+    "deadline",
+    "requeue",
+    "ntasks",
+    "ntasks_per_node",
+    "cpus_per_task",
+    "memory_per_cpu",
+    "gpu_kind",
+    "host",
+    "gid",
+    "batch",
+    "options",
+    "array_throttle",
 )
-"""Times are epoch seconds, limits seconds (null: none), memory MiB on one node; `cpus` and `gpus` are the row's all."""
+"""Times are epoch seconds, limits seconds (null: none), memory MiB on one node; `cpus` and `gpus` are the row's all.
+
+`array_id` is N for an array's row and for its elements, `array_index` an element's. `array_waiting` are the indices,
+with the throttle, that an array's row stands for: `3-9%2`. `options` are options of sbatch that only Slurm knows.
+"""
+
+_END_OF_CORE = b"\n"
+"""Stands before the comma after the core's last value; no other newline is in a row."""
+NO_ELEMENTS: Mapping[int, Entry] = {}
+
+
+def send_row(row: bytes, full: bool) -> bytes:
+    """A row as it is sent: all of COLUMNS, or those of CORE."""
+    return b"[" + (row if full else row[: row.index(_END_OF_CORE)]) + b"]"
 
 
 def job_row(entry: Entry) -> bytes:
@@ -75,8 +114,56 @@ def task_rows(entry: Entry) -> tuple[bytes, ...]:
     return entry.task_rows
 
 
+def waiting_row(entry: Entry, elements: Mapping[int, Entry]) -> bytes | None:
+    """The row of an array's elements that wait or are pending; None when there are none."""
+    if entry.task_rows is None:
+        row = elements_row(entry, waiting_indices(entry, elements), elements)
+        entry.task_rows = () if row is None else (row,)
+    return entry.task_rows[0] if entry.task_rows else None
+
+
+def elements_row(
+    entry: Entry, indices: tuple[IndexRange, ...], elements: Mapping[int, Entry] = NO_ELEMENTS
+) -> bytes | None:
+    """The row of some of an array's elements that wait or are pending; None for none."""
+    if not indices or entry.job.array is None:
+        return None
+    reason = entry.job.reason
+    if entry.job.state is not State.PENDING or reason == "None":
+        pending = (part.job.reason for part in elements.values() if part.job.state is State.PENDING)
+        reason = next(pending, "None" if entry.job.state is not State.PENDING else reason)
+    text = format_array_indices(indices, entry.job.array.throttle)
+    return _encode(_array(entry, State.PENDING, reason, text))
+
+
+def cancelled_row(entry: Entry) -> bytes | None:
+    """The row of an array's elements that were cancelled before they became jobs; None when there are none."""
+    array = entry.job.array
+    if array is None or not array.cancelled:
+        return None
+    return _encode(_array(entry, State.CANCELLED, "None", format_array_indices(array.cancelled)))
+
+
+def waiting_indices(entry: Entry, elements: Mapping[int, Entry]) -> tuple[IndexRange, ...]:
+    """The indices of an array that wait, with those of elements that are jobs but still pending."""
+    array = entry.job.array
+    if array is None:
+        return ()
+    pending = [index for index, part in elements.items() if part.job.state is State.PENDING]
+    if not pending:
+        return array.waiting
+    return collapse([*pending, *(index for part in array.waiting for index in part.values())])
+
+
+def partition_of(entry: Entry) -> str:
+    """The partition; a job that names none is in the cluster's default one, which is then called as the cluster is."""
+    return entry.job.spec.partition or entry.cluster
+
+
 def _encode(row: list[Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+    core = json.dumps(row[: len(CORE)], ensure_ascii=False, separators=(",", ":"))
+    rest = json.dumps(row[len(CORE) :], ensure_ascii=False, separators=(",", ":"))
+    return f"{core[1:-1]}\n,{rest[1:-1]}".encode()
 
 
 class _Part(NamedTuple):
@@ -94,16 +181,21 @@ class _Part(NamedTuple):
     signal: int
     limit: int | None
     attempt: int
+    waiting: str = ""
 
 
 def _whole(entry: Entry) -> list[Any]:
     job = entry.job
-    name = job.labels.get("name", job.spec.name)
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
-    limits = [limit_of(job, task.name) for task in job.tasks if job.spec_of(task.name).primary]
-    limit = None if None in limits else max((limit for limit in limits if limit is not None), default=None)
     facts = (job.state.value, job.reason, job.started_at, job.ended_at, job.exit_code, job.signal)
-    return _row(entry, _Part(None, job.id, name, job.spec.tasks, *facts, limit, attempt))
+    return _row(entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt))
+
+
+def _array(entry: Entry, state: State, reason: str, waiting: str) -> list[Any]:
+    job = entry.job
+    ended_at = job.ended_at if state is State.CANCELLED else None
+    facts = (state.value, reason, None, ended_at, 0, 0)
+    return _row(entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), 0, waiting))
 
 
 def _part(entry: Entry, offset: int) -> list[Any]:
@@ -115,43 +207,66 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     facts = (task.state.value, reason, started_at(task), task.ended_at, exit_code, signal)
     limit = limit_of(job, task.name)
     specs = (job.spec_of(task.name),)
-    return _row(entry, _Part(offset, job.id + offset, task.name, specs, *facts, limit, last.number if last else 0))
+    # The components of a script have no names of their own.
+    name = task.name if job.spec.group else _name(job)
+    return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, last.number if last else 0))
+
+
+def _name(job: Job) -> str:
+    return job.labels.get("name", job.spec.name)
+
+
+def _longest(job: Job) -> int | None:
+    """The wall time of the primary task that has most."""
+    limits = [limit_of(job, task.name) for task in job.tasks if job.spec_of(task.name).primary]
+    return None if None in limits else max((limit for limit in limits if limit is not None), default=None)
 
 
 def _row(entry: Entry, part: _Part) -> list[Any]:
     """The values in the order of COLUMNS."""
     job = entry.job
-    spec, origin = job.spec, job.spec.origin
     nodes, cpus, memory, gpus = sizes(part.specs)
-    stdout, stderr = stream_paths(entry, part.specs[0].name)
     return [
         job.id,
         part.offset,
         part.raw_id,
         part.name,
-        spec.name if spec.group else "",
+        job.spec.name if job.spec.group else "",
         entry.user,
         part.state,
         part.reason,
-        spec.partition,
+        partition_of(entry),
         entry.cluster,
         nodes,
         cpus,
-        _node_list(job, part.specs),
+        "" if part.waiting else node_list(job, part.specs),
         job.submitted_at,
         part.started_at,
         part.ended_at,
         part.limit,
         job.priority,
+        job.begin,
+        job.element.array if job.element is not None else job.id if job.array is not None else None,
+        job.element.index if job.element is not None else None,
+        part.waiting,
+        *_details(entry, part, memory, gpus),
+    ]
+
+
+def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
+    job = entry.job
+    spec, origin = job.spec, job.spec.origin
+    first = part.specs[0]
+    stdout, stderr, stdin = stream_paths(entry, first.name)
+    return [
         spec.account,
         spec.qos,
         job.labels.get("comment", spec.comment),
         origin.directory,
-        " ".join(origin.command) if not origin.file else origin.file,
+        os.path.join(origin.directory, origin.file) if origin.file else "",
         memory,
         gpus,
-        "",
-        job.begin,
+        describe_dependency(job),
         part.exit_code,
         part.signal,
         job.launch,
@@ -162,7 +277,30 @@ def _row(entry: Entry, part: _Part) -> list[Any]:
         origin.uid,
         _uid(job.ending.by) if job.ending is not None and job.ending.by else None,
         _end_limit(part),
+        job.nice,
+        spec.parent,
+        stdin,
+        " ".join(origin.command),
+        spec.deadline,
+        spec.requeue is not False,
+        first.ntasks,
+        first.ntasks_per_node,
+        first.cpus_per_task,
+        first.resources.memory_mib_per_cpu,
+        first.resources.need().gpu_kind,
+        origin.host,
+        _gid(origin.uid),
+        first.form.value == "batch",
+        {**spec.native.get("slurm", {}), **first.native.get("slurm", {})},
+        _throttle(job),
     ]
+
+
+def _throttle(job: Job) -> int | None:
+    """How many elements may run at once: an array's own, an element's as submitted."""
+    if job.array is not None:
+        return job.array.throttle
+    return job.spec.array.throttle if job.spec.array is not None else None
 
 
 def _end_limit(part: _Part) -> float | None:
@@ -172,64 +310,17 @@ def _end_limit(part: _Part) -> float | None:
     return part.started_at + part.limit
 
 
-def _node_list(job: Job, specs: tuple[TaskSpec, ...]) -> str:
-    names = {spec.name for spec in specs}
-    return compress(dict.fromkeys(place.node for place in job.placements if place.task in names and place.node))
-
-
-def started_at(task: Task) -> float | None:
-    """When the task's newest attempt started."""
-    return task.attempts[-1].started_at if task.attempts else None
-
-
-def limit_of(job: Job, task_name: str) -> int | None:
-    """The wall time in force for a task, seconds."""
-    changed = job.task(task_name).time
-    return job.spec_of(task_name).time if changed is None else changed or None
-
-
-def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
-    """Nodes, CPUs and GPUs of these tasks together, and the memory (MiB) of their largest node."""
-    nodes = cpus = memory = 0
-    gpus = 0.0
-    for spec in specs:
-        need = spec.resources.need()
-        # A task that shares another's nodes brings none of its own.
-        nodes += 0 if spec.share else spec.num_nodes
-        cpus += math.ceil(need.cpu_milli * spec.num_nodes / 1000)
-        memory = max(memory, need.memory_mib or 0)
-        gpus += need.gpu_milli * spec.num_nodes / 1000
-    return nodes, cpus, memory, int(gpus) if gpus == int(gpus) else gpus
-
-
-def stream_paths(entry: Entry, task_name: str) -> tuple[str, str]:
-    """Where a task's output and errors go by its own words; empty where they go to the run directory."""
-    job = entry.job
-    spec = job.spec_of(task_name)
-    if not spec.streams.output and not spec.streams.error:
-        return "", ""
-    offset = next(index for index, task in enumerate(job.tasks) if task.name == task_name)
-    fields = FilenameFields(
-        job=job.id + offset,
-        name=job.spec.name,
-        user=entry.user,
-        host=next((place.node for place in job.placements if place.task == task_name), ""),
-        restarts=job.launch,
-    )
-    output = _path(spec.streams.output, job, fields)
-    return output, _path(spec.streams.error, job, fields) or output
-
-
-def _path(pattern: str, job: Job, fields: FilenameFields) -> str:
-    if not pattern:
-        return ""
-    path = expand_filename(pattern, fields)
-    return path if path.startswith("/") else f"{job.spec.origin.directory.rstrip('/')}/{path}"
-
-
 @functools.lru_cache(maxsize=1024)
 def _uid(name: str) -> int | None:
     try:
         return pwd.getpwnam(name).pw_uid
     except (KeyError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _gid(uid: int) -> int | None:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except (KeyError, ValueError, OverflowError):
         return None

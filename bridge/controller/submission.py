@@ -13,10 +13,13 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.notes import list_notes
 from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.controller.trials import describe_trial
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, Unreachable
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.names import fill_name
+from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.store.schedule_records import StoredSchedule
 
 SCRIPT = "script"
 FAILED = "Batch job submission failed"
@@ -72,6 +75,22 @@ class Submitted:
     notes: tuple[str, ...]
     options: Mapping[str, Any]
     text: str = ""
+    schedule: int = 0
+    """The schedule that was made instead of a job; `id` is 0 then."""
+    next_due: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A submission as a run of a schedule: what the job's spec says of it, and the schedule's record beside the job."""
+
+    cron: Schedule
+    record: Callable[[int], StoredSchedule]
+    """Given the job's number."""
+
+
+Scheduling = Callable[[Submission, Submitted, Schedule, bool], Awaitable[Submitted]]
+"""Makes a schedule of a submission that was found good; with True only checks it."""
 
 
 class Submitter:
@@ -82,18 +101,38 @@ class Submitter:
         self.clusters = clusters
         self.limits = limits
         self.reader = reader
+        self.schedule: Scheduling | None = None
 
-    async def submit(self, submission: Submission) -> Submitted:
-        """Make the job. Raises InvalidRequest, Rejected and StoreFailed; then nothing was written."""
+    async def submit(self, submission: Submission, run: Run | None = None) -> Submitted:
+        """Make the job, or a schedule of a file with `cron` unless this is a run of one.
+
+        Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
+        """
         reading, cluster, job = await self._prepare(submission)
+        if job.spec.cron is not None and run is None and self.schedule is not None:
+            return await self.schedule(submission, _answer(job, cluster, reading), job.spec.cron, submission.test_only)
         if submission.test_only or reading.options.get("test_only"):
-            return _answer(job, cluster, reading, f"Job would be sent to the cluster {cluster.name}")
+            return _answer(job, cluster, reading, await self._try(job, cluster))
         first = await self.recorder.ledger.next_ids(len(job.tasks))
-        spec = replace(job.spec, name=_fill(job.spec.name, first))
+        spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         job = new_job(first, spec, self.recorder.clock())
         entry = Entry(job, cluster.name, submission.user)
-        await self.recorder.insert([entry])
+        await self.recorder.insert([entry], run.record(first) if run is not None else None)
         return _answer(entry.job, cluster, reading)
+
+    async def _try(self, job: Job, cluster: Cluster) -> str:
+        """What would become of the job; as with Slurm it costs an id."""
+        number = await self.recorder.ledger.next_ids(len(job.tasks))
+        try:
+            nodes = await cluster.adapter.nodes()
+        except Unreachable:
+            nodes = []
+        return describe_trial(job, number, nodes, self.recorder.clock())
+
+    async def check(self, submission: Submission) -> Submitted:
+        """Read and check a submission with no effect; raises what `submit` would."""
+        reading, cluster, job = await self._prepare(submission)
+        return _answer(job, cluster, reading)
 
     async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """What the cluster would be sent, and the notes; with no effect at all."""
@@ -132,6 +171,8 @@ class Submitter:
 
     def _check(self, spec: JobSpec, submission: Submission) -> None:
         place = Place(submission.file) if submission.file else None
+        if spec.parent is not None:
+            self._check_parent(spec.parent, place)
         if spec.later:
             raise InvalidRequest(
                 f"this version cannot carry out {', '.join(sorted(spec.later))}",
@@ -148,6 +189,17 @@ class Submitter:
                 remedy="wait until some have ended, or raise limits.max_live_jobs",
             )
 
+    def _check_parent(self, parent: int, place: Place | None) -> None:
+        entry = self.recorder.book.get(parent)
+        if entry is None or entry.job.over or entry.job.ending is not None:
+            raise InvalidRequest(
+                f"the group {parent} has ended, or is not known, so no job can join it",
+                remedy="submit it with --no-job-group",
+                place=place,
+            )
+        if not entry.job.spec.group:
+            raise InvalidRequest(f"job {parent} is no group", remedy="leave --job-group out", place=place)
+
 
 async def _admit(cluster: Cluster, job: Job, kind: str) -> None:
     """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission."""
@@ -160,7 +212,8 @@ async def _admit(cluster: Cluster, job: Job, kind: str) -> None:
     except Unreachable:
         return
     if refusal is not None and not refusal.transient:
-        raise Rejected(word_refusal(refusal.message) if kind == SCRIPT else refusal.message)
+        message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
+        raise Rejected(message, remedy=f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have")
 
 
 def word_refusal(message: str) -> str:

@@ -26,18 +26,22 @@ def _error(code: str, message: str, status: int = 404, **more: Any) -> Any:
 def test_squeue_prints_and_asks(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     stale = [{"cluster": "gpu", "since": 0, "message": "down"}]
     daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW, stale=stale)
-    assert main(["squeue", "-h", "-o", "%i %t", "-u", "ann"]) == 0
+    assert main(["squeue", "-h", "-o", "%i %t", "-u", "root"]) == 0
     output = capsys.readouterr()
     assert output.out == "7 PD\n"
     assert "cluster gpu has not answered" in output.err
-    assert daemon.requests[0]["query"] == {"users": "ann", "tasks": "1"}
+    assert daemon.requests[0]["query"] == {"users": "root", "tasks": "1", "full": "0"}
 
 
 def test_squeue_json_is_one_document(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
     assert main(["squeue", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
-    assert (job["ref"], job["submitted_at"], job["started_at"]) == ("7", "1970-01-01T00:00:50.000Z", None)
+    assert (job["job_id"], job["job_state"], job["name"]) == (7, ["PENDING"], "train")
+    assert job["submit_time"] == {"set": True, "infinite": False, "number": 50}
+    assert job["time_limit"] == {"set": False, "infinite": True, "number": 0}
+    assert main(["squeue", "--json=v0.0.99"]) == 1
+    assert "data_parser/v0.0.99" in capsys.readouterr().err
 
 
 def test_squeue_of_unknown_ids(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +139,9 @@ def test_sacct_and_scontrol(daemon: Any, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "slurm_load_jobs error: Invalid job id specified\n"
     daemon.routes["POST /v1/jobs/9/hold"] = lambda request: _error("not_found", "no job 9")
     assert main(["scontrol", "hold", "9"]) == 1
-    assert capsys.readouterr().err == "Invalid job id specified for job 9\n"
+    assert capsys.readouterr().err == (
+        "Invalid job id specified for job 9\nslurm_suspend error: Invalid job id specified\n"
+    )
 
 
 def test_sinfo_and_clusters(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

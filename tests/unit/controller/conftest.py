@@ -6,11 +6,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
-NAME = "tests.unit.controller.fakes"
-
-if NAME not in sys.modules:
-    spec = importlib.util.spec_from_file_location(NAME, Path(__file__).with_name("fakes.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[NAME] = module
-    spec.loader.exec_module(module)
+for name in ("fakes", "schedule_scenes"):
+    full = f"tests.unit.controller.{name}"
+    if full not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[full] = module
+        spec.loader.exec_module(module)

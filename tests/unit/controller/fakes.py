@@ -26,8 +26,10 @@ from overspan.bridge.controller.submission import Reader, Reading, Submission
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import Event
+from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
+from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.store.records import (
     Change,
     JobQuery,
@@ -37,6 +39,7 @@ from overspan.bridge.store.records import (
     TimelineRow,
     Transition,
 )
+from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 START = 1_700_000_000.0
 
@@ -88,6 +91,9 @@ class FakeLedger:
         self.transactions = 0
         self.trouble: OverspanError | None = None
         self._ids = 1
+        self.schedule_rows: dict[int, StoredSchedule] = {}
+        self.crontabs: dict[str, str] = {}
+        self._schedule_ids = 1
 
     @property
     def last_seq(self) -> int:
@@ -120,15 +126,23 @@ class FakeLedger:
         first, self._ids = self._ids, self._ids + count
         return first
 
-    async def insert(self, jobs: Sequence[NewJob]) -> None:
+    async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
         await asyncio.sleep(0)
         self._write()
+        if schedule is not None and not self._set_schedule(schedule):
+            raise Conflict("the schedule was changed")
         for new in jobs:
             self.jobs[new.job.id] = StoredJob(new.job, new.cluster, "", "", "", new.user)
             self._owe(new.outbox)
             self._tell(new.job.id, new.timeline)
         # Written, but the caller does not know yet.
         await asyncio.sleep(0)
+
+    async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
+        written = await self.apply((change,))
+        if written[0]:
+            await self.insert(elements)
+        return written[0]
 
     def _owe(self, rows: Sequence[OutboxRow]) -> None:
         for row in rows:
@@ -178,7 +192,10 @@ class FakeLedger:
         found = [
             stored
             for stored in self.jobs.values()
-            if (not query.ids or stored.job.id in query.ids) and (not query.users or stored.user in query.users)
+            if (not query.ids or stored.job.id in query.ids)
+            and (not query.users or stored.user in query.users)
+            and (not query.arrays or (stored.job.element is not None and stored.job.element.array in query.arrays))
+            and (query.over is None or stored.job.over is query.over)
         ]
         return found[-query.limit :] if query.limit else found
 
@@ -190,6 +207,49 @@ class FakeLedger:
 
     async def forget(self, before: float) -> int:
         return 0
+
+    def _set_schedule(self, changed: StoredSchedule) -> bool:
+        old = self.schedule_rows.get(changed.id)
+        if old is None or old.version != changed.version - 1:
+            return False
+        self.schedule_rows[changed.id] = changed
+        return True
+
+    async def schedules(self) -> list[StoredSchedule]:
+        return list(self.schedule_rows.values())
+
+    async def add_schedule(self, new: StoredSchedule) -> int:
+        await asyncio.sleep(0)
+        self._write()
+        number, self._schedule_ids = self._schedule_ids, self._schedule_ids + 1
+        self.schedule_rows[number] = replace(new, id=number)
+        return number
+
+    async def change_schedule(self, changed: StoredSchedule) -> bool:
+        await asyncio.sleep(0)
+        self._write()
+        return self._set_schedule(changed)
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        self._write()
+        return self.schedule_rows.pop(schedule_id, None) is not None
+
+    async def crontab(self, user: str) -> str | None:
+        return self.crontabs.get(user)
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        self._write()
+        kept = {entry.id for entry in new.entries}
+        for number, row in list(self.schedule_rows.items()):
+            if (row.user, row.facts.source) == (new.user, "crontab") and number not in kept:
+                del self.schedule_rows[number]
+        self.crontabs.pop(new.user, None)
+        if new.text is not None:
+            self.crontabs[new.user] = new.text
+        return [
+            entry.id if entry.id and self._set_schedule(entry) else await self.add_schedule(entry)
+            for entry in new.entries
+        ]
 
     async def meta(self, key: str) -> str | None:
         return self.values.get(key)
@@ -367,20 +427,24 @@ class Bench:
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
-    """Words of a text: names of tasks, and hold, begin=SECONDS, deadline=SECONDS, later."""
+    """Words of a text: names of tasks; hold, kill, later; begin=SECONDS, deadline=SECONDS, array=, needs=, parent=."""
     words = submission.text.split()
     facts = dict(word.split("=") for word in words if "=" in word)
-    names = [word for word in words if "=" not in word and word not in ("hold", "later")]
+    names = [word for word in words if "=" not in word and word not in ("hold", "kill", "later")]
     tasks = tuple(TaskSpec(name, run="true", time=60) for name in names)
     spec = JobSpec(
         name=submission.name or names[0],
         tasks=tasks,
         group=len(tasks) > 1,
+        array=parse_array(facts["array"]) if "array" in facts else None,
+        dependency=parse_dependency(facts.get("needs", "")),
+        kill_on_invalid_dep="kill" in words,
+        parent=int(facts["parent"]) if "parent" in facts else None,
         hold="hold" in words or submission.hold,
         begin=now + float(facts["begin"]) if "begin" in facts else None,
         deadline=now + float(facts["deadline"]) if "deadline" in facts else None,
         clusters=(submission.cluster,) if submission.cluster else (),
-        later={"cron": "@daily"} if "later" in words else {},
+        later={"on_checkpoint": {}} if "later" in words else {},
         origin=Origin(user=submission.user, directory=submission.directory),
     )
     return Reading(spec, {"wait": False})

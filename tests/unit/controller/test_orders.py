@@ -157,3 +157,29 @@ def test_updates_before_and_after_the_launch() -> None:
         await until(lambda: bool(bench.cluster.orders))
 
     play(scene)
+
+
+def test_an_order_that_nobody_read_counts_for_the_next_launch() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        await bench.controller.orders.update("1", Update({"time_limit": 30}))
+        await until(lambda: bool(bench.cluster.orders))
+        await turn()
+        assert bench.job().tasks[0].time is None and len(bench.ledger.rows) == 1
+        bench.cluster.tell("1.0", events.LaunchLost(bench.clock.now, 0, "node"))
+        await until(lambda: bench.job().launch == 1)
+        assert bench.job().tasks[0].time == 30
+
+    play(scene)
+
+
+def test_an_order_in_the_journal_is_not_owed_any_more() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        await bench.controller.orders.update("1", Update({"priority": 30}))
+        await until(lambda: bool(bench.cluster.orders))
+        bench.cluster.tell("1.0", bench.cluster.orders[0].event)
+        await until(lambda: bench.job().priority == 30)
+        assert not bench.ledger.rows
+
+    play(scene)

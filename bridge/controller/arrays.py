@@ -1,0 +1,133 @@
+"""Makes jobs of an array's elements, a few ahead of those that run, and closes the array after the last of them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.drafts import Draft
+from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
+from overspan.bridge.lifecycle.arrays import Tally, choose_drawn, find_end, why_others_wait
+from overspan.bridge.lifecycle.eligibility import judge
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.states import State
+from overspan.bridge.store.records import JobQuery
+
+log = logging.getLogger(__name__)
+
+STUCK = "DependencyNeverSatisfied"
+
+
+@dataclass(slots=True)
+class _Count:
+    """What is known of an array's elements; the numbers of `Tally` as they change."""
+
+    live: int = 0
+    running: int = 0
+    stuck: int = 0
+    states: set[State] = field(default_factory=set)
+    exit_code: int = 0
+    signal: int = 0
+    filling: bool = False
+    again: bool = False
+
+    def add(self, job: Job, by: int) -> None:
+        """Count a job that is (1), or is no longer (-1), as it is given."""
+        if job.over:
+            if by > 0:
+                self.states.add(job.state)
+                self.exit_code = max(self.exit_code, job.exit_code)
+                self.signal = self.signal or job.signal
+        else:
+            self.live += by
+            self.running += by * job.live
+            self.stuck += by * (job.reason == STUCK)
+
+    def tally(self) -> Tally:
+        """The numbers as the lifecycle takes them."""
+        return Tally(self.live, self.running, self.stuck, tuple(self.states), self.exit_code, self.signal)
+
+
+class Arrays:
+    """Follows every array that is not over."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._counts: dict[int, _Count] = {}
+        recorder.followers.append(self.follow)
+
+    async def load(self) -> None:
+        """Count what ended before this daemon, and go on."""
+        heads = [entry.job.id for entry in self.recorder.book if entry.job.array is not None and not entry.job.over]
+        if heads:
+            for stored in await self.recorder.ledger.find(JobQuery(arrays=tuple(heads), over=True)):
+                if stored.job.element is not None:
+                    self._count(stored.job.element.array).add(stored.job, 1)
+        for head in heads:
+            self.wake(head)
+
+    def follow(self, before: Job | None, entry: Entry) -> None:
+        """An array, or an element of one, has changed."""
+        job = entry.job
+        if job.array is not None:
+            self.wake(job.id)
+        elif job.element is not None:
+            count = self._count(job.element.array)
+            seen = (count.live, count.running, count.stuck)
+            if before is not None:
+                count.add(before, -1)
+            count.add(job, 1)
+            if seen != (count.live, count.running, count.stuck):
+                self.wake(job.element.array)
+
+    def tally(self, array: int) -> Tally:
+        """How the elements of an array are."""
+        return self._count(array).tally()
+
+    def wake(self, array: int) -> None:
+        """See soon whether elements are due or the array is over; calls while that goes on count as one."""
+        count = self._count(array)
+        if count.filling:
+            count.again = True
+            return
+        count.filling = count.again = True
+        self.recorder.spawn(self._tend(array, count), f"drawing from array {array}")
+
+    async def _tend(self, array: int, count: _Count) -> None:
+        try:
+            while count.again:
+                count.again = False
+                if await self._draw(array, count):
+                    count.again = True
+        except OverspanError as error:
+            log.warning("array %d: %s; trying again", array, error)
+            self.recorder.timers.set(f"array:{array}", self.recorder.clock() + RETRY_SECONDS, lambda: self.wake(array))
+        finally:
+            count.filling = False
+        entry = self.recorder.book.get(array)
+        if entry is None or entry.job.over:
+            self._counts.pop(array, None)
+
+    async def _draw(self, array: int, count: _Count) -> bool:
+        """One step: some elements become jobs, or the array ends. False when there is nothing to do."""
+        entry = self.recorder.book.get(array)
+        if entry is None or entry.job.over:
+            return False
+        now = self.recorder.clock()
+        ranges = choose_drawn(entry.job, count.tally()) if judge(entry.job, now).now else ()
+        if ranges:
+            return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
+        if find_end(entry.job, count.tally(), now) is not None:
+            await self.recorder.change((array,), lambda drafts: self._close(drafts, count))
+        return False
+
+    def _close(self, drafts: list[Draft], count: _Count) -> None:
+        for draft in drafts:
+            end = find_end(draft.job, count.tally(), self.recorder.clock())
+            if end is not None:
+                draft.advance(end)
+
+    def _count(self, array: int) -> _Count:
+        return self._counts.setdefault(array, _Count())

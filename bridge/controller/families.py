@@ -1,0 +1,65 @@
+"""Jobs that have joined a group: shown under it, and ended with it."""
+
+from __future__ import annotations
+
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.drafts import Draft
+from overspan.bridge.controller.orders import place
+from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.job import Job
+
+BY = "group"
+"""Who has cancelled a job that ended with its group."""
+
+
+class Families:
+    """Knows which live jobs have joined which group. Nothing of it is stored: it follows from the jobs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._members: dict[int, set[int]] = {}
+        recorder.followers.append(self.follow)
+
+    def follow(self, before: Job | None, entry: Entry) -> None:
+        """A job has changed: it may have joined a group, or be one that ends."""
+        job = entry.job
+        group = job.spec.parent
+        if group is not None:
+            members = self._members.setdefault(group, set())
+            if job.over:
+                members.discard(job.id)
+            else:
+                members.add(job.id)
+                if before is None and self._ends(group):
+                    self._sweep(group)
+            if not members:
+                self._members.pop(group, None)
+        if job.id in self._members and self._ends(job.id):
+            self._sweep(job.id)
+
+    def members(self, group: int) -> list[int]:
+        """The live jobs that have joined a group."""
+        return sorted(self._members.get(group, ()))
+
+    def _ends(self, group: int) -> bool:
+        """Whether a group is over or about to be; one that nobody knows any more is."""
+        entry = self.recorder.book.get(group)
+        return entry is None or entry.job.over or entry.job.ending is not None
+
+    def _sweep(self, group: int) -> None:
+        members = self.members(group)
+        self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
+
+    async def _cancel(self, members: list[int]) -> None:
+        def work(drafts: list[Draft]) -> None:
+            now = self.recorder.clock()
+            for draft in drafts:
+                try:
+                    place(draft, events.Cancel(now, by=BY), now)
+                except Conflict:
+                    # It ends already.
+                    continue
+
+        await self.recorder.change(members, work)

@@ -1,0 +1,74 @@
+"""What listings tell of a job that no field of it holds: sizes, limits, nodes and paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.job import Job, Task
+from overspan.bridge.model.patterns import FilenameFields, expand_filename
+from overspan.bridge.model.spec import TaskSpec
+
+
+def node_list(job: Job, specs: Iterable[TaskSpec]) -> str:
+    """The nodes of these tasks as a host list."""
+    names = {spec.name for spec in specs}
+    return compress(dict.fromkeys(place.node for place in job.placements if place.task in names and place.node))
+
+
+def started_at(task: Task) -> float | None:
+    """When the task's newest attempt started."""
+    return task.attempts[-1].started_at if task.attempts else None
+
+
+def limit_of(job: Job, task_name: str) -> int | None:
+    """The wall time in force for a task, seconds."""
+    changed = job.task(task_name).time
+    return job.spec_of(task_name).time if changed is None else changed or None
+
+
+def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
+    """Nodes, CPUs and GPUs of these tasks together, and the memory (MiB) of their largest node."""
+    nodes = cpus = memory = 0
+    gpus = 0.0
+    for spec in specs:
+        need = spec.resources.need()
+        # A task that shares another's nodes brings none of its own.
+        nodes += 0 if spec.share else spec.num_nodes
+        cpus += math.ceil(need.cpu_milli * spec.num_nodes / 1000)
+        memory = max(memory, need.memory_mib or 0)
+        gpus += need.gpu_milli * spec.num_nodes / 1000
+    return nodes, cpus, memory, int(gpus) if gpus == int(gpus) else gpus
+
+
+def stream_paths(entry: Entry, task_name: str) -> tuple[str, str, str]:
+    """Where a task's output and errors go and its input comes from, by its own words.
+
+    Output and errors are empty where they go to the run directory, input where there is none.
+    """
+    job = entry.job
+    spec = job.spec_of(task_name)
+    streams = spec.streams
+    if not streams.output and not streams.error and not streams.input:
+        return "", "", ""
+    offset = next(index for index, task in enumerate(job.tasks) if task.name == task_name)
+    fields = FilenameFields(
+        job=job.id + offset,
+        name=job.spec.name,
+        user=entry.user,
+        host=next((place.node for place in job.placements if place.task == task_name), ""),
+        array_job=job.id if job.array is not None else job.element.array if job.element is not None else None,
+        element=job.element.index if job.element is not None else None,
+        restarts=job.launch,
+    )
+    output = _path(streams.output, job, fields)
+    return output, _path(streams.error, job, fields) or output, _path(streams.input, job, fields)
+
+
+def _path(pattern: str, job: Job, fields: FilenameFields) -> str:
+    if not pattern:
+        return ""
+    path = expand_filename(pattern, fields)
+    return path if path.startswith("/") else f"{job.spec.origin.directory.rstrip('/')}/{path}"

@@ -1,0 +1,207 @@
+"""Arrays: one job until elements start, the throttle, orders for elements, restarts in between."""
+
+from __future__ import annotations
+
+from tests.unit.controller.fakes import Bench, begin, end, give_order, play, turn, until
+
+from overspan.bridge.controller.orders import CancelRequest, Filters, Update
+from overspan.bridge.lifecycle.arrays import AHEAD
+from overspan.bridge.model import events
+from overspan.bridge.model.ids import format_array_indices
+from overspan.bridge.model.job import Array, Job
+from overspan.bridge.store.records import JobQuery
+
+
+def facts(bench: Bench, array: int = 1) -> Array:
+    """What the array keeps of its elements."""
+    found = bench.job(array).array
+    assert found is not None
+    return found
+
+
+def waiting(bench: Bench, array: int = 1) -> str:
+    """The indices that are no jobs yet."""
+    return format_array_indices(facts(bench, array).waiting)
+
+
+def element(bench: Bench, index: int, array: int = 1) -> Job:
+    """The job of an element."""
+    return bench.controller.recorder.book.elements(array)[index].job
+
+
+async def run(bench: Bench, index: int, exit_code: int | None = None, array: int = 1) -> None:
+    """Let an element start, and end where an exit code is given."""
+    job = element(bench, index, array)
+    handle = f"{job.id}.{job.launch}"
+    await until(lambda: handle in bench.cluster.journals)
+    if job.granted_at is None:
+        bench.cluster.tell(handle, *begin(job, bench.clock.now))
+        await until(lambda: element(bench, index, array).state.value == "RUNNING")
+    if exit_code is not None:
+        bench.cluster.tell(handle, *end(element(bench, index, array), bench.clock.now, exit_code))
+        await until(lambda: element(bench, index, array).over)
+
+
+def test_ten_thousand_elements_are_one_job_until_they_start() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-9999")
+        await turn()
+        assert len(bench.ledger.jobs) == 1 + AHEAD and waiting(bench) == f"{AHEAD}-9999"
+        assert element(bench, 3).id == 5 and element(bench, 3).spec is bench.job().spec
+
+    play(scene)
+
+
+def test_the_throttle_is_never_passed_and_changes_live() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-9%2")
+        await turn()
+        assert waiting(bench) == "2-9"
+        await run(bench, 0, exit_code=0)
+        await until(lambda: waiting(bench) == "3-9")
+        await bench.controller.orders.update("1", Update({"throttle": 4}))
+        await until(lambda: waiting(bench) == "5-9")
+        await bench.controller.orders.update("1", Update({"throttle": None}))
+        await until(lambda: waiting(bench) == "")
+
+    play(scene)
+
+
+def test_the_array_ends_after_its_last_element() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=4,8")
+        await turn()
+        assert bench.state() == "RUNNING"
+        await run(bench, 8, exit_code=7)
+        assert bench.state() == "RUNNING"
+        await run(bench, 4, exit_code=0)
+        await until(lambda: bench.job().over)
+        assert (bench.state(), bench.job().exit_code) == ("FAILED", 7)
+
+    play(scene)
+
+
+def test_an_array_is_taken_up_where_a_killed_daemon_left_it() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-9%3")
+        await turn()
+        await run(bench, 0, exit_code=3)
+        await until(lambda: waiting(bench) == "4-9")
+        await run(bench, 1)
+        await bench.kill()
+        await bench.start()
+        await turn()
+        assert waiting(bench) == "4-9" and len(bench.ledger.jobs) == 5
+        await run(bench, 1, exit_code=0)
+        await until(lambda: waiting(bench) == "5-9")
+        await bench.controller.orders.cancel(CancelRequest(("1_[4-9]",)))
+        for index in (2, 3):
+            await run(bench, index, exit_code=0)
+        for order in bench.cluster.orders:
+            bench.cluster.tell(order.handle, order.event)
+        await until(lambda: bench.job().over)
+        # The element that failed under the first daemon still counts.
+        assert (bench.state(), bench.job().exit_code) == ("FAILED", 3)
+
+    play(scene)
+
+
+def test_elements_and_ranges_are_cancelled_alone() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-9%2")
+        await turn()
+        outcome = await bench.controller.orders.cancel(CancelRequest(("1_[5-7]", "1_9", "1_99"), by="me"))
+        assert outcome.done == ["1_[5-7]", "1_9"] and [ref for ref, _ in outcome.errors] == ["1_99"]
+        assert waiting(bench) == "2-4,8"
+        assert format_array_indices(facts(bench).cancelled) == "5-7,9"
+        await run(bench, 0)
+        assert (await bench.controller.orders.cancel(CancelRequest(("1_0",)))).done == ["1_0"]
+        await until(lambda: bool(bench.cluster.orders))
+        assert bench.cluster.orders[0].handle == f"{element(bench, 0).id}.0"
+
+    play(scene)
+
+
+def test_cancelling_the_array_ends_all_of_it() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-9%2")
+        await turn()
+        await run(bench, 0)
+        assert (await bench.controller.orders.cancel(CancelRequest(("1",)))).done == ["1"]
+        assert waiting(bench) == "" and not bench.job().over
+        await until(lambda: len(bench.cluster.orders) == 2)
+        for order in bench.cluster.orders:
+            bench.cluster.tell(order.handle, order.event)
+        await run(bench, 0, exit_code=0)
+        await until(lambda: bench.job().over)
+        assert bench.state() == "CANCELLED"
+
+    play(scene)
+
+
+def test_a_waiting_array_is_cancelled_at_once() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold array=0-9")
+        await bench.controller.orders.cancel(CancelRequest(filters=Filters(users=frozenset({"me"}))))
+        await until(lambda: bench.state() == "CANCELLED")
+        assert len(bench.ledger.jobs) == 1
+
+    play(scene)
+
+
+def test_a_held_array_draws_nothing_and_an_element_can_be_held_alone() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold array=0-3%1")
+        await turn()
+        assert len(bench.ledger.jobs) == 1
+        await give_order(bench, "1_2", events.Hold)
+        assert element(bench, 2).held or bench.cluster.orders or bench.controller.recorder.outbox
+        await give_order(bench, "1", events.Release)
+        await turn()
+        assert waiting(bench) == "0-1,3"
+
+    play(scene)
+
+
+def test_an_element_is_found_by_its_index_its_own_id_and_after_it_left_memory() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-1")
+        await turn()
+        await run(bench, 0, exit_code=0)
+        raw = element(bench, 0).id
+        find = bench.controller.directory.find
+        assert (await find("1_0")).entry.job.id == raw == (await find(str(raw))).entry.job.id
+        bench.controller.recorder.book.remove(raw)
+        assert (await find("1_0")).entry.job.id == raw
+        stored = await bench.ledger.find(JobQuery(arrays=(1,)))
+        assert [found.job.element.index for found in stored if found.job.element] == [0, 1]
+
+    play(scene)
+
+
+def test_changes_of_the_array_reach_elements_that_are_drawn_later() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-3%1")
+        await turn()
+        await bench.controller.orders.update("1", Update({"priority": 9, "time_limit": 30, "name": "other"}))
+        await run(bench, 0, exit_code=0)
+        await until(lambda: 1 in bench.controller.recorder.book.elements(1))
+        later = element(bench, 1)
+        assert (later.priority, later.tasks[0].time, later.labels["name"]) == (9, 30, "other")
+
+    play(scene)
+
+
+def test_a_full_disk_only_delays_the_drawing() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold array=0-3%1")
+        bench.ledger.broken = False
+        await give_order(bench, "1", events.Release)
+        bench.ledger.broken = True
+        await turn()
+        assert waiting(bench) == "0-3"
+        bench.ledger.broken = False
+        bench.clock.advance(10)
+        await until(lambda: waiting(bench) == "1-3")
+
+    play(scene)
