@@ -1,19 +1,30 @@
-"""What sacct can show: field names, widths and texts (sacct(1), src/sacct/sacct.c), and its three layouts."""
+"""What sacct can show: field names, widths and texts (sacct(1), src/sacct/sacct.c)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from overspan.bridge.cli.columns import job_id, seconds_used, tres
+from overspan.bridge.cli.accounts import Account, tres_text
+from overspan.bridge.cli.column_names import eligible_at
 from overspan.bridge.cli.layout import Column
+from overspan.bridge.cli.row_texts import format_time, group_id, group_name, priority
 from overspan.bridge.client.records import JobRow
-from overspan.bridge.model.durations import format_elapsed_long, format_timestamp
+from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest
 
 DEFAULT_FIELDS = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"
 BRIEF_FIELDS = "JobID,State,ExitCode"
+LONG_FIELDS = (
+    "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,maxrssnode,maxrsstask,"
+    "averss,maxpages,maxpagesnode,maxpagestask,avepages,mincpu,mincpunode,mincputask,avecpu,ntasks,alloccpus,elapsed,"
+    "state,exitcode,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,reqmem,consumedenergy,maxdiskread,"
+    "maxdiskreadnode,maxdiskreadtask,avediskread,maxdiskwrite,maxdiskwritenode,maxdiskwritetask,avediskwrite,reqtres,"
+    "alloctres,tresusageinave,tresusageinmax,tresusageinmaxnode,tresusageinmaxtask,tresusageinmin,tresusageinminnode,"
+    "tresusageinmintask,tresusageintot,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutave,"
+    "tresusageouttot"
+)
 
 
 class AccountField(NamedTuple):
@@ -23,114 +34,178 @@ class AccountField(NamedTuple):
     width: int
 
 
-def _state(row: JobRow, now: float) -> str:
-    if row.state == "CANCELLED" and row.ended_by_uid is not None:
-        return f"CANCELLED by {row.ended_by_uid}"
-    return row.state
+def _any(header: str, width: int, text: Callable[[Account, float], str]) -> Column:
+    """A field of jobs and steps."""
+    return Column(header, width, text)
 
 
-def _memory(row: JobRow, now: float) -> str:
-    from overspan.bridge.model.sizes import format_memory
-
-    return format_memory(row.memory)
-
-
-def _started(row: JobRow) -> bool:
-    return row.started_at is not None
+def _job(header: str, width: int, text: Callable[[JobRow, float], str]) -> Column:
+    """A field that a step leaves empty."""
+    return Column(header, width, lambda account, now: "" if account.step else text(account.row, now))
 
 
-def _elapsed(row: JobRow, now: float) -> float:
-    return seconds_used(row, now)
+def _step(header: str, width: int, text: str) -> Column:
+    """A field that only steps have."""
+    return Column(header, width, lambda account, now: text if account.step else "")
+
+
+def _empty(header: str, width: int) -> Column:
+    return Column(header, width, lambda account, now: "")
+
+
+def _limit_minutes(row: JobRow, now: float) -> str:
+    return "UNLIMITED" if row.time_limit is None else str(-(-row.time_limit // 60))
+
+
+def _seconds_waited(row: JobRow, now: float) -> int:
+    eligible = eligible_at(row)
+    if eligible is None:
+        return 0
+    end = row.started_at or row.ended_at or now
+    return max(0, int(end) - int(eligible))
+
+
+_MEMORY = (
+    ("AveCPU", 10), ("AveCPUFreq", 10), ("AveDiskRead", 14), ("AveDiskWrite", 14), ("AvePages", 10), ("AveRSS", 10),
+    ("AveVMSize", 10), ("ConsumedEnergy", 14), ("ConsumedEnergyRaw", 17), ("MaxDiskRead", 12),
+    ("MaxDiskReadNode", 15), ("MaxDiskReadTask", 15), ("MaxDiskWrite", 12), ("MaxDiskWriteNode", 16),
+    ("MaxDiskWriteTask", 16), ("MaxPages", 8), ("MaxPagesNode", 12), ("MaxPagesTask", 14), ("MaxRSS", 10),
+    ("MaxRSSNode", 10), ("MaxRSSTask", 10), ("MaxVMSize", 10), ("MaxVMSizeNode", 14), ("MaxVMSizeTask", 14),
+    ("MinCPU", 10), ("MinCPUNode", 10), ("MinCPUTask", 10), ("TRESUsageInAve", 14), ("TRESUsageInMax", 14),
+    ("TRESUsageInMaxNode", 18), ("TRESUsageInMaxTask", 18), ("TRESUsageInMin", 14), ("TRESUsageInMinNode", 18),
+    ("TRESUsageInMinTask", 18), ("TRESUsageInTot", 14), ("TRESUsageOutAve", 15), ("TRESUsageOutMax", 15),
+    ("TRESUsageOutMaxNode", 19), ("TRESUsageOutMaxTask", 19), ("TRESUsageOutMin", 15), ("TRESUsageOutMinNode", 19),
+    ("TRESUsageOutMinTask", 19), ("TRESUsageOutTot", 15),
+)  # fmt: skip
+"""What a program used: nobody measures it here."""
+_NEVER = (
+    ("AdminComment", 15), ("BlockID", 16), ("Container", 19), ("Extra", 14), ("FailedNode", 15), ("McsLabel", 12),
+    ("ReservationId", 13), ("SystemComment", 15), ("WCKeyID", 10),
+)  # fmt: skip
+
+
+def _option(header: str, width: int, name: str) -> Column:
+    return _job(header, width, lambda row, now: str(row.options.get(name) or ""))
+
+
+def _order(column: Column) -> str:
+    """By name, but for one that Slurm has put elsewhere."""
+    return "comments" if column.header == "Constraints" else column.header.lower()
 
 
 _TABLE: tuple[Column, ...] = (
-    Column("Account", 10, lambda row, now: row.account),
-    Column("AllocCPUS", 10, lambda row, now: str(row.cpus if _started(row) else 0)),
-    Column("AllocNodes", 10, lambda row, now: str(row.nodes if _started(row) else 0)),
-    Column("AllocTRES", 10, lambda row, now: tres(row) if _started(row) else ""),
-    Column("AveRSS", 10, lambda row, now: ""),
-    Column("Cluster", 10, lambda row, now: row.cluster),
-    Column("Comment", 14, lambda row, now: row.comment),
-    Column("CPUTime", 10, lambda row, now: format_elapsed_long(_elapsed(row, now) * row.cpus)),
-    Column("CPUTimeRAW", 10, lambda row, now: str(int(_elapsed(row, now) * row.cpus))),
-    Column("DerivedExitCode", 15, lambda row, now: "0:0"),
-    Column("Elapsed", 10, lambda row, now: format_elapsed_long(_elapsed(row, now))),
-    Column("ElapsedRaw", 10, lambda row, now: str(int(_elapsed(row, now)))),
-    Column("Eligible", 19, lambda row, now: format_timestamp(row.begin or row.submitted_at, "Unknown")),
-    Column("End", 19, lambda row, now: format_timestamp(row.ended_at, "Unknown")),
-    Column("ExitCode", 8, lambda row, now: f"{row.exit_code}:{row.signal}"),
-    Column("Flags", 19, lambda row, now: ""),
-    Column("JobID", -12, job_id),
-    Column("JobIDRaw", -12, lambda row, now: str(row.raw_id)),
-    Column("JobName", 10, lambda row, now: row.name),
-    Column("MaxRSS", 10, lambda row, now: ""),
-    Column("NCPUS", 10, lambda row, now: str(row.cpus if _started(row) else 0)),
-    Column("NNodes", 8, lambda row, now: str(row.nodes)),
-    Column("NodeList", 15, lambda row, now: row.node_list or "None assigned"),
-    Column("NTasks", 8, lambda row, now: ""),
-    Column("Partition", 10, lambda row, now: row.partition),
-    Column("Priority", 10, lambda row, now: str(row.priority or 0)),
-    Column("QOS", 10, lambda row, now: row.qos),
-    Column("Reason", 22, lambda row, now: row.reason),
-    Column("ReqCPUS", 8, lambda row, now: str(row.cpus)),
-    Column("ReqMem", 10, _memory),
-    Column("ReqNodes", 8, lambda row, now: str(row.nodes)),
-    Column("ReqTRES", 10, tres),
-    Column("Restarts", 8, lambda row, now: str(row.restarts)),
-    Column("Start", 19, lambda row, now: format_timestamp(row.started_at, "Unknown")),
-    Column("State", 10, _state),
-    Column("StdErr", 20, lambda row, now: row.stderr),
-    Column("StdOut", 20, lambda row, now: row.stdout),
-    Column("Submit", 19, lambda row, now: format_timestamp(row.submitted_at, "Unknown")),
-    Column("SubmitLine", 20, lambda row, now: row.command),
-    Column("Timelimit", 10, lambda row, now: format_elapsed_long(row.time_limit)),
-    Column(
-        "TimelimitRaw", 10, lambda row, now: "UNLIMITED" if row.time_limit is None else str(-(-row.time_limit // 60))
-    ),
-    Column("TotalCPU", 10, lambda row, now: "00:00:00"),
-    Column("UID", 6, lambda row, now: "" if row.uid is None else str(row.uid)),
-    Column("User", 9, lambda row, now: row.user),
-    Column("WorkDir", 20, lambda row, now: row.work_dir),
+    *(_empty(name, width) for name, width in (*_MEMORY, *_NEVER)),
+    _job("Account", 10, lambda row, now: row.account),
+    _any("AllocCPUS", 10, lambda account, now: str(account.cpus)),
+    _any("AllocNodes", 10, lambda account, now: str(account.nodes if account.started else 0)),
+    _any("AllocTRES", 10, lambda account, now: tres_text(account) if account.started else ""),
+    _job("AssocID", 7, lambda row, now: "0"),
+    _any("Cluster", 10, lambda account, now: account.row.cluster),
+    _job("Comment", 14, lambda row, now: row.comment),
+    _option("Constraints", 19, "constraint"),
+    _any("CPUTime", 10, lambda account, now: format_elapsed_long(account.elapsed(now) * account.cpus)),
+    _any("CPUTimeRAW", 10, lambda account, now: str(account.elapsed(now) * account.cpus)),
+    _any("DBIndex", -10, lambda account, now: str(account.row.raw_id)),
+    _job("DerivedExitCode", 15, lambda row, now: "0:0"),
+    _any("Elapsed", 10, lambda account, now: format_elapsed_long(account.elapsed(now))),
+    _any("ElapsedRaw", 10, lambda account, now: str(account.elapsed(now))),
+    _any("Eligible", 19, lambda account, now: format_time(eligible_at(account.row), "Unknown")),
+    _any("End", 19, lambda account, now: format_time(account.row.ended_at, "Unknown")),
+    _any("ExitCode", 8, lambda account, now: account.exit_text),
+    _empty("Flags", 19),
+    _job("GID", 6, group_id),
+    _job("Group", 9, group_name),
+    _any("JobID", -12, lambda account, now: account.id),
+    _any("JobIDRaw", -12, lambda account, now: account.raw_id),
+    _any("JobName", 10, lambda account, now: account.name),
+    _step("Layout", 9, "Unknown"),
+    _option("Licenses", 10, "licenses"),
+    _any("NCPUS", 10, lambda account, now: str(account.cpus)),
+    _any("NNodes", 8, lambda account, now: str(account.nodes)),
+    _any("NodeList", 15, lambda account, now: account.node_list),
+    _step("NTasks", 8, "1"),
+    _job("Partition", 10, lambda row, now: row.partition),
+    _job("Planned", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now))),
+    _job("PlannedCPU", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now) * row.cpus)),
+    _job("PlannedCPURAW", 13, lambda row, now: str(_seconds_waited(row, now) * row.cpus)),
+    _job("Priority", 10, lambda row, now: str(priority(row))),
+    _job("QOS", 10, lambda row, now: row.qos or "normal"),
+    _job("QOSRAW", 6, lambda row, now: "1"),
+    _job("Reason", 22, lambda row, now: row.reason),
+    _any("ReqCPUFreq", 10, lambda account, now: "0" if account.step else "Unknown"),
+    _any("ReqCPUFreqGov", 13, lambda account, now: "0" if account.step else "Unknown"),
+    _any("ReqCPUFreqMax", 13, lambda account, now: "0" if account.step else "Unknown"),
+    _any("ReqCPUFreqMin", 13, lambda account, now: "0" if account.step else "Unknown"),
+    _any("ReqCPUS", 8, lambda account, now: str(account.cpus)),
+    _any("ReqMem", 10, lambda account, now: account.memory_text),
+    _any("ReqNodes", 8, lambda account, now: str(account.nodes)),
+    _any("ReqTRES", 10, lambda account, now: "" if account.step else tres_text(account)),
+    _option("Reservation", 20, "reservation"),
+    _job("Reserved", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now))),
+    _job("Restarts", 8, lambda row, now: str(row.restarts)),
+    _job("ResvCPU", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now) * row.cpus)),
+    _job("ResvCPURAW", 10, lambda row, now: str(_seconds_waited(row, now) * row.cpus)),
+    _any("Start", 19, lambda account, now: format_time(account.row.started_at, "Unknown")),
+    _any("State", 10, lambda account, now: account.state),
+    _job("StdErr", 20, lambda row, now: row.stderr or row.stdout),
+    _job("StdIn", 20, lambda row, now: row.stdin or "/dev/null"),
+    _job("StdOut", 20, lambda row, now: row.stdout),
+    _any("Submit", 19, lambda account, now: format_time(account.submitted_at, "Unknown")),
+    _job("SubmitLine", 20, lambda row, now: row.submit_line),
+    _any("Suspended", 10, lambda account, now: "00:00:00"),
+    _any("SystemCPU", 10, lambda account, now: "00:00:00"),
+    _job("Timelimit", 10, lambda row, now: format_elapsed_long(row.time_limit)),
+    _job("TimelimitRaw", 10, _limit_minutes),
+    _any("TotalCPU", 10, lambda account, now: "00:00:00"),
+    _job("UID", 6, lambda row, now: "" if row.uid is None else str(row.uid)),
+    _job("User", 9, lambda row, now: row.user),
+    _any("UserCPU", 10, lambda account, now: "00:00:00"),
+    _option("WCKey", 10, "wckey"),
+    _job("WorkDir", 20, lambda row, now: row.work_dir),
 )
-FIELDS: dict[str, Column] = {column.header: column for column in _TABLE}
+FIELDS: dict[str, Column] = {column.header: column for column in sorted(_TABLE, key=_order)}
+_LATER = frozenset(
+    (
+        "Extra",
+        "FailedNode",
+        "Licenses",
+        "Planned",
+        "PlannedCPU",
+        "PlannedCPURAW",
+        "Restarts",
+        "StdErr",
+        "StdIn",
+        "StdOut",
+    )
+)
 _BY_NAME = {name.lower(): column for name, column in FIELDS.items()}
 
 
 def parse_fields(text: str) -> list[AccountField]:
-    """Read a --format list; `%width` or `%-width` after a name. A unique beginning of a name is enough.
+    """Read a --format list; `%width` or `%-width` after a name. A beginning of a name is enough: the first has it.
 
     Raises InvalidRequest in sacct's words.
     """
     fields = []
     for item in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(r"([A-Za-z]+)(?:%(-?[0-9]+))?", item)
+        match = re.fullmatch(r"([A-Za-z_]+)(?:%(-?[0-9]*).*)?", item)
         name = match[1].lower() if match else ""
         column = _BY_NAME.get(name) or next((c for n, c in _BY_NAME.items() if name and n.startswith(name)), None)
         if match is None or column is None:
-            raise InvalidRequest(f'Invalid field requested: "{item}"', remedy="`sacct --helpformat` lists the fields")
-        fields.append(AccountField(column, int(match[2]) if match[2] else column.width))
+            raise InvalidRequest(f'Invalid field requested: "{item.partition("%")[0]}"')
+        fields.append(AccountField(column, _width(match[2], column.width)))
     return fields
 
 
-def render_accounts(fields: Sequence[AccountField], rows: Sequence[JobRow], now: float, header: bool = True) -> str:
-    """Write the table with fixed widths: a longer text ends in `+`."""
-    lines = []
-    if header:
-        lines.append("".join(_cell(field.column.header, field.width) + " " for field in fields))
-        lines.append("".join("-" * abs(field.width) + " " for field in fields))
-    for row in rows:
-        lines.append("".join([_cell(field.column.text(row, now), field.width) + " " for field in fields]))
-    return "".join(line + "\n" for line in lines)
+def _width(text: str | None, default: int) -> int:
+    """What stands behind `%`; no number there is 0, as in Slurm."""
+    if text is None:
+        return default
+    return int(text) if text.strip("-") else 0
 
 
-def render_parsable(lines: Iterable[str], delimiter: str, trailing: bool, header: bool) -> str:
-    """Write delimited lines (the header is first), with a delimiter at the end of each for `-p`."""
-    end = delimiter if trailing else ""
-    return "".join(f"{line}{end}\n" for number, line in enumerate(lines) if header or number)
-
-
-def _cell(text: str, width: int) -> str:
-    size = abs(width)
-    if len(text) > size:
-        text = text[: max(size - 1, 0)] + "+"
-    return f"{text:<{size}}" if width < 0 else f"{text:>{size}}"
+def list_fields() -> str:
+    """What --helpformat prints: four names a line; those that came after Slurm 22.05 are taken all the same."""
+    names = [name for name in FIELDS if name not in _LATER]
+    lines = [names[start : start + 4] for start in range(0, len(names), 4)]
+    return "".join(" ".join(f"{name:<19}" for name in line) + "\n" for line in lines)

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from overspan.bridge.client import Client
 
-SLURM_VERBS = frozenset({"sbatch", "squeue", "scancel", "sacct", "sinfo", "scontrol"})
+SLURM_VERBS = frozenset(
+    {
+        *("sbatch", "srun", "salloc", "sattach", "squeue", "scancel", "scontrol"),
+        *("sacct", "sacctmgr", "sinfo", "sprio", "sshare", "sstat", "sdiag"),
+    }
+)
 
 
 class Call(NamedTuple):

@@ -15,13 +15,17 @@ FLAG, VALUE, OPTIONAL = "flag", "value", "optional"
 
 
 class Option(NamedTuple):
-    """One option: its long name, letter, kind, and what --help says; `shown` names its value there."""
+    """One option: its long name, letter, kind, and what --help says; `shown` names its value there.
+
+    `own` options are not Slurm's: the beginning of a long name means one of them only where it means nothing else.
+    """
 
     name: str
     letter: str = ""
     kind: str = FLAG
     help: str = ""
     shown: str = ""
+    own: bool = False
 
 
 class Words(NamedTuple):
@@ -78,11 +82,13 @@ def _long(word: str, queue: list[str], by_name: dict[str, Option]) -> tuple[str,
     option = by_name.get(text)
     if option is None:
         found = [name for name in by_name if name.startswith(text)]
+        found = [name for name in found if not by_name[name].own] or found
+        # glibc shows the word as it was written, with its value.
         if not found:
-            raise InvalidRequest(f"unrecognized option '--{text}'")
+            raise InvalidRequest(f"unrecognized option '{word}'")
         if len(found) > 1:
             listed = " ".join(f"'--{name}'" for name in found)
-            raise InvalidRequest(f"option '--{text}' is ambiguous; possibilities: {listed}")
+            raise InvalidRequest(f"option '{word}' is ambiguous; possibilities: {listed}")
         option = by_name[found[0]]
     if option.kind == FLAG and equals:
         raise InvalidRequest(f"option '--{option.name}' doesn't allow an argument")

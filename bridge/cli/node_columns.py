@@ -12,8 +12,10 @@ from overspan.bridge.model.hostlists import compress
 DEFAULT_FORMAT = "%#P %.5a %.10l %.6D %.6t %N"
 NODE_FORMAT = "%#N %.6D %.#P %6t"
 LONG_FORMAT = "%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N"
-NODE_LONG_FORMAT = "%#N %.6D %.#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E"
+NODE_LONG_FORMAT = "%#N %.6D %.#P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E"
 SUMMARY_FORMAT = "%#P %.5a %.10l %.16F %N"
+REASON_FORMAT = "%20E %9u %19H %N"
+REASON_LONG_FORMAT = "%20E %12U %19H %6t %N"
 
 _SHORT_STATES = {
     "allocated": "alloc",
@@ -44,7 +46,7 @@ class NodeRow(NamedTuple):
 
     def each(self, key: str) -> str:
         """A number that is one node's; `+` after the lowest where they differ."""
-        values = sorted({int(node.get(key) or 0) for node in self.nodes})
+        values = sorted({int(float(node.get(key) or 0)) for node in self.nodes})
         return "0" if not values else f"{values[0]}{'+' if len(values) > 1 else ''}"
 
 
@@ -75,7 +77,33 @@ def _gres(row: NodeRow, now: float) -> str:
 
 def _short_state(row: NodeRow, now: float) -> str:
     base = row.state.rstrip("*~#!%$@^-")
-    return _SHORT_STATES.get(base, base) + row.state[len(base) :]
+    return (_SHORT_STATES.get(base, base) + row.state[len(base) :]) if row.nodes else "n/a"
+
+
+def _long_state(row: NodeRow, now: float) -> str:
+    return row.state if row.nodes else "n/a"
+
+
+def _names(row: NodeRow, now: float) -> str:
+    return compress(sorted((str(node["name"]) for node in row.nodes), key=_name_key))
+
+
+def _name_key(name: str) -> tuple[str, int, str]:
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0), name
+
+
+def _time_limit(row: NodeRow, now: float) -> str:
+    return "infinite" if not row.time_limit else format_elapsed(row.time_limit)
+
+
+def _gpus_used(row: NodeRow, now: float) -> str:
+    used = {f"gpu:{float(node.get('gpus_used') or 0):g}" for node in row.nodes if node.get("gpus")}
+    return ",".join(sorted(used)) or "(null)"
+
+
+def _fixed(header: str, text: str) -> Column:
+    return Column(header, 0, lambda row, now: text)
 
 
 def _free_memory(row: NodeRow, now: float) -> str:
@@ -91,61 +119,117 @@ def _by_use(row: NodeRow, now: float) -> str:
 
 
 LETTERS: dict[str, Column] = {
-    "a": Column("AVAIL", 0, lambda row, now: "up"),
+    "a": _fixed("AVAIL", "up"),
     "A": Column("NODES(A/I)", 0, lambda row, now: "{}/{}".format(*_nodes_by_use(row))),
+    "b": _fixed("ACTIVE_FEATURES", "(null)"),
+    "B": _fixed("MAX_CPUS_PER_NODE", "UNLIMITED"),
     "c": Column("CPUS", 0, lambda row, now: row.each("cpus")),
     "C": Column("CPUS(A/I/O/T)", 0, _cpus_by_use),
-    "d": Column("TMP_DISK", 0, lambda row, now: "0"),
+    "d": _fixed("TMP_DISK", "0"),
     "D": Column("NODES", 0, lambda row, now: str(len(row.nodes))),
     "e": Column("FREE_MEM", 0, _free_memory),
     "E": Column("REASON", 0, _reason),
-    "f": Column("AVAIL_FEATURES", 0, lambda row, now: "(null)"),
+    "f": _fixed("AVAIL_FEATURES", "(null)"),
     "F": Column("NODES(A/I/O/T)", 0, _by_use),
-    "g": Column("GROUPS", 0, lambda row, now: "all"),
+    "g": _fixed("GROUPS", "all"),
     "G": Column("GRES", 0, _gres),
-    "h": Column("OVERSUBSCRIBE", 0, lambda row, now: "NO"),
-    "l": Column("TIMELIMIT", 0, lambda row, now: "infinite" if not row.time_limit else format_elapsed(row.time_limit)),
+    "h": _fixed("OVERSUBSCRIBE", "NO"),
+    "H": _fixed("TIMESTAMP", "Unknown"),
+    "I": _fixed("PRIO_JOB_FACTOR", "1"),
+    "l": Column("TIMELIMIT", 0, _time_limit, cut=False),
+    "L": _fixed("DEFAULTTIME", "n/a"),
     "m": Column("MEMORY", 0, lambda row, now: row.each("memory")),
-    "n": Column("HOSTNAMES", 0, lambda row, now: compress([node["name"] for node in row.nodes]), cut=False),
-    "N": Column("NODELIST", 0, lambda row, now: compress([node["name"] for node in row.nodes]), cut=False),
-    "O": Column("CPU_LOAD", 0, lambda row, now: "N/A"),
-    "p": Column("PRIO_TIER", 0, lambda row, now: "1"),
-    "P": Column("PARTITION", 0, _partition),
-    "r": Column("ROOT", 0, lambda row, now: "no"),
+    "M": _fixed("PREEMPT_MODE", "OFF"),
+    "n": Column("HOSTNAMES", 0, _names, cut=False),
+    "N": Column("NODELIST", 0, _names, cut=False),
+    "o": Column("NODE_ADDR", 0, _names, cut=False),
+    "O": _fixed("CPU_LOAD", "N/A"),
+    "p": _fixed("PRIO_TIER", "1"),
+    "P": Column("PARTITION", 0, _partition, marked=True),
+    "r": _fixed("ROOT", "no"),
     "R": Column("PARTITION", 0, lambda row, now: row.partition),
-    "s": Column("JOB_SIZE", 0, lambda row, now: "1-infinite"),
+    "s": _fixed("JOB_SIZE", "1-infinite"),
+    "S": _fixed("ALLOCNODES", "all"),
     "t": Column("STATE", 0, _short_state),
-    "T": Column("STATE", 0, lambda row, now: row.state),
-    "V": Column("CLUSTER", 0, lambda row, now: row.cluster),
-    "w": Column("WEIGHT", 0, lambda row, now: "1"),
-    "z": Column("S:C:T", 0, lambda row, now: f"1:{row.each('cpus')}:1"),
+    "T": Column("STATE", 0, _long_state),
+    "u": _fixed("USER", "Unknown"),
+    "U": _fixed("USER", "Unknown"),
+    "v": _fixed("VERSION", "N/A"),
+    "V": Column("CLUSTER", 0, lambda row, now: row.cluster or "N/A"),
+    "w": _fixed("WEIGHT", "1"),
+    "X": Column("SOCKETS", 0, lambda row, now: row.each("cpus")),
+    "Y": _fixed("CORES", "1"),
+    "z": Column("S:C:T", 0, lambda row, now: f"{row.each('cpus')}:1:1"),
+    "Z": _fixed("THREADS", "1"),
+}
+_NAMED = (
+    "AllocNodes:S Available:a Cluster:V Cores:Y CPUs:c CPUsLoad:O CPUsState:C DefaultTime:L Disk:d Features:f"
+    " features_act:b FreeMem:e Gres:G Groups:g MaxCPUsPerNode:B Memory:m NodeAddr:o NodeAI:A NodeAIOT:F NodeHost:n"
+    " NodeList:N Nodes:D OverSubscribe:h Partition:P PartitionName:R PreemptMode:M PriorityJobFactor:I PriorityTier:p"
+    " Reason:E Root:r Share:h Size:s SocketCoreThread:z Sockets:X StateCompact:t StateLong:T Threads:Z Time:l"
+    " TimeStamp:H User:u UserLong:U Version:v Weight:w"
+)
+NAMES: dict[str, Column] = {
+    **{name: LETTERS[letter] for name, _, letter in (item.partition(":") for item in _NAMED.split())},
+    "AllocMem": Column("ALLOCMEM", 0, lambda row, now: row.each("memory_used")),
+    "Comment": _fixed("COMMENT", "(null)"),
+    "Extra": _fixed("EXTRA", "(null)"),
+    "GresUsed": Column("GRES_USED", 0, _gpus_used),
+    "Port": _fixed("PORT", "0"),
+    "Reservation": _fixed("RESERVATION", ""),
+    "StateComplete": Column("STATECOMPLETE", 0, _long_state),
 }
 
 # With one of these in the format, nodes that differ in it are not shown together.
-_SPLITTING: dict[str, str] = {"n": "name", "c": "cpus", "m": "memory", "G": "gpus", "E": "reason", "e": "memory_used"}
+_SPLITTING: dict[str, str] = {
+    "HOSTNAMES": "name",
+    "NODE_ADDR": "name",
+    "CPUS": "cpus",
+    "MEMORY": "memory",
+    "GRES": "gpus",
+    "GRES_USED": "gpus_used",
+    "ALLOCMEM": "memory_used",
+    "REASON": "reason",
+    "FREE_MEM": "memory_used",
+}
 
 
-def gather(nodes: Iterable[Mapping[str, Any]], letters: Iterable[str], by_node: bool) -> list[NodeRow]:
-    """Gather nodes into lines: by partition and, where the format shows them, by state and the like.
+def gather(nodes: Iterable[Mapping[str, Any]], columns: Iterable[Column], by_node: bool) -> list[NodeRow]:
+    """Gather nodes into lines: by partition, state and the like, where the format shows them.
 
-    `by_node` (-N) gives every node a line of its own.
+    `by_node` (-N) gives every node a line of its own for each of its partitions, by name.
     """
-    shown = set(letters)
-    by_state = bool(shown & {"t", "T"})
-    splitting = [key for letter, key in _SPLITTING.items() if letter in shown]
+    shown = {column.header for column in columns}
+    by_state = bool(shown & {"STATE", "STATECOMPLETE"})
+    by_partition = by_node or "PARTITION" in shown
+    splitting = [key for header, key in _SPLITTING.items() if header in shown]
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for node in nodes:
         key = (
             node.get("cluster", ""),
-            node.get("partition", ""),
+            node.get("partition", "") if by_partition else "",
             node.get("state", "") if by_state else "",
             node.get("name", "") if by_node else "",
+            node.get("time_limit") if "TIMELIMIT" in shown else None,
             *(node.get(name) for name in splitting),
         )
-        groups.setdefault(key, []).append(node)
+        members = groups.setdefault(key, [])
+        if by_partition or all(member.get("name") != node.get("name") for member in members):
+            members.append(node)
     rows = []
     for key, members in groups.items():
         first = members[0]
         limit = first.get("time_limit")
         rows.append(NodeRow(str(key[1]), bool(first.get("default")), str(key[0]), limit, str(key[2]), tuple(members)))
-    return rows
+    return sorted(rows, key=lambda row: _name_key(str(row.nodes[0]["name"]))) if by_node else rows
+
+
+def empty_rows(nodes: Iterable[Mapping[str, Any]], rows: Iterable[NodeRow]) -> list[NodeRow]:
+    """A line without nodes for each partition that the choice of nodes has left none, as sinfo has it."""
+    shown = {(row.cluster, row.partition) for row in rows}
+    found: dict[tuple[str, str], NodeRow] = {}
+    for node in nodes:
+        key = (str(node.get("cluster", "")), str(node.get("partition", "")))
+        if key not in shown:
+            found.setdefault(key, NodeRow(key[1], bool(node.get("default")), key[0], node.get("time_limit"), "", ()))
+    return list(found.values())

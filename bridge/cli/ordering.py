@@ -5,41 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from overspan.bridge.cli.columns import seconds_used
+from overspan.bridge.cli.row_texts import STATE_CODES, cpus_per_node, priority, seconds_used
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.errors import InvalidRequest
 
 DEFAULT_SORT = "P,t,-p"
 
-# Slurm's own numbers of the states: its order puts pending rows first.
-STATE_NUMBERS = {
-    "PENDING": 0,
-    "CONFIGURING": 1,
-    "RUNNING": 1,
-    "SUSPENDED": 2,
-    "COMPLETING": 2.5,
-    "COMPLETED": 3,
-    "CANCELLED": 4,
-    "FAILED": 5,
-    "TIMEOUT": 6,
-    "NODE_FAIL": 7,
-    "PREEMPTED": 8,
-    "BOOT_FAIL": 9,
-    "DEADLINE": 10,
-    "OUT_OF_MEMORY": 11,
-}
-
+_LAST = float("inf")
 _Key = Callable[[JobRow, float], Any]
 
 KEYS: dict[str, _Key] = {
-    "i": lambda row, now: (row.id, row.task_offset or 0),
+    "i": lambda row, now: _place(row),
     "A": lambda row, now: row.raw_id,
     "j": lambda row, now: row.name,
     "P": lambda row, now: row.partition,
     "u": lambda row, now: row.user,
     "U": lambda row, now: row.uid or 0,
-    "t": lambda row, now: STATE_NUMBERS.get(row.state, 99),
-    "p": lambda row, now: row.priority or 0,
+    "t": lambda row, now: STATE_CODES.get(row.state, row.state),
+    "T": lambda row, now: row.state,
+    "p": lambda row, now: priority(row),
+    "c": lambda row, now: int(cpus_per_node(row)),
     "D": lambda row, now: row.nodes,
     "C": lambda row, now: row.cpus,
     "m": lambda row, now: row.memory,
@@ -57,20 +42,37 @@ KEYS: dict[str, _Key] = {
     "Z": lambda row, now: row.work_dir,
     "o": lambda row, now: row.command,
 }
-KEYS.update({"T": KEYS["t"], "Q": KEYS["p"], "F": KEYS["A"], "R": KEYS["N"]})
+KEYS.update({"Q": KEYS["p"], "F": KEYS["A"], "R": KEYS["N"], "B": KEYS["N"]})
+CORE = frozenset("iAjPutTpDCMLlSeVNrQFRB")
+"""Letters for which short rows are enough."""
 
 
-def sort_rows(rows: list[JobRow], spec: str, now: float) -> list[JobRow]:
-    """Sort by letters of -o, each with an optional `-` (falling) or `+` before it; ids break ties.
+def parse_sort(spec: str) -> list[tuple[str, bool]]:
+    """Read letters of -o, each with an optional `-` (falling) or `+` before it: letter, and whether it falls.
 
     Raises InvalidRequest for a letter that cannot be sorted by.
     """
-    ordered = sorted(rows, key=lambda row: (row.id, row.task_offset or 0))
-    for part in reversed([part for part in spec.replace(" ", "").split(",") if part]):
+    keys = []
+    for part in filter(None, spec.replace(" ", "").split(",")):
         letter = part.lstrip("+-")
-        key = KEYS.get(letter)
-        if key is None:
-            raise InvalidRequest(f"Invalid sort specification: {part}")
+        if letter not in KEYS:
+            raise InvalidRequest(f"Invalid sort specification: {letter}")
+        keys.append((letter, part.startswith("-")))
+    return keys
+
+
+def sort_rows(rows: list[JobRow], spec: str, now: float) -> list[JobRow]:
+    """Sort by a text that `parse_sort` reads; ids break ties."""
+    ordered = sorted(rows, key=_place)
+    for letter, falling in reversed(parse_sort(spec)):
+        key = KEYS[letter]
         # Stable sorts from the last key to the first, so that each can have its own direction.
-        ordered.sort(key=lambda row, key=key: key(row, now), reverse=part.startswith("-"))  # type: ignore[misc]
+        ordered.sort(key=lambda row, key=key: key(row, now), reverse=falling)  # type: ignore[misc]
     return ordered
+
+
+def _place(row: JobRow) -> tuple[int, float]:
+    """By id; elements and tasks by their numbers, what waits of an array behind its elements."""
+    if row.array_id is not None:
+        return row.array_id, _LAST if row.array_index is None else row.array_index
+    return row.id, row.task_offset or 0

@@ -41,6 +41,9 @@ def report(call: Call, error: OverspanError) -> None:
     lines = (place + error.message).splitlines() or ["the operation failed"]
     for line in lines:
         print(f"{call.prefix}: error: {line}", file=sys.stderr)
+    if error.message.endswith("\n"):
+        # Some of Slurm's texts end in a line of their own.
+        print(file=sys.stderr)
     for line in error.remedy.splitlines():
         print(f"  {line}", file=sys.stderr)
 

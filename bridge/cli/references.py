@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.columns import STATE_CODES
+from overspan.bridge.cli.row_texts import STATE_CODES
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 
@@ -18,16 +18,43 @@ _NATIVE = r"[^\s:]\S*:[^\s:]+"
 _REF = r"[0-9]{1,18}(?:[+_][0-9]{1,9}|_\[[0-9,:%-]+\])?(?:\.[A-Za-z0-9_-]+)?"
 
 
+FLAG_STATES = {
+    "RESIZING": "RS",
+    "RESV_DEL_HOLD": "RD",
+    "REQUEUED": "RQ",
+    "REQUEUE_FED": "RF",
+    "REQUEUE_HOLD": "RH",
+    "REVOKED": "RV",
+    "SIGNALING": "SI",
+    "SPECIAL_EXIT": "SE",
+    "STAGE_OUT": "SO",
+    "STOPPED": "ST",
+}
+"""States of Slurm that no job has here; asking for them is no mistake."""
+
+
 def is_ref(text: str) -> bool:
     """Whether a text has the form of an id: N, N+k, N_i, N.task, CLUSTER:NATIVE."""
     return re.fullmatch(_REF, text) is not None or re.fullmatch(_NATIVE, text) is not None
+
+
+def split_refs(text: str) -> list[str]:
+    """Split ids at commas, but not inside of brackets."""
+    refs, depth = [""], 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            refs.append("")
+        else:
+            refs[-1] += letter
+    return [ref for ref in refs if ref]
 
 
 def check_refs(words: Iterable[str], what: str = "Invalid job id") -> tuple[str, ...]:
     """Give the words back if all are ids; raises InvalidRequest in Slurm's words."""
     refs = tuple(words)
     for word in refs:
-        if not is_ref(word):
+        if not is_ref(word) or word == "0":
             raise InvalidRequest(f"{what}: {word}")
     return refs
 
@@ -58,8 +85,9 @@ def split_ref(ref: str) -> tuple[str, str]:
 
 def parse_states(items: Iterable[str]) -> tuple[str, ...]:
     """Read states as names or codes, in any case; `all` is itself. Raises InvalidRequest as squeue does."""
-    by_text = {state.lower(): state for state in STATE_CODES}
-    by_text.update({code.lower(): state for state, code in STATE_CODES.items()})
+    known = {**STATE_CODES, **FLAG_STATES}
+    by_text = {state.lower(): state for state in known}
+    by_text.update({code.lower(): state for state, code in known.items()})
     states = []
     for item in items:
         text = item.strip().lower()
@@ -67,8 +95,7 @@ def parse_states(items: Iterable[str]) -> tuple[str, ...]:
             return ("all",)
         state = by_text.get(text)
         if state is None:
-            raise InvalidRequest(
-                f"Invalid job state specified: {item}", remedy="Valid job states include: " + ",".join(STATE_CODES)
-            )
+            listed = ",".join(known)
+            raise InvalidRequest(f"Invalid job state specified: {item}\nValid job states include: {listed}\n")
         states.append(state)
     return tuple(dict.fromkeys(states))

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from overspan.bridge.cli.getopt import FLAG, OPTIONAL, VALUE, Option
 from overspan.bridge.model import sbatch_options
-from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sbatch_options import Argument
 
 _KINDS = {Argument.REQUIRED: VALUE, Argument.OPTIONAL: OPTIONAL, Argument.NONE: FLAG}
 
 OPTIONS: tuple[Option, ...] = tuple(
-    Option(option.name, option.letter, _KINDS[option.argument]) for option in sbatch_options.OPTIONS
+    Option(option.name, option.letter, _KINDS[option.argument], own=option.name in sbatch_options.OWN)
+    for option in sbatch_options.OPTIONS
 )
 
 
@@ -52,6 +52,4 @@ def scan(words: Sequence[str]) -> Scan:
             rest = read.rest[1:]
             continue
         script, args = (read.rest[0], read.rest[1:]) if read.rest else ("", ())
-        if args and any(name == "wrap" for name, _ in found):
-            raise InvalidRequest("Script arguments not permitted with --wrap option")
         return Scan(tuple(found), script, args)

@@ -7,122 +7,215 @@ import time
 from overspan.bridge.cli.account_columns import (
     BRIEF_FIELDS,
     DEFAULT_FIELDS,
-    FIELDS,
+    LONG_FIELDS,
+    list_fields,
     parse_fields,
-    render_accounts,
-    render_parsable,
 )
+from overspan.bridge.cli.accounts import Account, as_steps, render_accounts, render_parsable
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.commands.squeue import row_document
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words, help_text, parse
+from overspan.bridge.cli.column_names import eligible_at
+from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words
 from overspan.bridge.cli.layout import render_delimited
-from overspan.bridge.cli.output import rfc3339, write, write_json
-from overspan.bridge.cli.references import check_refs, parse_states
-from overspan.bridge.client import JobFilter
-from overspan.bridge.model.durations import parse_when
+from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.references import is_ref, parse_states
+from overspan.bridge.cli.usage import complain, read_words
+from overspan.bridge.client import JobFilter, JobRow
+from overspan.bridge.model.durations import format_timestamp, parse_when
 from overspan.bridge.model.errors import InvalidRequest
 
 OPTIONS = (
     Option("accounts", "A", VALUE, "jobs of these accounts"),
-    Option("allocations", "X", help="jobs and tasks only (there are no steps here)"),
+    Option("allocations", "X", help="jobs only, no steps"),
     Option("allusers", "a"),
     Option("allclusters", "L"),
-    Option("array"),
+    Option("array", help="one line an array element"),
+    Option("batch-script", "B"),
     Option("brief", "b", help="id, state and exit code"),
     Option("clusters", "M", VALUE, "jobs on these clusters"),
+    Option("constraints", "C", VALUE),
     Option("delimiter", "", VALUE, "for -p and -P"),
     Option("duplicates", "D"),
     Option("endtime", "E", VALUE, "jobs before this time", "TIME"),
+    Option("env-vars"),
+    Option("expand-patterns"),
+    Option("federation"),
+    Option("flags", "F", VALUE),
     Option("format", "o", VALUE, "fields: JobID,State%20", "FIELDS"),
+    Option("gid", "g", VALUE),
     Option("help", "h", help="this text"),
     Option("helpformat", "e", help="list the fields"),
     Option("jobs", "j", VALUE, "these ids", "ID,..."),
     Option("json", "", OPTIONAL, "one JSON document"),
+    Option("local"),
     Option("long", "l", help="every field"),
     Option("name", "", VALUE, "jobs of these names"),
-    Option("nodelist", "N", VALUE),
+    Option("ncpus", "I", VALUE),
+    Option("nnodes", "i", VALUE),
+    Option("nodelist", "N", VALUE, "jobs that ran on these nodes"),
     Option("noconvert"),
     Option("noheader", "n", help="no header"),
     Option("parsable", "p", help="| after each field"),
     Option("parsable2", "P", help="| between the fields"),
     Option("partition", "r", VALUE, "jobs in these partitions"),
     Option("qos", "q", VALUE, "jobs of these qualities of service"),
-    Option("starttime", "S", VALUE, "jobs after this time; midnight unless -j is given", "TIME"),
+    Option("reason", "R", VALUE),
+    Option("starttime", "S", VALUE, "jobs after this time; midnight unless -j or -s is given", "TIME"),
     Option("state", "s", VALUE, "jobs in these states"),
+    Option("timelimit-max", "K", VALUE),
+    Option("timelimit-min", "k", VALUE),
     Option("truncate", "T"),
     Option("uid", "u", VALUE, "jobs of these users"),
-    Option("units", "", VALUE),
+    Option("units", "", VALUE, "K, M, G, T or P"),
+    Option("usage", "U"),
     Option("user", "", VALUE),
+    Option("verbose", "v"),
     Option("version", "V"),
+    Option("wckeys", "W", VALUE),
     Option("whole-hetjob", "", OPTIONAL),
+    Option("yaml", "", OPTIONAL),
 )
 _USAGE = "usage: span sacct [OPTION...]"
+_NOTES = "TIME: now-2days, today, 14:30, 0131, 2026-01-31T14:30"
 
 
 def run(call: Call) -> int:
     """Print the accounts."""
-    words = parse(call.words, OPTIONS)
-    if words.has("help"):
-        write(help_text(_USAGE, OPTIONS, "TIME: now-2days, today, 14:30, 0131, 2026-01-31T14:30"))
-        return 0
-    if words.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
-
-        write(slurm_version())
-        return 0
+    words = read_words(call, OPTIONS, _USAGE, _NOTES)
     if words.has("helpformat"):
-        write("".join(f"{name}\n" for name in FIELDS))
+        write(list_fields())
         return 0
     if words.rest:
-        raise InvalidRequest(f"Unknown arguments: {' '.join(words.rest)}")
+        say(call, "error: Unknown arguments:")
+        for word in words.rest:
+            say(call, f"error:  {word}")
+        return 1
+    unit = words.last("units").upper()[:1]
+    if words.has("units") and unit not in ("K", "M", "G", "T", "P"):
+        say(call, f"error: Invalid unit type '{words.last('units')}'. Possible options are 'KMGTP'")
+        return complain("sacct: fatal: Invalid unit type")
     fields = parse_fields(_field_list(words, call))
+    try:
+        wanted = make_filter(words, time.time())
+    except _Fatal as error:
+        return complain(str(error))
     with call.client() as client:
-        listing = client.history(make_filter(words, time.time()))
+        listing = client.history(wanted)
+    rows = choose_rows(listing.rows, words)
     header = not words.has("noheader")
-    if call.json:
-        jobs = [row_document(row) for row in listing.rows]
-        write_json({"format": 1, "now": rfc3339(listing.now), "jobs": jobs})
-    elif words.has("parsable") or words.has("parsable2"):
+    if words.has("json") or words.has("yaml"):
+        from overspan.bridge.cli.account_documents import write_accounts
+
+        write_accounts(call, rows, listing.now)
+        return 0
+    lines = [line for line in as_steps(rows, unit, words.has("allocations")) if _names(words, line)]
+    if words.has("parsable") or words.has("parsable2"):
         delimiter = words.last("delimiter") or "|"
-        lines = render_delimited((f.column for f in fields), listing.rows, listing.now, delimiter=delimiter)
-        write(render_parsable(lines, delimiter, not words.has("parsable2"), header))
+        texts = render_delimited((f.column for f in fields), lines, listing.now, delimiter=delimiter)
+        write(render_parsable(texts, delimiter, not words.has("parsable2"), header))
     else:
-        write(render_accounts(fields, listing.rows, listing.now, header))
+        write(render_accounts(fields, lines, listing.now, header))
     return 0
 
 
+class _Fatal(Exception):
+    """A mistake that sacct tells in another form than its other errors."""
+
+
 def make_filter(words: Words, now: float) -> JobFilter:
-    """What to ask for. Ids are looked up at any time; without them the window begins at midnight, as sacct's does."""
-    ids = check_refs((ref.partition(".")[0] for ref in words.listed("jobs")), "Invalid job id")
-    since = _time(words.last("starttime"), now)
-    states = parse_states(words.listed("state"))
+    """What to ask for. Ids are looked up at any time; else the window begins at midnight, or now with states.
+
+    Raises InvalidRequest, and an exception with the text for what sacct calls fatal.
+    """
+    for ref in words.listed("jobs"):
+        if not is_ref(ref):
+            raise _Fatal(f"sacct: fatal: Bad job/step specified: {ref}")
+    ids = tuple(ref.partition(".")[0] for ref in words.listed("jobs"))
+    since, until = _time(words.last("starttime"), now), _time(words.last("endtime"), now)
+    try:
+        states = parse_states(words.listed("state"))
+    except InvalidRequest as error:
+        name = error.message.splitlines()[0].rpartition(": ")[2]
+        raise _Fatal(f"sacct: fatal: unrecognized job state value '{name}'") from None
     if since is None and not ids:
         today = time.localtime(now)
-        since = time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
+        midnight = time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
+        since = now if states and until is None else midnight
+    if since is not None and since > (now if until is None else until):
+        start, end = format_timestamp(since), format_timestamp(now if until is None else until)
+        raise InvalidRequest(f"Start time ({start}) requested is after end time ({end}).")
     return JobFilter(
         states=() if states == ("all",) else states,
-        users=words.listed("uid") + words.listed("user"),
+        users=_users(words.listed("uid") + words.listed("user")),
         ids=ids,
         names=words.listed("name"),
         partitions=words.listed("partition"),
-        clusters=words.listed("clusters"),
+        clusters=tuple(name for name in words.listed("clusters") if name != "all"),
         accounts=words.listed("accounts"),
         qos=words.listed("qos"),
         tasks=True,
         since=since,
-        until=_time(words.last("endtime"), now),
+        until=until,
     )
+
+
+def choose_rows(rows: list[JobRow], words: Words) -> list[JobRow]:
+    """What the daemon cannot choose: by node; elements one by one; with no ids none that were never eligible.
+
+    Slurm's window is about the time since when a job could start, so held ones are not in any.
+    """
+    if not words.listed("jobs"):
+        rows = [row for row in rows if eligible_at(row) is not None]
+    if words.has("nodelist"):
+        from overspan.bridge.model.hostlists import expand
+
+        try:
+            asked = set(expand(words.last("nodelist")))
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+        rows = [row for row in rows if asked.intersection(expand(row.node_list))]
+    if words.has("array"):
+        from overspan.bridge.cli.elements import split_elements
+
+        rows = split_elements(rows)
+    return rows
+
+
+def _names(words: Words, line: Account) -> bool:
+    """Whether a line is asked for: an id with a step names that step alone."""
+    refs = words.listed("jobs")
+    if not refs or not any("." in ref for ref in refs):
+        return True
+    known = {line.row.ref, str(line.row.raw_id), str(line.row.array_id or line.row.id)}
+    for ref in refs:
+        job, _, step = ref.partition(".")
+        if job in known and (not step or (line.step and step == "batch")):
+            return True
+    return False
 
 
 def _field_list(words: Words, call: Call) -> str:
     given = [value for name, value in words.options if name == "format"]
+    if given and words.has("long"):
+        raise InvalidRequest("Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.")
     if given:
         return ",".join(given)
     if words.has("brief"):
         return BRIEF_FIELDS
     if words.has("long"):
-        return ",".join(FIELDS)
+        return LONG_FIELDS
     return call.environment.get("SACCT_FORMAT") or DEFAULT_FIELDS
+
+
+def _users(names: tuple[str, ...]) -> tuple[str, ...]:
+    import pwd
+
+    users = []
+    for name in names:
+        try:
+            users.append(pwd.getpwuid(int(name)).pw_name if name.isdigit() else pwd.getpwnam(name).pw_name)
+        except (KeyError, OverflowError):
+            raise InvalidRequest(f"Invalid user id: {name}") from None
+    return tuple(users)
 
 
 def _time(text: str, now: float) -> float | None:
@@ -130,5 +223,5 @@ def _time(text: str, now: float) -> float | None:
         return None
     try:
         return parse_when(text, now, past=True)
-    except ValueError as error:
-        raise InvalidRequest(f"Invalid time specification: {error}") from None
+    except ValueError:
+        raise _Fatal(f"Invalid time specification (pos=0): {text}") from None

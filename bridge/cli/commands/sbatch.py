@@ -11,33 +11,11 @@ from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.sbatch_options import Scan, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
-from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 
-_HELP = """\
-usage: span sbatch [OPTION...] SCRIPT [ARGUMENT...]
-       span sbatch [OPTION...] --wrap COMMAND
-       span sbatch [OPTION...] < SCRIPT
-
-Options are Slurm's (sbatch(1)), on the command line or in #SBATCH lines; some:
-  -M, --clusters=NAME      the cluster to run on
-  -J, --job-name=NAME      -t, --time=LIMIT         -p, --partition=NAME
-  -N, --nodes=N            -n, --ntasks=N           -c, --cpus-per-task=N
-  -G, --gpus=N             --gres=gpu:N             --mem=SIZE
-  -o, --output=FILE        -e, --error=FILE         -D, --chdir=DIRECTORY
-  -d, --dependency=LIST    -b, --begin=TIME         --export=NAMES
-  -W, --wait               exit with the job's code
-  --parsable               print the id alone
-  -Q, --quiet              print nothing
-  --test-only              say when it would start, submit nothing
-  -H, --hold               submit it held
-  --json                   print the answer as one JSON document
-
-Examples:
-  span sbatch train.sh 0.001
-  span sbatch --wrap 'python train.py' -G 1 -t 2:00:00
-  span plan train.sh       print what would be sent
-"""
 _UNKNOWN_OPTION = 255
+_FAILED = "Batch job submission failed: "
+_MAX_HOSTS_FILE = 1 << 20
 
 
 def run(call: Call) -> int:
@@ -48,18 +26,68 @@ def run(call: Call) -> int:
         print(f"sbatch: {error.message}", file=sys.stderr)
         print('Try "sbatch --help" for more information', file=sys.stderr)
         return _UNKNOWN_OPTION
-    if found.has("help") or found.has("usage"):
-        write(_HELP)
+    told = _tell(found)
+    if told is not None:
+        write(told)
         return 0
-    if found.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
+    try:
+        if found.has("verbose") or call.environment.get("SBATCH_DEBUG", "0").strip("0"):
+            _show_options(found)
+        submission = make_submission(call, found)
+        with call.client() as client:
+            accepted = client.send(submission)
+            return _answer(call, client, found, accepted)
+    except OverspanError as error:
+        if call.json:
+            raise
+        return _report(call, error, trial=found.has("test-only"))
 
-        write(slurm_version())
-        return 0
-    submission = make_submission(call, found)
-    with call.client() as client:
-        accepted = client.send(submission)
-        return _answer(call, client, found, accepted)
+
+def _tell(found: Scan) -> str | None:
+    """What is printed instead of submitting; the first such option counts."""
+    for name, value in found.options:
+        if name in ("help", "usage"):
+            from overspan.bridge.cli.sbatch_help import HELP, USAGE
+
+            return HELP if name == "help" else USAGE
+        if name == "version":
+            from overspan.bridge.cli.commands.version import slurm_version
+
+            return slurm_version()
+        if name == "gres" and value == "help":
+            return "Valid gres options are:\ngpu[[:type]:count]\n"
+    return None
+
+
+def _show_options(found: Scan) -> None:
+    """Say what was asked for on the command line, as sbatch --verbose does."""
+    if found.has("quiet"):
+        raise InvalidRequest("don't specify both --verbose (-v) and --quiet (-Q)")
+    rule = f"sbatch: {'-' * 20} {'-' * 20}"
+    lines = ["sbatch: defined options", rule]
+    for name in sorted({"verbose", *(name for name, _ in found.options)}):
+        times = sum(key == name for key, _ in found.options)
+        shown = str(times or 1) if name == "verbose" else found.last(name) or "set"
+        lines.append(f"sbatch: {name:<20}: {shown}")
+    print("\n".join([*lines, rule, "sbatch: end of defined options"]), file=sys.stderr)
+
+
+def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
+    """Print an error in Slurm's form: its words first, then where and how to mend it."""
+    sys.stdout.flush()
+    for line in error.message.splitlines() or ["the submission failed"]:
+        if trial and line.startswith(_FAILED):
+            print(f"allocation failure: {line.removeprefix(_FAILED)}", file=sys.stderr)
+            continue
+        own = line.startswith(("sbatch: ", "Try ", "Invalid time specification"))
+        print(line if own else f"sbatch: error: {line}", file=sys.stderr)
+    place = f"{error.place}: " if error.place else ""
+    for line in (place + error.remedy).rstrip(": ").splitlines():
+        print(f"  {line}", file=sys.stderr)
+    if isinstance(error.exit_code, ExitCode):
+        code = call.environment.get("SLURM_EXIT_ERROR", "")
+        return int(code) if code.isdigit() and int(code) < 256 else 1
+    return int(error.exit_code)
 
 
 def make_submission(call: Call, found: Scan) -> Submission:
@@ -67,20 +95,39 @@ def make_submission(call: Call, found: Scan) -> Submission:
     file = found.script
     if found.has("wrap"):
         text = ""
-    elif file in ("", "-", "/dev/stdin"):
+    elif file in ("", "/dev/stdin"):
         if sys.stdin.isatty():
             print("sbatch: reading the script from the terminal, end with Ctrl-D", file=sys.stderr)
         text = decode_text(sys.stdin.buffer.read(), "stdin")
     else:
-        text = read_text(file)
+        # Slurm reads a folder as an empty script.
+        text = "" if os.path.isdir(file) else read_text(file)
     return Submission(
         kind="script",
         text=text,
         file=file,
-        argv=call.words,
+        argv=_add_hosts(call.words, found),
         command=("sbatch", *call.words),
         test_only=found.has("test-only"),
     )
+
+
+def _add_hosts(words: tuple[str, ...], found: Scan) -> tuple[str, ...]:
+    """The words, with the host list in the file of --nodefile, or of a --nodelist with a slash in it, as the last."""
+    listed = found.last("nodelist")
+    file = found.last("nodefile") or (listed if "/" in listed else "")
+    if not file:
+        return words
+    try:
+        with open(file, encoding="utf-8") as stream:
+            hosts = ",".join(stream.read(_MAX_HOSTS_FILE).split())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidRequest(f"slurm_allocate_resources error opening file {file}, {reason}") from None
+    end = len(words) - len(found.args) - bool(found.script)
+    if words[end - 1] == "--":
+        end -= 1
+    return (*words[:end], f"--nodelist={hosts}", *words[end:])
 
 
 def submitted_line(accepted: Accepted, options: Mapping[str, object]) -> str:

@@ -3,110 +3,175 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import VALUE, Option, Words, help_text, parse
+from overspan.bridge.cli.getopt import VALUE, Option, Words
 from overspan.bridge.cli.output import say, write, write_json
-from overspan.bridge.cli.references import is_ref, parse_states, split_ref
+from overspan.bridge.cli.references import is_ref, parse_states, split_ref, split_refs
+from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest
 
 OPTIONS = (
-    Option("account", "A", VALUE),
+    Option("account", "A", VALUE, "jobs of this account"),
     Option("batch", "b", help="signal the batch script only"),
     Option("clusters", "M", VALUE, "jobs on these clusters"),
+    Option("cron", "c"),
+    Option("ctld"),
     Option("full", "f", help="signal the batch script and its steps"),
     Option("help", help="this text"),
     Option("hurry", "H"),
     Option("interactive", "i", help="ask for each job"),
-    Option("json", help="the answer as one JSON document"),
     Option("jobname", "n", VALUE, "jobs of this name"),
+    Option("json", help="the answer as one JSON document"),
     Option("me", help="own jobs"),
     Option("name", "", VALUE, "jobs of this name"),
+    Option("nodelist", "w", VALUE, "jobs that run on these nodes"),
     Option("partition", "p", VALUE, "jobs in this partition"),
+    Option("qos", "q", VALUE, "jobs of this quality of service"),
     Option("quiet", "Q", help="no message for unknown ids"),
+    Option("reservation", "R", VALUE),
+    Option("sibling", "", VALUE),
     Option("signal", "s", VALUE, "send this signal and nothing else"),
     Option("state", "t", VALUE, "jobs in this state: PENDING, RUNNING, SUSPENDED"),
+    Option("usage"),
     Option("user", "u", VALUE, "jobs of this user"),
     Option("verbose", "v", help="say what is done"),
     Option("version", "V"),
+    Option("wckey", "", VALUE),
 )
 _USAGE = "usage: span scancel [OPTION...] ID...\n       span scancel [OPTION...] ID TASK"
 _SILENT = ("not_found", "conflict")
+_ENDED = "Job/step already completing or completed"
 
 
 def run(call: Call) -> int:
     """Cancel; 0 unless a signal did not arrive or something else than an unknown id went wrong."""
-    words = parse(call.words, OPTIONS)
-    if words.has("help"):
-        write(help_text(_USAGE, OPTIONS))
+    words = read_words(call, OPTIONS, _USAGE)
+    name = words.last("signal")
+    if name and not _signal_number(name):
+        return complain(f"Unknown job signal: {name}")
+    try:
+        parse_states(words.listed("state"))
+    except InvalidRequest as error:
+        line = error.message.splitlines()[0]
+        return complain(f"{line}\nValid job states are PENDING, RUNNING, and SUSPENDED")
+    if words.has("reservation") or words.has("wckey"):
+        # No job has one here, so none is chosen.
         return 0
-    if words.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
-
-        write(slurm_version())
-        return 0
-    order = make_order(words)
+    order = make_order(words, call.environment)
     with call.client() as client:
+        check_clusters(client, order.filter.clusters)
         if words.has("interactive"):
             order = order._replace(refs=_ask(client, order), filter=JobFilter())
             if not order.refs:
                 return 0
         if words.has("verbose"):
             for ref in order.refs:
-                say(call, f"Signal {order.signal} to job {ref}" if order.signal else f"Terminating job {ref}")
+                say(call, f"Signal {_signal_number(name)} to job {ref}" if name else f"Terminating job {ref}")
         result = client.cancel(order)
     if call.json:
         errors = [{"ref": ref, "code": code, "message": message} for ref, code, message in result.errors]
         write_json({"format": 1, "done": list(result.done), "errors": errors})
+    return _report(words, order, result.errors)
+
+
+def _report(words: Words, order: CancelOrder, errors: Sequence[tuple[str, str, str]]) -> int:
+    """Tell what could not be done; a job that is gone is an error only where a signal was to reach it."""
     code = 0
-    for ref, kind, message in result.errors:
-        text = "Invalid job id specified" if kind == "not_found" else message
-        loud = bool(order.signal) or kind not in _SILENT
+    for ref, kind, message in errors:
+        loud = bool(order.signal) or order.batch_only or kind not in _SILENT
         if loud:
             code = 1
-        if loud or words.has("verbose"):
-            print(f"scancel: error: Kill job error on job id {ref}: {text}", file=sys.stderr)
+        if (loud and not words.has("quiet")) or words.has("verbose"):
+            head, _, text = message.partition(": ")
+            text = text if head.startswith("job ") and text else message
+            if kind == "not_found" or (order.signal and text == _ENDED):
+                text = "Invalid job id specified"
+            sys.stderr.write(f"scancel: error: Kill job error on job id {ref}: {text}\n")
     return code
 
 
-def make_order(words: Words) -> CancelOrder:
-    """What the words ask for. Raises InvalidRequest in Slurm's words."""
-    refs = tuple(word for word in words.rest if is_ref(word))
-    others = [word for word in words.rest if not is_ref(word)]
+def make_order(words: Words, environment: Mapping[str, str] | None = None) -> CancelOrder:
+    """What the words ask for, with SCANCEL_* below them. Raises InvalidRequest in Slurm's words."""
+    given = tuple(part for word in words.rest for part in split_refs(word) or ("",))
+    refs = tuple(word for word in given if is_ref(word) and word != "0")
+    others = [word for word in given if word not in refs]
     task = ""
-    if len(others) == 1 and len(refs) == 1 and words.rest[0] == refs[0]:
+    if len(others) == 1 and len(refs) == 1 and given[0] == refs[0]:
         task = others[0]
     elif others:
         raise InvalidRequest(f"Invalid job id {others[0]}")
     if len(refs) == 1 and not task:
         job, task = split_ref(refs[0])
         refs = (job,)
-    users = words.listed("user")
-    if words.has("me"):
-        from overspan.bridge.client.submission import user_name
-
-        users = (user_name(),)
-    chosen = JobFilter(
-        states=parse_states(words.listed("state")),
-        users=users,
-        names=words.listed("name") + words.listed("jobname"),
-        partitions=words.listed("partition"),
-        clusters=words.listed("clusters"),
-    )
+    chosen = _make_filter(words, environment or {})
     if not refs and chosen.empty:
         raise InvalidRequest("No job identification provided")
     signal = words.last("signal").upper().removeprefix("SIG")
     return CancelOrder(refs, task, chosen, signal, words.has("batch"), words.has("full"))
 
 
+def _make_filter(words: Words, environment: Mapping[str, str]) -> JobFilter:
+    def listed(option: str, variable: str) -> tuple[str, ...]:
+        return words.listed(option) or tuple(filter(None, environment.get(variable, "").split(",")))
+
+    users = _known_users(listed("user", "SCANCEL_USER"))
+    if words.has("me"):
+        from overspan.bridge.client.submission import user_name
+
+        users = (user_name(),)
+    nodes = words.listed("nodelist")
+    if nodes:
+        from overspan.bridge.model.hostlists import expand
+
+        try:
+            nodes = tuple(expand(words.last("nodelist")))
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+    return JobFilter(
+        states=parse_states(listed("state", "SCANCEL_STATE")),
+        users=users,
+        names=words.listed("name") + words.listed("jobname") or listed("jobname", "SCANCEL_NAME"),
+        partitions=listed("partition", "SCANCEL_PARTITION"),
+        clusters=tuple(name for name in words.listed("clusters") if name != "all"),
+        accounts=listed("account", "SCANCEL_ACCOUNT"),
+        qos=listed("qos", "SCANCEL_QOS"),
+        nodes=nodes,
+    )
+
+
+def _known_users(names: tuple[str, ...]) -> tuple[str, ...]:
+    import pwd
+
+    users = []
+    for name in names:
+        try:
+            users.append(pwd.getpwuid(int(name)).pw_name if name.isdigit() else pwd.getpwnam(name).pw_name)
+        except (KeyError, OverflowError):
+            raise InvalidRequest(f"Invalid user name: {name}") from None
+    return tuple(users)
+
+
+def _signal_number(text: str) -> int:
+    """The number of a signal's name or number; 0 where there is none."""
+    import signal
+
+    if text.isdigit():
+        return int(text) if 0 < int(text) < signal.NSIG else 0
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    found = getattr(signal, name, None)
+    return int(found) if isinstance(found, signal.Signals) else 0
+
+
 def _ask(client: Client, order: CancelOrder) -> tuple[str, ...]:
     """Ask for each job on the terminal; anything but y keeps it."""
     chosen = []
     for row in client.queue(order.filter._replace(ids=order.refs)).rows:
-        question = f"Cancel job_id={row.id} name={row.name} partition={row.partition} [y/n]? "
-        sys.stderr.write(question)
-        sys.stderr.flush()
+        ref = str(row.id) if row.array_id is None or row.array_waiting else row.ref
+        write(f"Cancel job_id={ref} name={row.name} partition={row.partition} [y/n]? ")
+        sys.stdout.flush()
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            chosen.append(str(row.id))
+            chosen.append(ref)
     return tuple(chosen)

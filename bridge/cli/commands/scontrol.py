@@ -1,198 +1,234 @@
-"""`span scontrol`: show and change jobs in Slurm's words."""
+"""`span scontrol`: show and change jobs in Slurm's words. Success is silent."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from overspan.bridge.cli import records_text
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import OPTIONAL, Option, Words, help_text, parse
-from overspan.bridge.cli.output import write, write_json
-from overspan.bridge.cli.references import is_ref
+from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words, help_text
+from overspan.bridge.cli.output import write
+from overspan.bridge.cli.references import is_ref, split_refs
+from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import Client, JobFilter
-from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 
 OPTIONS = (
     Option("all", "a"),
-    Option("details", "d"),
+    Option("cluster", "M", VALUE),
+    Option("clusters", "", VALUE),
+    Option("details", "d", help="more lines a job"),
+    Option("future", "F"),
     Option("help", "h", help="this text"),
+    Option("hide"),
     Option("json", "", OPTIONAL, "one JSON document"),
+    Option("local"),
     Option("oneliner", "o", help="one line a record"),
-    Option("quiet", "Q"),
+    Option("quiet", "Q", help="no messages"),
+    Option("uid", "u", VALUE),
+    Option("usage"),
     Option("verbose", "v"),
     Option("version", "V"),
+    Option("yaml", "", OPTIONAL),
 )
 _USAGE = "usage: span scontrol [OPTION...] COMMAND [ARGUMENT...]"
 _COMMANDS = """\
-  show job [ID], show node [NAME], show partition [NAME], show config
-  show hostnames LIST, show hostlist NAMES
-  hold ID..., release ID..., requeue ID..., requeuehold ID...
-  update JobId=ID TimeLimit=.. Priority=.. JobName=.. Comment=.. Partition=.. StartTime=.. Nice=..
-  ping"""
-_ORDERS = ("hold", "uhold", "release", "requeue", "requeuehold")
-_UPDATES = {"jobname": "name", "name": "name", "comment": "comment", "partition": "partition"}
+  show job|step|node|partition [NAME], show config, show hostnames|hostlist [LIST]
+  hold|uhold|release|requeue|requeuehold|suspend|resume|top ID...
+  update JobId=ID TimeLimit=.. Priority=.. Nice=.. JobName=.. Comment=.. StartTime=.. Dependency=..
+  write batch_script ID [FILE|-], ping, version"""
+_INVALID = "Invalid job id specified"
+
+Order = Callable[[Client, str], None]
+ORDERS: dict[str, Order] = {
+    "hold": lambda client, ref: client.hold(ref),
+    "uhold": lambda client, ref: client.hold(ref),
+    "holdu": lambda client, ref: client.hold(ref),
+    "release": lambda client, ref: client.release(ref),
+    "requeue": lambda client, ref: client.requeue(ref),
+    "requeuehold": lambda client, ref: client.requeue(ref, hold=True),
+    "suspend": lambda client, ref: client.suspend(ref),
+    "resume": lambda client, ref: client.resume(ref),
+    "top": lambda client, ref: client.top(ref),
+}
 
 
 def run(call: Call) -> int:
     """Carry out one scontrol command."""
-    words = parse(call.words, OPTIONS)
-    if words.has("help") or not words.rest:
+    words = read_words(call, OPTIONS, _USAGE, _COMMANDS)
+    if not words.rest or words.rest[0].lower() == "help":
         write(help_text(_USAGE, OPTIONS, _COMMANDS))
-        return 0 if words.has("help") else 1
-    if words.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
-
-        write(slurm_version())
-        return 0
+        return 0 if words.rest else 1
     verb, rest = words.rest[0].lower(), words.rest[1:]
+    if verb == "show":
+        from overspan.bridge.cli.scontrol_show import show
+
+        return show(call, words, rest)
+    if verb in ORDERS:
+        return _order(call, words, verb, rest)
+    others: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
+        "update": _update,
+        "write": _write_script,
+        "ping": _ping,
+        "notify": _notify,
+        "version": _version,
+    }
+    if verb in others:
+        return others[verb](call, words, rest)
+    return complain(f"invalid keyword: {words.rest[0]}")
+
+
+def _order(call: Call, words: Words, verb: str, rest: Sequence[str]) -> int:
+    if not rest:
+        return complain(f"too few arguments for keyword:{verb}")
     with call.client() as client:
-        if verb == "show":
-            return _show(client, words, rest)
-        if verb in _ORDERS:
-            return _order(client, verb, rest)
-        if verb == "update":
-            return _update(client, rest)
-        if verb == "ping":
-            host = client.ping().get("host", "localhost")
-            write(f"Slurmctld(primary) at {host} is UP\n")
-            return 0
-    raise InvalidRequest(f"invalid keyword: {words.rest[0]}", remedy="`span scontrol --help` lists the commands")
-
-
-def parse_update(words: Sequence[str], now: float) -> tuple[str, dict[str, Any]]:
-    """Read `JobId=42 TimeLimit=10 ...`: the id, and the changes as the API names them. Raises InvalidRequest."""
-    ref, changes = "", dict[str, Any]()
-    for word in words:
-        key, equals, value = word.partition("=")
-        name = key.lower()
-        if not equals:
-            raise InvalidRequest(f"Invalid input: {word}  Request aborted")
-        try:
-            if name in ("jobid", "job"):
-                ref = value
-            elif name == "timelimit":
-                changes["time_limit"] = parse_time_limit(value)
-            elif name in ("priority", "nice"):
-                changes[name] = int(value)
-            elif name == "starttime":
-                changes["begin"] = parse_when(value, now)
-            elif name in _UPDATES:
-                changes[_UPDATES[name]] = value
-            else:
-                raise InvalidRequest(f"Update of this parameter is not supported: {word}  Request aborted")
-        except ValueError as error:
-            raise InvalidRequest(f"Invalid {key} value: {error}") from None
-    if not is_ref(ref):
-        raise InvalidRequest(f"Invalid job id specified: {ref}" if ref else "No JobId= given to update")
-    return ref, changes
-
-
-def _show(client: Client, words: Words, rest: Sequence[str]) -> int:
-    entity, names = (rest[0].lower(), rest[1:]) if rest else ("", ())
-    one_line = words.has("oneliner")
-    if entity in ("job", "jobs"):
-        return _show_jobs(client, words, names)
-    if entity in ("node", "nodes", "partition", "partitions"):
-        nodes = client.nodes().get("nodes") or []
-        records = _node_records(nodes, names) if entity.startswith("node") else _partition_records(nodes, names)
-        if words.has("json"):
-            write_json({"format": 1, "nodes": nodes})
-        else:
-            write(records_text.write_records(records, one_line))
-        return 0
-    if entity == "config":
-        facts = client.ping()
-        write("".join(f"{key:<24}= {value}\n" for key, value in sorted(facts.items()) if key != "format"))
-        return 0
-    if entity in ("hostnames", "hostname", "hostlist"):
-        return _show_hosts(entity, names)
-    raise InvalidRequest(f"invalid entity: {rest[0] if rest else ''} for keyword: show")
-
-
-def _show_hosts(entity: str, names: Sequence[str]) -> int:
-    import os
-
-    from overspan.bridge.model.hostlists import compress, expand
-
-    text = ",".join(names) or os.environ.get("SLURM_JOB_NODELIST", "")
-    try:
-        hosts = expand(text)
-    except ValueError as error:
-        raise InvalidRequest(f"Invalid hostlist: {error}") from None
-    write(f"{compress(hosts)}\n" if entity == "hostlist" else "".join(f"{host}\n" for host in hosts))
-    return 0
-
-
-def _show_jobs(client: Client, words: Words, names: Sequence[str]) -> int:
-    for name in names:
-        if not is_ref(name):
-            raise InvalidRequest(f"Invalid job id specified: {name}")
-    wanted = JobFilter(ids=tuple(names), tasks=True)
-    listing = client.history(wanted) if names else client.queue(wanted)
-    if names and not listing.rows:
-        print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
-        return 1
-    if words.has("json"):
-        from overspan.bridge.cli.commands.squeue import row_document
-
-        write_json({"format": 1, "jobs": [row_document(row) for row in listing.rows]})
-    elif not listing.rows:
-        write("No jobs in the system\n")
-    else:
-        records = [records_text.job_record(row, listing.now) for row in listing.rows]
-        write(records_text.write_records(records, words.has("oneliner")))
-    return 0
-
-
-def _node_records(nodes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[str]]:
-    chosen = [node for node in nodes if not names or node.get("name") in names]
-    if not chosen and names:
-        raise NotFound(f"Node {names[0]} not found")
-    return [records_text.node_record(node) for node in chosen]
-
-
-def _partition_records(nodes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[str]]:
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for node in nodes:
-        if not names or node.get("partition") in names:
-            by_name.setdefault(str(node.get("partition")), []).append(node)
-    if not by_name and names:
-        raise NotFound(f"Partition {names[0]} not found")
-    return [records_text.partition_record(name, members) for name, members in by_name.items()]
-
-
-def _order(client: Client, verb: str, refs: Sequence[str]) -> int:
-    if not refs:
-        raise InvalidRequest(f"too few arguments for keyword:{verb}")
-    code = 0
-    for ref in (part for word in refs for part in word.split(",") if part):
-        try:
-            if not is_ref(ref):
-                raise NotFound("Invalid job id specified")
-            if verb in ("hold", "uhold"):
-                client.hold(ref)
-            elif verb == "release":
-                client.release(ref)
-            else:
-                client.requeue(ref, hold=verb == "requeuehold")
-        except OverspanError as error:
-            if error.transient:
-                raise
-            text = "Invalid job id specified" if isinstance(error, NotFound) else error.message
-            print(f"{text} for job {ref}", file=sys.stderr)
-            code = 1
+        texts: list[str] = []
+        code = _for_each(words, _find_refs(client, rest), lambda ref: ORDERS[verb](client, ref), texts)
+    if texts and verb in ("hold", "uhold", "holdu", "release") and not words.has("quiet"):
+        # Slurm tells it once more after the last.
+        return complain(f"slurm_suspend error: {texts[-1]}")
     return code
 
 
-def _update(client: Client, words: Sequence[str]) -> int:
-    ref, changes = parse_update(words, time.time())
+def _find_refs(client: Client, words: Sequence[str]) -> list[str]:
+    """The ids of the words: `42`, `42,43`, `jobid=42`, and for `name=x` all live jobs of that name."""
+    refs = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key.lower() in ("name", "jobname"):
+            refs += find_named(client, value)
+        else:
+            text = value if equals and key.lower() in ("jobid", "job") else word
+            refs += split_refs(text)
+    return refs
+
+
+def find_named(client: Client, name: str) -> list[str]:
+    """The ids of the live jobs of a name, each once."""
+    rows = client.queue(JobFilter(names=(name,))).rows
+    return list(dict.fromkeys(str(row.array_id or row.id) for row in rows))
+
+
+def _for_each(words: Words, refs: Iterable[str], act: Callable[[str], None], texts: list[str] | None = None) -> int:
+    """Do something for each job; what cannot be done is told as scontrol does, and the code is 1."""
+    code = 0
+    for ref in refs:
+        try:
+            if not is_ref(ref):
+                raise NotFound(_INVALID)
+            act(ref)
+        except OverspanError as error:
+            if error.transient:
+                raise
+            code = 1
+            text = _explain(error)
+            if texts is not None:
+                texts.append(text)
+            if not words.has("quiet"):
+                print(f"{text} for job {ref}", file=sys.stderr)
+    return code
+
+
+def _explain(error: OverspanError) -> str:
+    """The reason in Slurm's words, without the id that stands behind it."""
+    if isinstance(error, NotFound):
+        return _INVALID
+    head, _, text = error.message.partition(": ")
+    if text == "Job/step already completing or completed":
+        return "Job has already finished"
+    return text if text and head.startswith("job ") else error.message
+
+
+def _update(call: Call, words: Words, rest: Sequence[str]) -> int:
+    from overspan.bridge.cli.scontrol_update import REFUSED, parse_update
+
+    if not rest:
+        return complain("too few arguments for update keyword")
     try:
-        client.update(ref, changes)
+        changes = parse_update(rest, time.time())
+    except InvalidRequest as error:
+        return complain(error.message)
+    with call.client() as client:
+        refs = list(changes.refs) or find_named(client, changes.name)
+
+        def change(ref: str) -> None:
+            if changes.values:
+                client.update(ref, _absolute(client, ref, changes.values))
+            if changes.refused:
+                raise InvalidRequest(REFUSED)
+
+        return _for_each(words, refs, change)
+
+
+def _absolute(client: Client, ref: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with a limit in place of a change of it. Raises NotFound, and InvalidRequest below zero."""
+    if "time_limit_by" not in values:
+        return values
+    rows = client.queue(JobFilter(ids=(ref,), tasks=True)).rows
+    if not rows:
+        raise NotFound(_INVALID)
+    rest = {name: value for name, value in values.items() if name != "time_limit_by"}
+    if rows[0].time_limit is None:
+        return rest
+    limit = rows[0].time_limit + values["time_limit_by"]
+    if limit <= 0:
+        raise InvalidRequest("Requested time limit is invalid (missing or exceeds some limit)")
+    return {**rest, "time_limit": limit}
+
+
+def _write_script(call: Call, words: Words, rest: Sequence[str]) -> int:
+    if not rest or rest[0].lower() != "batch_script":
+        given = rest[0] if rest else ""
+        return complain(f"invalid write argument:{given}" if rest else "missing argument for keyword:write")
+    if len(rest) == 1:
+        return complain("missing argument for keyword:write")
+    if len(rest) > 3:
+        return complain("too many arguments for keyword:write")
+    ref = rest[1]
+    try:
+        if not is_ref(ref):
+            raise NotFound(_INVALID)
+        with call.client() as client:
+            text = client.script(ref)
     except NotFound:
-        print(f"Invalid job id specified for job {ref}", file=sys.stderr)
-        return 1
+        return complain(f"job script retrieval failed: {_INVALID}", 0)
+    name = rest[2] if len(rest) > 2 else f"slurm-{ref}.sh"
+    if name == "-":
+        write(text)
+        return 0
+    with open(name, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        # Only the owner may read it: a script may hold what is not for others.
+        os.fchmod(stream.fileno(), 0o600)
+        stream.write(text)
+    write(f"batch script for job {ref} written to {name}\n")
+    return 0
+
+
+def _ping(call: Call, words: Words, rest: Sequence[str]) -> int:
+    from overspan.bridge.cli.configuration_text import ping_text
+
+    with call.client() as client:
+        write(ping_text(str(client.ping().get("host") or "localhost")) + "\n")
+    return 0
+
+
+def _notify(call: Call, words: Words, rest: Sequence[str]) -> int:
+    if len(rest) < 2:
+        return complain("too few arguments for keyword:notify")
+    # Slurm writes the text to srun's stderr; a batch job has nobody to read it.
+    try:
+        with call.client() as client:
+            client.show(rest[0])
+    except (NotFound, InvalidRequest):
+        return complain(f"job notify failure: {_INVALID}")
+    return 0
+
+
+def _version(call: Call, words: Words, rest: Sequence[str]) -> int:
+    from overspan.bridge.cli.commands.version import slurm_version
+
+    write(slurm_version())
     return 0

@@ -47,6 +47,8 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     now = float(job.get("now") or 0)
     state = str(job.get("state"))
     reason = f" ({job['reason']})" if job.get("reason") not in (None, "", "None") else ""
+    array = job.get("array") or {}
+    throttle = f", {array['throttle']} at once" if array.get("throttle") else ""
     facts = [
         ("Job", f"{job.get('id')}  {job.get('name')}"),
         ("State", paint(state, _COLOURS.get(state, "red"), colour) + reason),
@@ -54,6 +56,11 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
         ("User", f"{job.get('user')}"),
         ("Cluster", " ".join(filter(None, (str(job.get("cluster") or ""), str(job.get("native_id") or ""))))),
         ("Submitted", format_timestamp(job.get("submitted_at"), "")),
+        ("Element", str(job.get("element") or "")),
+        ("Waiting", f"{array['waiting']}{throttle}" if array.get("waiting") else ""),
+        ("Cancelled", str(array.get("cancelled") or "")),
+        ("Joined", str(job.get("parent") or "")),
+        ("Depends on", str(job.get("dependency") or "")),
         ("Begins", format_timestamp(job.get("begin"), "")),
         ("Started", format_timestamp(job.get("started_at"), "")),
         ("Ended", format_timestamp(job.get("ended_at"), "")),

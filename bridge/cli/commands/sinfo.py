@@ -2,66 +2,125 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
 from overspan.bridge.cli import node_columns
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words, help_text, parse
-from overspan.bridge.cli.layout import parse_letters, render
+from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render
 from overspan.bridge.cli.node_columns import NodeRow
-from overspan.bridge.cli.output import say, write, write_json
+from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.model.errors import InvalidRequest
 
 OPTIONS = (
     Option("all", "a"),
     Option("clusters", "M", VALUE, "these clusters; `all`"),
+    Option("dead", "d", help="nodes that do not answer"),
     Option("exact", "e"),
+    Option("federation"),
+    Option("Format", "O", VALUE, "long names: Partition,NodeList:30"),
     Option("format", "o", VALUE, 'letters: "%P %.6D %N"'),
+    Option("future", "F"),
     Option("help", help="this text"),
+    Option("hide"),
+    Option("iterate", "i", VALUE, "repeat every so many seconds", "SECONDS"),
     Option("json", "", OPTIONAL, "one JSON document"),
     Option("list-reasons", "R", help="why nodes are not available"),
+    Option("local"),
     Option("long", "l", help="more columns"),
     Option("noconvert"),
     Option("Node", "N", help="one line a node"),
     Option("nodes", "n", VALUE, "these nodes"),
     Option("noheader", "h", help="no header"),
     Option("partition", "p", VALUE, "these partitions"),
+    Option("reservation", "T"),
+    Option("responding", "r"),
+    Option("sort", "S", VALUE),
     Option("states", "t", VALUE, "nodes in these states"),
     Option("summarize", "s", help="one line a partition"),
+    Option("usage"),
+    Option("verbose", "v"),
     Option("version", "V"),
+    Option("yaml", "", OPTIONAL),
 )
 _USAGE = "usage: span sinfo [OPTION...]"
 _MIN_AUTO_WIDTH = 9
+_STATES = (
+    "unknown down idle allocated ? mixed future drain drained draining no_respond reserved perfctrs cloud completing"
+    " powering_down powered_down power_down powering_up fail maint reboot reboot^ unknown"
+)
+_SHORT = {"alloc": "allocated", "mix": "mixed", "comp": "completing", "drng": "draining", "resv": "reserved"}
+_DATE = "%a %b %d %H:%M:%S %Y"
+Node = dict[str, Any]
 
 
 def run(call: Call) -> int:
-    """Print the nodes."""
-    words = parse(call.words, OPTIONS)
-    if words.has("help"):
-        write(help_text(_USAGE, OPTIONS))
-        return 0
-    if words.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
-
-        write(slurm_version())
-        return 0
-    if words.rest:
-        raise InvalidRequest(f"Unrecognized option: {words.rest[0]}")
+    """Print the nodes, once or again and again."""
+    words = read_words(call, OPTIONS, _USAGE)
     clusters = words.listed("clusters")
     with call.client() as client:
-        document = client.nodes(() if "all" in clusters else clusters)
-    nodes = _choose(document.get("nodes") or [], words)
-    if call.json:
-        write_json({"format": 1, "clusters": document.get("clusters") or [], "nodes": nodes})
+        check_clusters(client, clusters)
+        while True:
+            if words.has("iterate"):
+                write(time.strftime(_DATE) + "\n")
+            code = _print(call, words, client.nodes(() if "all" in clusters else clusters))
+            seconds = words.last("iterate")
+            if code or not words.has("iterate"):
+                return code
+            if not seconds.isdigit() or int(seconds) == 0:
+                raise InvalidRequest(f"Invalid iterate argument: {seconds}")
+            write("\n")
+            sys.stdout.flush()
+            time.sleep(int(seconds))
+
+
+def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
+    every: list[Node] = [node for node in document.get("nodes") or () if _in_partition(node, words)]
+    if not words.has("clusters"):
+        # As in Slurm, a line tells its cluster only where clusters were asked for.
+        every = [{**node, "cluster": ""} for node in every] if not _documents(words) else every
+    nodes = _choose(every, words)
+    layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), [])
+    columns = [field.column for field in layout.fields]
+    rows = node_columns.gather(nodes, columns, words.has("Node"))
+    if _documents(words):
+        from overspan.bridge.cli.node_documents import write_lines
+
+        write_lines(call, rows)
         return 0
-    text = choose_format(words, call.environment.get("SINFO_FORMAT", ""))
-    letters = parse_letters(text.replace("#", ""), node_columns.LETTERS)
-    shown = {key for key, column in node_columns.LETTERS.items() if any(f.column is column for f in letters.fields)}
-    rows = node_columns.gather(nodes, shown, words.has("Node"))
-    layout = parse_letters(fit_widths(text, rows), node_columns.LETTERS)
-    write(render(layout, rows, float(document.get("now") or 0), not words.has("noheader")))
+    divided = any(column.header == "PARTITION" for column in columns)
+    if divided and not words.has("Node") and not words.has("list-reasons"):
+        rows += node_columns.empty_rows(every, rows)
+    layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), rows)
+    now = float(document.get("now") or time.time())
+    if words.has("long") and not words.has("iterate"):
+        write(time.strftime(_DATE, time.localtime(now)) + "\n")
+    header = not words.has("noheader")
+    if words.has("clusters"):
+        for name in dict.fromkeys(row.cluster for row in rows):
+            write(f"CLUSTER: {name}\n" + render(layout, [row for row in rows if row.cluster == name], now, header))
+    else:
+        write(render(layout, rows, now, header))
+    for fault in layout.faults:
+        if words.has("Format"):
+            say(call, f"error: Invalid job format specification: {fault}")
+        else:
+            complain(f"Invalid node format specification: {fault}")
     for cluster in document.get("clusters") or ():
         if cluster.get("message"):
             say(call, f"cluster {cluster.get('name')}: {cluster['message']}")
     return 0
+
+
+def choose_layout(words: Words, default: str, rows: Sequence[NodeRow]) -> Layout:
+    """The format of the options; `%#P` and `%#N` are as wide as the longest text of the rows."""
+    if words.has("Format"):
+        return parse_names(words.last("Format"), node_columns.NAMES)
+    return parse_letters(fit_widths(choose_format(words, default), rows), node_columns.LETTERS)
 
 
 def choose_format(words: Words, default: str = "") -> str:
@@ -69,7 +128,7 @@ def choose_format(words: Words, default: str = "") -> str:
     if words.has("format"):
         return words.last("format")
     if words.has("list-reasons"):
-        return "%20E %N"
+        return node_columns.REASON_LONG_FORMAT if words.has("long") else node_columns.REASON_FORMAT
     if words.has("summarize"):
         return node_columns.SUMMARY_FORMAT
     if words.has("Node"):
@@ -77,7 +136,7 @@ def choose_format(words: Words, default: str = "") -> str:
     return node_columns.LONG_FORMAT if words.has("long") else default or node_columns.DEFAULT_FORMAT
 
 
-def fit_widths(text: str, rows: list[NodeRow]) -> str:
+def fit_widths(text: str, rows: Sequence[NodeRow]) -> str:
     """Give `%#P` and `%#N` the width of the longest text, 9 at least, as sinfo does."""
     for letter in ("P", "N"):
         column = node_columns.LETTERS[letter]
@@ -87,9 +146,15 @@ def fit_widths(text: str, rows: list[NodeRow]) -> str:
     return text
 
 
-def _choose(nodes: list[dict[str, object]], words: Words) -> list[dict[str, object]]:
-    partitions = words.listed("partition")
-    states = tuple(state.lower() for state in words.listed("states"))
+def _documents(words: Words) -> bool:
+    return words.has("json") or words.has("yaml")
+
+
+def _in_partition(node: Node, words: Words) -> bool:
+    return not words.has("partition") or node.get("partition") in words.listed("partition")
+
+
+def _choose(nodes: list[Node], words: Words) -> list[Node]:
     if words.has("nodes"):
         from overspan.bridge.model.hostlists import expand
 
@@ -98,10 +163,24 @@ def _choose(nodes: list[dict[str, object]], words: Words) -> list[dict[str, obje
         except ValueError as error:
             raise InvalidRequest(str(error)) from None
         nodes = [node for node in nodes if node.get("name") in names]
-    if partitions:
-        nodes = [node for node in nodes if node.get("partition") in partitions]
+    states = _parse_states(words.listed("states"))
     if states and "all" not in states:
-        nodes = [node for node in nodes if str(node.get("state", "")).startswith(states)]
+        nodes = [node for node in nodes if str(node.get("state", "")).rstrip("*").startswith(states)]
     if words.has("list-reasons"):
         nodes = [node for node in nodes if node.get("reason")]
+    if words.has("dead") != words.has("responding"):
+        nodes = [node for node in nodes if str(node.get("state", "")).endswith("*") == words.has("dead")]
     return nodes
+
+
+def _parse_states(items: Sequence[str]) -> tuple[str, ...]:
+    """Node states, long or short, in any case. Raises InvalidRequest as sinfo does."""
+    known = _STATES.split()
+    states = []
+    for item in items:
+        text = item.lower()
+        text = _SHORT.get(text, text)
+        if text != "all" and text not in known:
+            raise InvalidRequest(f'Bad state string: "{item}"\nvalid states: {",".join(known)}')
+        states.append(text)
+    return tuple(states)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
 
 from overspan.bridge.cli import columns
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words, help_text, parse
-from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render
-from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
-from overspan.bridge.cli.output import rfc3339, say, write, write_json
+from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, write_header
+from overspan.bridge.cli.ordering import CORE, DEFAULT_SORT, parse_sort, sort_rows
+from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import check_refs, parse_states
+from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow, Listing
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -20,54 +22,65 @@ OPTIONS = (
     Option("account", "A", VALUE, "jobs of these accounts"),
     Option("all", "a"),
     Option("array", "r", help="one line an array element"),
+    Option("array-unique"),
     Option("clusters", "M", VALUE, "jobs on these clusters; `all`"),
+    Option("expand-patterns"),
+    Option("federation"),
     Option("Format", "O", VALUE, "long names: JobID,Name:30,State"),
     Option("format", "o", VALUE, 'letters: "%.18i %.9P %R"'),
     Option("groups", help="one line a group instead of one a task"),
     Option("help", help="this text"),
+    Option("hide"),
     Option("iterate", "i", VALUE, "repeat every so many seconds", "SECONDS"),
     Option("jobs", "j", OPTIONAL, "these ids", "ID,..."),
     Option("json", "", OPTIONAL, "one JSON document"),
+    Option("licenses", "L", VALUE),
+    Option("local"),
     Option("long", "l", help="more columns"),
     Option("me", help="own jobs"),
     Option("name", "n", VALUE, "jobs of these names"),
-    Option("nodelist", "w", VALUE, "jobs on these nodes"),
     Option("noconvert"),
+    Option("node", "", VALUE),
+    Option("nodes", "", VALUE),
+    Option("nodelist", "w", VALUE, "jobs on these nodes"),
     Option("noheader", "h", help="no header"),
     Option("only-job-state"),
     Option("partition", "p", VALUE, "jobs in these partitions"),
+    Option("priority", "P"),
     Option("qos", "q", VALUE, "jobs of these qualities of service"),
+    Option("reservation", "R", VALUE),
+    Option("sibling"),
     Option("sort", "S", VALUE, "letters of -o, with - for falling", "KEYS"),
     Option("start", help="when pending jobs are expected to start"),
     Option("states", "t", VALUE, "jobs in these states; `all`"),
+    Option("steps", "s", OPTIONAL, "batch steps"),
     Option("usage"),
     Option("user", "u", VALUE, "jobs of these users"),
+    Option("verbose", "v"),
     Option("version", "V"),
+    Option("yaml", "", OPTIONAL),
 )
 _USAGE = "usage: span squeue [OPTION...]"
 _MIN_JOB_AGE = 300
 """Seconds for which Slurm's squeue knows a finished job (MinJobAge)."""
+_DATE = "%a %b %d %H:%M:%S %Y"
 
 
 def run(call: Call) -> int:
     """Print the queue, once or again and again."""
-    words = parse(_attach_jobs(call.words), OPTIONS)
-    if words.has("help") or words.has("usage"):
-        write(help_text(_USAGE, OPTIONS))
-        return 0
-    if words.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
-
-        write(slurm_version())
-        return 0
+    call = call._replace(words=tuple(_attach_values(call.words)))
+    words = read_words(call, OPTIONS, _USAGE)
     if words.rest:
+        print(_USAGE)
         raise InvalidRequest(f"Unrecognized option: {words.rest[0]}")
+    if words.has("array"):
+        os.environ["SLURM_BITSTR_LEN"] = "0"
     with call.client() as client:
         if not words.has("iterate"):
             return _print_once(call, client, words)
         seconds = _seconds(words.last("iterate"))
         while True:
-            write(time.strftime("%a %b %d %H:%M:%S %Y") + "\n")
+            write(time.strftime(_DATE) + "\n")
             code = _print_once(call, client, words)
             if code:
                 return code
@@ -77,19 +90,28 @@ def run(call: Call) -> int:
 
 
 def choose_layout(words: Words, environment: dict[str, str]) -> Layout:
-    """The format: -O and -o (the later one), then -l and --start, SQUEUE_FORMAT2, SQUEUE_FORMAT, Slurm's default."""
-    for name, value in reversed(words.options):
-        if name == "Format":
-            return parse_names(value, columns.NAMES)
-        if name == "format":
-            return parse_letters(value, columns.LETTERS)
+    """The format: -o or -O, then -l and --start, SQUEUE_FORMAT, SQUEUE_FORMAT2, Slurm's default."""
+    given = [name for name, _ in words.options if name in ("Format", "format")]
+    if len(set(given)) > 1:
+        both = ("-O (--Format)", "-o (--format)") if given[0] == "format" else ("-o (--format)", "-O (--Format)")
+        raise InvalidRequest(" is incompatible with ".join(both))
+    if words.has("Format"):
+        return _parse_names(words.last("Format"))
+    if words.has("format"):
+        return parse_letters(words.last("format"), columns.LETTERS)
     if words.has("long"):
         return parse_letters(columns.LONG_FORMAT, columns.LETTERS)
     if words.has("start"):
         return parse_letters(columns.START_FORMAT, columns.LETTERS)
-    if environment.get("SQUEUE_FORMAT2"):
-        return parse_names(environment["SQUEUE_FORMAT2"], columns.NAMES)
+    if not environment.get("SQUEUE_FORMAT") and environment.get("SQUEUE_FORMAT2"):
+        return _parse_names(environment["SQUEUE_FORMAT2"])
     return parse_letters(environment.get("SQUEUE_FORMAT") or columns.DEFAULT_FORMAT, columns.LETTERS)
+
+
+def _parse_names(text: str) -> Layout:
+    from overspan.bridge.cli.column_names import NAMES
+
+    return parse_names(text, NAMES)
 
 
 def make_filter(words: Words, environment: dict[str, str]) -> JobFilter:
@@ -110,44 +132,64 @@ def make_filter(words: Words, environment: dict[str, str]) -> JobFilter:
         names=words.listed("name") or _items(environment, "SQUEUE_NAMES"),
         partitions=words.listed("partition") or _items(environment, "SQUEUE_PARTITION"),
         clusters=() if "all" in clusters else clusters,
-        accounts=words.listed("account"),
-        qos=words.listed("qos"),
+        accounts=words.listed("account") or _items(environment, "SQUEUE_ACCOUNT"),
+        qos=words.listed("qos") or _items(environment, "SQUEUE_QOS"),
         tasks=not words.has("groups"),
     )
-
-
-def row_document(row: JobRow) -> dict[str, object]:
-    """A row for --json: the columns' names, times in RFC 3339."""
-    times = ("submitted_at", "started_at", "ended_at", "begin")
-    return {"ref": row.ref, **row._asdict(), **{name: rfc3339(getattr(row, name)) for name in times}}
 
 
 def _print_once(call: Call, client: Client, words: Words) -> int:
     environment = dict(call.environment)
     layout = choose_layout(words, environment)
-    wanted = make_filter(words, environment)
     sort = words.last("sort") or environment.get("SQUEUE_SORT") or DEFAULT_SORT
+    documents = words.has("json") or words.has("yaml")
+    wanted = make_filter(words, environment)
+    try:
+        keys = parse_sort(sort)
+    except InvalidRequest:
+        write("" if words.has("noheader") or documents else write_header(layout) + "\n")
+        raise
+    short = layout.core and all(letter in CORE for letter, _ in keys) and not documents and not words.has("steps")
+    wanted = wanted._replace(users=_known_users(call, wanted.users), full=not short)
+    check_clusters(client, wanted.clusters)
     listing = client.queue(wanted)
-    rows = _on_nodes(listing.rows, words.listed("nodelist"))
-    if not rows and len(wanted.ids) == 1 and not _is_known(client, wanted.ids, listing.now):
-        print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
-        return 1
+    names = words.listed("nodelist") + words.listed("nodes") + words.listed("node")
+    rows = _on_nodes(client, listing.rows, names)
+    if not rows and len(words.listed("jobs")) == 1 and not _is_known(client, wanted.ids, listing.now):
+        return complain("slurm_load_jobs error: Invalid job id specified")
+    if words.has("array") or any("_" in ref for ref in wanted.ids):
+        from overspan.bridge.cli.elements import name_elements, split_elements
+
+        rows = split_elements(rows) if words.has("array") else name_elements(rows)
     rows = sort_rows(rows, sort, listing.now)
-    if call.json:
-        old = [{"cluster": s.cluster, "since": rfc3339(s.since), "message": s.message} for s in listing.stale]
-        write_json({"format": 1, "now": rfc3339(listing.now), "jobs": list(map(row_document, rows)), "stale": old})
+    if documents:
+        from overspan.bridge.cli.job_documents import write_jobs
+
+        write_jobs(call, rows, listing.now)
         return 0
-    if words.has("long") and not words.has("iterate") and not words.has("noheader"):
-        write(time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(listing.now)) + "\n")
-    header = not words.has("noheader")
-    if words.has("clusters"):
-        _write_by_cluster(layout, rows, listing, header)
-    else:
-        write(render(layout, rows, listing.now, header))
+    _write_tables(words, layout, rows, listing)
+    for fault in layout.faults:
+        say(call, f"error: Invalid job format specification: {fault}")
     for stale in listing.stale:
         since = time.strftime("%H:%M:%S", time.localtime(stale.since))
         say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were")
     return 0
+
+
+def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Listing) -> None:
+    if words.has("long") and not words.has("iterate") and not words.has("noheader"):
+        write(time.strftime(_DATE, time.localtime(listing.now)) + "\n")
+    header = not words.has("noheader")
+    if words.has("steps"):
+        from overspan.bridge.cli.steps import STEP_FORMAT, STEP_LETTERS, batch_steps
+
+        steps = batch_steps(rows, words.listed("steps"))
+        layout = parse_letters(words.last("format") or STEP_FORMAT, STEP_LETTERS)
+        write(render(layout, steps, listing.now, header))
+    elif words.has("clusters"):
+        _write_by_cluster(layout, rows, listing, header)
+    else:
+        write(render(layout, rows, listing.now, header))
 
 
 def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, header: bool) -> None:
@@ -159,29 +201,49 @@ def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, head
         write(f"CLUSTER: {name}\n" + render(layout, by_cluster[name], listing.now, header))
 
 
+def _known_users(call: Call, users: tuple[str, ...]) -> tuple[str, ...]:
+    """The users by name; one that is not known is told, and asked for all the same, so that nothing is shown."""
+    if not users:
+        return ()
+    import pwd
+
+    names = []
+    for user in users:
+        try:
+            names.append(pwd.getpwuid(int(user)).pw_name if user.isdigit() else pwd.getpwnam(user).pw_name)
+        except KeyError:
+            say(call, f"error: Invalid user: {user}\n")
+            names.append(user)
+    return tuple(names)
+
+
 def _is_known(client: Client, ids: tuple[str, ...], now: float) -> bool:
-    rows = client.history(JobFilter(ids=ids, limit=1)).rows
+    rows = client.history(JobFilter(ids=tuple(ref.partition("_")[0] for ref in ids), limit=1)).rows
     return any(row.ended_at is None or now - row.ended_at < _MIN_JOB_AGE for row in rows)
 
 
-def _on_nodes(rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
+def _on_nodes(client: Client, rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
     if not names:
         return rows
     from overspan.bridge.model.hostlists import expand
 
     try:
         asked = set(expand(",".join(names)))
-    except ValueError as error:
-        raise InvalidRequest(f"Invalid node name specified: {error}") from None
+    except ValueError:
+        raise InvalidRequest(f"'{','.join(names)}' invalid entry for --nodelist") from None
+    known = {str(node.get("name")) for node in client.nodes().get("nodes") or ()}
+    for name in sorted(asked - known):
+        raise InvalidRequest(f"Invalid node name {name}")
     return [row for row in rows if asked.intersection(expand(row.node_list))]
 
 
-def _attach_jobs(words: Sequence[str]) -> list[str]:
-    """Give `-j 42` its value: Slurm takes the next word where it begins with a digit."""
+def _attach_values(words: Sequence[str]) -> list[str]:
+    """Give `-j 42` and `-s 42.0` their values: Slurm takes the next word, which getopt does not."""
     joined: list[str] = []
+    names = {"-j": "jobs", "--jobs": "jobs", "--job": "jobs", "-s": "steps", "--steps": "steps", "--step": "steps"}
     for word in words:
-        if joined and joined[-1] in ("-j", "--jobs") and not word.startswith("-"):
-            joined[-1] = f"--jobs={word}"
+        if joined and joined[-1] in names and not word.startswith("-"):
+            joined[-1] = f"--{names[joined[-1]]}={word}"
         else:
             joined.append(word)
     return joined
@@ -193,5 +255,5 @@ def _items(environment: dict[str, str], name: str) -> tuple[str, ...]:
 
 def _seconds(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise InvalidRequest(f"Invalid --iterate argument: {text}")
+        raise InvalidRequest(f"--iterate={text}\n")
     return int(text)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from overspan.bridge.cli import account_columns, columns, node_columns
+from overspan.bridge.cli.accounts import as_steps, render_accounts, render_parsable
+from overspan.bridge.cli.column_names import NAMES
 from overspan.bridge.cli.layout import parse_letters, parse_names, render, render_delimited
 from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
 from overspan.bridge.client import JobRow
@@ -78,8 +80,8 @@ def test_widths_literals_and_no_header() -> None:
     assert _table("%i %t", RUNNING, header=False) == "42 R\n"
     assert _table("<%.5i|%5i|%3j> ", RUNNING, header=False) == "<   42|42   |tra> \n"
     assert _table("%A;%F;%i", TASK, header=False) == "45;45;44+1\n"
-    # A node list is never cut, a name is.
-    assert _table("%4N|%4j", RUNNING, header=False) == "node[1-2]|trai\n"
+    # A right-justified node list is never cut, a name is.
+    assert _table("%.4N|%4N|%.4j", RUNNING, header=False) == "node[1-2]|node|trai\n"
 
 
 @pytest.mark.parametrize("letter", columns.LETTERS)
@@ -93,7 +95,7 @@ def test_every_letter_prints_something_for_every_row(letter: str) -> None:
 def test_letters_values() -> None:
     expected = {
         "a": "(null)",
-        "b": "gres/gpu:2",
+        "b": "gres:gpu:2",
         "B": "node1",
         "c": "4",
         "C": "8",
@@ -117,22 +119,26 @@ def test_letters_values() -> None:
 
 
 def test_named_columns_are_twenty_wide_and_run_together() -> None:
-    layout = parse_names("JobArrayID,StateCompact:.4,reason:12:", columns.NAMES)
+    layout = parse_names("JobArrayID,StateCompact:.4,reason:12:", NAMES)
     assert render(layout, [PENDING._replace(reason="job requeued in held state")], NOW) == (
         "JOBID                 STREASON      :\n43                    PDjobrequeuedi:\n"
     )
 
 
-@pytest.mark.parametrize("text", ["%", "%.i%", "%.8?", "%5"])
-def test_bad_letters(text: str) -> None:
-    with pytest.raises(InvalidRequest):
-        parse_letters(text, columns.LETTERS)
+@pytest.mark.parametrize(
+    ("text", "line", "faults"),
+    [("%", "", ()), ("%.i%", "42", ()), ("%i|%.8?|", "42|%.8?|", ("?",)), ("%5", "%5", ("",)), ("x", "x", ())],
+)
+def test_what_is_no_field_stands_as_it_is(text: str, line: str, faults: tuple[str, ...]) -> None:
+    layout = parse_letters(text, columns.LETTERS)
+    assert layout.faults == faults
+    assert render(layout, [RUNNING], NOW, header=False) == f"{line}\n"
 
 
-def test_bad_name_has_a_remedy() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        parse_names("JobID,Partitoin", columns.NAMES)
-    assert caught.value.remedy == "did you mean Partition?"
+def test_unknown_names_leave_their_suffix() -> None:
+    layout = parse_names("JobID:###,Partitoin:5|,Name:.3", NAMES)
+    assert layout.faults == ("Partitoin",)
+    assert render(layout, [RUNNING], NOW) == "JOBID###|NAM\n42###|tra\n"
 
 
 def test_default_order_is_partition_state_priority_id() -> None:
@@ -154,22 +160,24 @@ def test_default_order_is_partition_state_priority_id() -> None:
 def test_accounts_fixed_widths() -> None:
     fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
     cancelled = RUNNING._replace(state="CANCELLED", ended_by_uid=0, ended_at=NOW, signal=15)
-    assert account_columns.render_accounts(fields, [cancelled, TASK], NOW) == (
+    assert render_accounts(fields, as_steps([cancelled, TASK], jobs_only=True), NOW) == (
         "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
         "------------ ---------- ---------- ---------- ---------- ---------- -------- \n"
-        "42           train-lla+      debug                     8 CANCELLED+     0:15 \n"
-        "44+1            rollout                                0    RUNNING      0:0 \n"
+        "42           train-lla+      debug                     8 CANCELLED+      0:0 \n"
+        "44+1            rollout                                1    RUNNING      0:0 \n"
     )
 
 
 def test_accounts_parsable_and_widths() -> None:
     fields = account_columns.parse_fields("jobid,jobidraw%5,state%-12,Elapsed,Timelimit,End")
-    lines = render_delimited((field.column for field in fields), [FAILED], NOW, delimiter="|")
-    assert account_columns.render_parsable(lines, "|", trailing=False, header=True) == (
+    lines = render_delimited((field.column for field in fields), as_steps([FAILED], jobs_only=True), NOW, delimiter="|")
+    assert render_parsable(lines, "|", trailing=False, header=True) == (
         "JobID|JobIDRaw|State|Elapsed|Timelimit|End\n50|50|FAILED|00:00:05|UNLIMITED|2023-11-14T22:13:15\n"
     )
-    assert account_columns.render_parsable(lines, "|", trailing=True, header=False).endswith("22:13:15|\n")
-    assert account_columns.render_accounts(fields[1:3], [FAILED], NOW, header=False) == "   50 FAILED       \n"
+    assert render_parsable(lines, "|", trailing=True, header=False).endswith("22:13:15|\n")
+    assert (
+        render_accounts(fields[1:3], as_steps([FAILED], jobs_only=True), NOW, header=False) == "   50 FAILED       \n"
+    )
     with pytest.raises(InvalidRequest, match='Invalid field requested: "nope"'):
         account_columns.parse_fields("JobID,nope")
 
@@ -177,7 +185,8 @@ def test_accounts_parsable_and_widths() -> None:
 @pytest.mark.parametrize("name", account_columns.FIELDS)
 def test_every_account_field(name: str) -> None:
     for row in (RUNNING, PENDING, TASK, FAILED):
-        assert "\n" not in account_columns.FIELDS[name].text(row, NOW)
+        for line in as_steps([row]):
+            assert "\n" not in account_columns.FIELDS[name].text(line, NOW)
 
 
 def _node(name: str, state: str, used: int = 0) -> dict[str, object]:
@@ -189,14 +198,14 @@ def test_nodes_are_gathered_by_state() -> None:
     nodes = [_node("n1", "idle"), _node("n2", "mixed", 2), _node("n3", "idle"), _node("n4", "down*")]
     letters = node_columns.LETTERS
     text = node_columns.DEFAULT_FORMAT.replace("%#P", "%9P")
-    rows = node_columns.gather(nodes, "PalDtN", by_node=False)
+    rows = node_columns.gather(nodes, map(letters.__getitem__, "PalDtN"), by_node=False)
     assert render(parse_letters(text, letters), rows, NOW) == (
         "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n"
         "debug*       up   infinite      2   idle n[1,3]\n"
         "debug*       up   infinite      1    mix n2\n"
         "debug*       up   infinite      1  down* n4\n"
     )
-    (row,) = node_columns.gather(nodes, "PF", by_node=False)
+    (row,) = node_columns.gather(nodes, map(letters.__getitem__, "PF"), by_node=False)
     assert [letters[letter].text(row, NOW) for letter in "AFCGcm"] == [
         "1/2",
         "1/2/1/4",
@@ -205,4 +214,4 @@ def test_nodes_are_gathered_by_state() -> None:
         "4",
         "1000",
     ]
-    assert len(node_columns.gather(nodes, "N", by_node=True)) == 4
+    assert len(node_columns.gather(nodes, [letters["N"]], by_node=True)) == 4

@@ -1,0 +1,154 @@
+"""Lines of sacct: a job, task or element, and its batch step; and sacct's three layouts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from overspan.bridge.cli.layout import Column
+from overspan.bridge.cli.row_texts import first_node, job_id, seconds_used
+from overspan.bridge.cli.steps import BATCH, has_batch_step
+from overspan.bridge.client.records import JobRow
+
+_UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}
+_TERM = 15
+
+
+class Account(NamedTuple):
+    """A line: a row, or with `step` the batch step of it. `unit` is that of --units, empty for Slurm's choice."""
+
+    row: JobRow
+    step: bool = False
+    unit: str = ""
+
+    @property
+    def id(self) -> str:
+        """JobID."""
+        return f"{job_id(self.row)}.{BATCH}" if self.step else job_id(self.row)
+
+    @property
+    def raw_id(self) -> str:
+        """JobIDRaw."""
+        return f"{self.row.raw_id}.{BATCH}" if self.step else str(self.row.raw_id)
+
+    @property
+    def name(self) -> str:
+        """JobName."""
+        return BATCH if self.step else self.row.name
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was allocated."""
+        return self.row.started_at is not None and self.row.state != "PENDING"
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes."""
+        return 1 if self.step else self.row.nodes
+
+    @property
+    def cpus(self) -> int:
+        """CPUs allocated or, before, asked for."""
+        return max(1, self.row.cpus // max(self.row.nodes, 1)) if self.step else self.row.cpus
+
+    @property
+    def node_list(self) -> str:
+        """Nodes, in sacct's words where there are none."""
+        return first_node(self.row) if self.step else self.row.node_list or "None assigned"
+
+    @property
+    def submitted_at(self) -> float | None:
+        """A step is submitted when its job starts."""
+        return self.row.started_at if self.step else self.row.submitted_at
+
+    @property
+    def state(self) -> str:
+        """The state, with who cancelled; a script that a signal ended is CANCELLED itself."""
+        row = self.row
+        if self.step:
+            return "CANCELLED" if row.state in ("TIMEOUT", "CANCELLED") or row.signal else row.state
+        if row.state == "CANCELLED" and row.ended_by_uid is not None:
+            return f"CANCELLED by {row.ended_by_uid}"
+        return row.state
+
+    @property
+    def exit_text(self) -> str:
+        """CODE:SIGNAL; a job that was stopped has 0:0, its script the signal (measured on Slurm 22.05)."""
+        row = self.row
+        if row.state in ("TIMEOUT", "CANCELLED", "PREEMPTED"):
+            return f"0:{row.signal or _TERM}" if self.step else "0:0"
+        if row.state == "OUT_OF_MEMORY":
+            return "0:125"
+        return f"{row.exit_code}:{row.signal}"
+
+    @property
+    def memory_text(self) -> str:
+        """ReqMem: of all nodes together."""
+        if self.step:
+            return ""
+        return format_amount(self.row.memory * max(self.row.nodes, 1), self.unit)
+
+    def elapsed(self, now: float) -> int:
+        """Wall seconds."""
+        return int(seconds_used(self.row, now))
+
+
+def as_steps(rows: Iterable[JobRow], unit: str = "", jobs_only: bool = False) -> list[Account]:
+    """A line a row and, unless only jobs are wanted, one for its batch step."""
+    lines = []
+    for row in rows:
+        lines.append(Account(row, False, unit))
+        if not jobs_only and has_batch_step(row):
+            lines.append(Account(row, True, unit))
+    return lines
+
+
+def tres_text(account: Account) -> str:
+    """Trackable resources as the accounting has them: by name, without billing for a step."""
+    row = account.row
+    parts = [f"cpu={account.cpus}"] if account.step else [f"billing={row.cpus}", f"cpu={row.cpus}"]
+    if row.gpus and not account.step:
+        parts.append(f"gres/gpu={row.gpus:g}")
+    if row.memory:
+        parts.append(f"mem={format_amount(row.memory * max(account.nodes, 1))}")
+    parts.append(f"node={account.nodes}")
+    return ",".join(parts)
+
+
+def format_amount(mib: int, unit: str = "") -> str:
+    """Memory in a unit with two decimals, or in the largest one that needs none."""
+    if mib == 0:
+        return "0"
+    if unit:
+        amount = mib / _UNITS[unit]
+        return f"{amount:.0f}{unit}" if amount == int(amount) else f"{amount:.2f}{unit}"
+    for name in ("T", "G"):
+        if mib % _UNITS[name] == 0:
+            return f"{mib // int(_UNITS[name])}{name}"
+    return f"{mib}M"
+
+
+def render_accounts(
+    fields: Sequence[tuple[Column, int]], lines: Sequence[Account], now: float, header: bool = True
+) -> str:
+    """Write the table with fixed widths: a longer text ends in `+`, a longer header is cut."""
+    written = []
+    if header:
+        written.append("".join(_cell(column.header[: abs(width)], width) + " " for column, width in fields))
+        written.append("".join("-" * abs(width) + " " for _, width in fields))
+    for line in lines:
+        written.append("".join([_cell(column.text(line, now), width) + " " for column, width in fields]))
+    return "".join(text + "\n" for text in written)
+
+
+def render_parsable(lines: Iterable[str], delimiter: str, trailing: bool, header: bool) -> str:
+    """Write delimited lines (the header is first), with a delimiter at the end of each for `-p`."""
+    end = delimiter if trailing else ""
+    return "".join(f"{line}{end}\n" for number, line in enumerate(lines) if header or number)
+
+
+def _cell(text: str, width: int) -> str:
+    size = abs(width)
+    if len(text) > size:
+        text = text[: size - 1] + "+" if size else ""
+    return f"{text:<{size}}" if width < 0 else f"{text:>{size}}"

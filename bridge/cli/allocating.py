@@ -1,0 +1,152 @@
+"""What `srun` and `salloc` share: finding the run of a job, asking for one, and becoming the step program.
+
+The step program is an entry of the zip application that runs beside the work; its words are in the run directory.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from overspan.bridge.cli.call import Call
+from overspan.bridge.model.allocations import HOLD_SCRIPT
+from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.model.srun_options import Part, allocation_words
+
+if TYPE_CHECKING:
+    from overspan.bridge.client import Client
+
+_PENDING_SECONDS = 1.0
+_POLL_SECONDS = 0.05
+_DOCUMENT_SECONDS = 30.0
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED")
+
+
+def refuse_words(call: Call, error: InvalidRequest) -> int:
+    """Tell a wrong command line as getopt's callers do."""
+    print(f"{call.verb}: {error.message}", file=sys.stderr)
+    print(f'Try "{call.verb} --help" for more information', file=sys.stderr)
+    return _error_code(call.environment)
+
+
+def has_job(environment: Mapping[str, str], part: Part) -> str:
+    """The job that srun is told to be in: --jobid, else SLURM_JOB_ID; empty where it needs one of its own."""
+    return part.last("jobid") or environment.get("SLURM_JOB_ID", "") or environment.get("SLURM_JOBID", "")
+
+
+def find_run(environment: Mapping[str, str], job: str) -> str:
+    """The run directory of a job: the one that the environment names, else by the job's id. Raises InvalidRequest."""
+    folder = environment.get("OVERSPAN_RUN_DIR", "")
+    if folder and environment.get("OVERSPAN_JOB_ID", job) == job and os.path.exists(_document(folder)):
+        return folder
+    if job.isdigit():
+        from overspan.bridge.config.paths import find_paths
+
+        pattern = os.path.join(glob.escape(find_paths(environment).state), "clusters", "*", "runs", job)
+        for folder in glob.glob(pattern):
+            if os.path.exists(_document(folder)):
+                return folder
+    raise InvalidRequest(f"Unable to confirm allocation for job {job}: Invalid job id specified")
+
+
+def become(entry: str, words: Sequence[str], run_dir: str, environment: Mapping[str, str]) -> NoReturn:
+    """Replace this process by an entry of the application that the job's supervisor runs."""
+    with open(_document(run_dir), encoding="utf-8") as file:
+        program: list[str] = json.load(file)["program"]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(program[0], [*program, entry, *words], {**environment, "OVERSPAN_RUN_DIR": run_dir})
+
+
+def allocate(call: Call, parts: Sequence[Part]) -> int:
+    """Ask for an allocation, wait for it, and go on as the program that holds it."""
+    from overspan.bridge.client import CancelOrder, Submission
+
+    verb = call.verb
+    quiet = parts[0].has("quiet")
+    if parts[0].has("no-shell"):
+        raise InvalidRequest(
+            "--no-shell is not supported: an allocation ends with its client", remedy="let salloc run a command"
+        )
+    words = ["--output=/dev/null", *allocation_words(parts)]
+    name = parts[0].last("job-name") or _default_name(verb, parts)
+    submission = Submission(
+        kind="script", text=HOLD_SCRIPT, file=verb, argv=words, command=(verb, *call.words), name=name
+    )
+    with call.client() as client:
+        accepted = client.send(submission)
+        if not quiet:
+            for note in accepted.notes:
+                print(f"{verb}: {note}", file=sys.stderr)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        try:
+            run_dir = _await_start(call, client, accepted.id, quiet)
+        except KeyboardInterrupt:
+            client.cancel(CancelOrder(refs=(str(accepted.id),)))
+            gone = f"Force Terminated job {accepted.id}"
+            print(
+                f"{verb}: {gone if verb == 'srun' else f'Job allocation {accepted.id} has been revoked.'}",
+                file=sys.stderr,
+            )
+            return 1
+    if verb == "salloc" and not quiet:
+        print(f"salloc: Granted job allocation {accepted.id}", file=sys.stderr)
+    mode = ["--quiet"] if quiet else []
+    if verb == "srun":
+        become("salloc", ["--step", *mode, "--", *call.words], run_dir, call.environment)
+    command = parts[-1].command or (call.environment.get("SHELL") or "/bin/sh",)
+    become("salloc", [*mode, "--", *command], run_dir, call.environment)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _default_name(verb: str, parts: Sequence[Part]) -> str:
+    if verb == "srun" and parts[0].command:
+        return os.path.basename(parts[0].command[0])
+    return "interactive"
+
+
+def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
+    """Wait until the job runs; gives its run directory. Raises OverspanError when it ends before."""
+    begin = time.monotonic()
+    told = False
+    while True:
+        facts: dict[str, Any] = client.show(str(job))
+        state = str(facts.get("state", ""))
+        if state not in _WAITING:
+            break
+        if not told and not quiet and time.monotonic() - begin > _PENDING_SECONDS:
+            told = True
+            if call.verb == "salloc":
+                print(f"salloc: Pending job allocation {job}", file=sys.stderr)
+            print(f"{call.verb}: job {job} queued and waiting for resources", file=sys.stderr, flush=True)
+        time.sleep(_POLL_SECONDS if not told else 0.5)
+    if state != "RUNNING":
+        raise OverspanError(f"Unable to allocate resources: job {job} is {state}")
+    if told:
+        print(f"{call.verb}: job {job} has been allocated resources", file=sys.stderr, flush=True)
+    while True:
+        try:
+            return find_run({**call.environment, "OVERSPAN_RUN_DIR": ""}, str(job))
+        except InvalidRequest:
+            if time.monotonic() - begin > _DOCUMENT_SECONDS:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
+def _document(folder: str) -> str:
+    return os.path.join(folder, "steps", "allocation.json")
+
+
+def _error_code(environment: Mapping[str, str]) -> int:
+    code = environment.get("SLURM_EXIT_ERROR", "")
+    return int(code) if code.isdigit() and int(code) < 256 else 1

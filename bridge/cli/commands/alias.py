@@ -1,0 +1,65 @@
+"""`span alias`: Slurm's commands under their own names, as shell functions or as executables in a folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from overspan.bridge.cli.arguments import make_parser
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.output import say, write
+from overspan.bridge.config.paths import find_paths
+from overspan.bridge.config.shims import MARK, VERBS, ensure_shims, write_shims
+
+_ABOUT = """\
+Call Overspan's commands by Slurm's names. Without --folder shell functions are printed; with it, executables are
+written, which programs find too. Inside jobs they are on PATH. Slurm's own commands are never replaced."""
+_EXAMPLES = """\
+  eval "$(span alias)"                               in ~/.bashrc
+  span alias --shell fish | source                   in config.fish
+  export PATH="$(span alias --folder):$PATH"         for programs that call sbatch
+"""
+_FORMS = {
+    "bash": '{verb}() {{ span {verb} "$@"; }}\n',
+    "zsh": '{verb}() {{ span {verb} "$@"; }}\n',
+    "fish": "function {verb}; span {verb} $argv; end\n",
+}
+
+
+def run(call: Call) -> int:
+    """Print the functions, or write the executables and print their folder."""
+    parser = make_parser(call, _ABOUT, _EXAMPLES)
+    parser.add_argument("--shell", choices=tuple(_FORMS), help="shell of the functions; default: yours, else bash")
+    parser.add_argument(
+        "--folder", nargs="?", const="", metavar="DIR", help="write executables; default: the folder that jobs use"
+    )
+    chosen = parser.parse_args(call.words)
+    if chosen.folder is None:
+        write(_list_functions(call, chosen.shell))
+    elif chosen.folder:
+        folder = os.path.abspath(chosen.folder)
+        write_shims(folder)
+        write(f"{folder}\n")
+    else:
+        write(ensure_shims(find_paths(call.environment).state) + "\n")
+    return 0
+
+
+def _list_functions(call: Call, shell: str | None) -> str:
+    """A function for each command, but for those that this machine has from Slurm."""
+    form = _FORMS.get(shell or os.path.basename(call.environment.get("SHELL", "")), _FORMS["bash"])
+    own = [verb for verb in VERBS if _is_slurms(verb, call.environment.get("PATH", ""))]
+    if own:
+        say(call, f"left out, since Slurm's own are on PATH: {' '.join(own)}")
+    return "".join(form.format(verb=verb) for verb in VERBS if verb not in own)
+
+
+def _is_slurms(verb: str, path: str) -> bool:
+    found = shutil.which(verb, path=path)
+    if found is None:
+        return False
+    try:
+        with open(found, "rb") as stream:
+            return MARK not in stream.read(4096)
+    except OSError:
+        return True

@@ -1,0 +1,39 @@
+"""`span salloc`: hold an allocation while a command runs on this host."""
+
+from __future__ import annotations
+
+from overspan.bridge.cli.allocating import allocate, refuse_words
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.output import write
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.srun_options import parse_words
+
+_HELP = """\
+usage: span salloc [OPTION...] [COMMAND [ARGUMENT...]]
+
+Asks for an allocation, runs COMMAND (your shell) on this host with it, and gives it back.
+`srun` inside the command runs on the allocation's nodes.
+  -N, --nodes=N            -n, --ntasks=N           --ntasks-per-node=N
+  -c, --cpus-per-task=N    -G, --gpus=N             --gres=gpu:N
+  -t, --time=LIMIT         -p, --partition=NAME     -M, --clusters=NAME
+  -J, --job-name=NAME      -Q, --quiet              -V, --version
+
+Exit code: the command's; 1 when there was no allocation.
+"""
+
+
+def run(call: Call) -> int:
+    """Run one command line."""
+    try:
+        parts = parse_words("salloc", call.words)
+    except InvalidRequest as error:
+        return refuse_words(call, error)
+    if parts[0].has("help") or parts[0].has("usage"):
+        write(_HELP)
+        return 0
+    if parts[0].has("version"):
+        from overspan.bridge.cli.commands.version import slurm_version
+
+        write(slurm_version())
+        return 0
+    return allocate(call, parts)

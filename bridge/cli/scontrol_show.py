@@ -1,0 +1,219 @@
+"""`scontrol show`: jobs, steps, nodes, partitions, the configuration and host lists."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from overspan.bridge.cli import records_text
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.getopt import Words
+from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.references import is_ref
+from overspan.bridge.cli.usage import complain
+from overspan.bridge.client import JobFilter, JobRow, Listing
+from overspan.bridge.model.errors import InvalidRequest
+
+_EMPTY = {
+    "reservations": "No reservations in the system",
+    "licenses": "No licenses configured in Slurm.",
+    "burstbuffer": "No burst buffer records",
+    "federation": "No federation configured",
+}
+_NO_JOB = "slurm_load_jobs error: Invalid job id specified"
+
+
+def show(call: Call, words: Words, rest: Sequence[str]) -> int:
+    """Carry out `show ENTITY [NAME...]`; an entity's name may be shortened, and its object stand behind `=`."""
+    if not rest:
+        return complain("too few arguments for keyword:show")
+    entity, _, attached = rest[0].partition("=")
+    names = (attached, *rest[1:]) if attached else tuple(rest[1:])
+    for known, carry_out in _ENTITIES.items():
+        if entity and (known.startswith(entity.lower()) or f"{known}s" == entity.lower()):
+            return carry_out(call, words, names)
+    for known, text in _EMPTY.items():
+        if known.startswith(entity.lower()):
+            write(f"{known.capitalize().rstrip('s')} {names[0]} not found\n" if names else text + "\n")
+            return 1 if names else 0
+    return complain(f"invalid entity:{rest[0]} for keyword:show ")
+
+
+def _show_hosts(kind: str) -> Callable[[Call, Words, Sequence[str]], int]:
+    def run(call: Call, words: Words, names: Sequence[str]) -> int:
+        from overspan.bridge.model.hostlists import compress, expand
+
+        if len(names) > 1:
+            return complain("too many arguments for keyword:show")
+        if names == ("",):
+            return 0
+        text = ",".join(names) or (call.environment.get("SLURM_NODELIST", "") if kind == "hostnames" else "")
+        if not text:
+            return complain(
+                "scontrol: error: host list is empty" if kind == "hostnames" else "invalid encode argument",
+                kind != "hostnames",
+            )
+        try:
+            hosts = expand(text)
+        except ValueError:
+            return complain(f"Invalid hostlist: {text}", 0)
+        if kind == "hostnames":
+            write("".join(f"{host}\n" for host in hosts))
+        else:
+            write(compress(sorted(hosts, key=_host_key) if kind == "hostlistsorted" else hosts) + "\n")
+        return 0
+
+    return run
+
+
+def _host_key(name: str) -> tuple[str, int, str]:
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0), name
+
+
+def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
+    names = tuple(name for word in names for name in word.split(",") if name)
+    for name in names:
+        if not is_ref(name):
+            return complain("scontrol_print_job error: Invalid job id specified")
+    listing = _find_jobs(call, names)
+    rows = _elements_named(listing.rows, names)
+    if names and not rows:
+        if "_" in names[0] or "+" in names[0]:
+            write(f"Job {names[0]} not found\n")
+            return 1
+        return complain(_NO_JOB)
+    if words.has("json") or words.has("yaml"):
+        from overspan.bridge.cli.job_documents import write_jobs
+
+        write_jobs(call, rows, listing.now)
+    elif not rows:
+        write("No jobs in the system\n")
+    else:
+        records = [records_text.job_record(row, listing.now, words.has("details")) for row in rows]
+        write(records_text.write_records(records, words.has("oneliner")))
+    return 0
+
+
+def _find_jobs(call: Call, names: Sequence[str]) -> Listing:
+    wanted = JobFilter(states=("all",), ids=tuple(names), tasks=True)
+    with call.client() as client:
+        # What ended long ago is not in the queue any more; here it is still found.
+        return client.history(wanted) if names else client.queue(wanted)
+
+
+def _elements_named(rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
+    """Rows in the order of Slurm: what waits of an array first; elements that are named stand alone."""
+    if any("_" in name for name in names):
+        from overspan.bridge.cli.elements import split_elements
+
+        rows = split_elements(rows)
+    return sorted(rows, key=lambda row: (row.array_id or row.id, not row.array_waiting, row.raw_id))
+
+
+def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
+    from overspan.bridge.cli.steps import batch_steps
+
+    found = _find_jobs(call, [name.partition(".")[0] for name in names]).rows
+    rows = batch_steps(found, names)
+    if names and not found:
+        return complain("slurm_get_job_steps error: Invalid job id specified")
+    if names and not rows:
+        job, _, step = names[0].partition(".")
+        write(f"Job step {job}.{step} not found\n")
+        return 1
+    if not rows:
+        write("No job steps in the system\n")
+        return 0
+    write(records_text.write_records([records_text.step_record(row) for row in rows], words.has("oneliner")))
+    return 0
+
+
+def _show_nodes(call: Call, words: Words, names: Sequence[str]) -> int:
+    from overspan.bridge.model.hostlists import expand
+
+    document = _nodes(call)
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for node in document.get("nodes") or ():
+        by_name.setdefault(str(node.get("name")), []).append(node)
+    try:
+        asked = [name for text in names for name in expand(text)]
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
+    for name in asked:
+        if name not in by_name:
+            write(f"Node {name} not found\n")
+            return 1
+    chosen = [by_name[name] for name in asked] or list(by_name.values())
+    if words.has("json") or words.has("yaml"):
+        from overspan.bridge.cli.node_documents import write_nodes
+
+        write_nodes(call, chosen)
+        return 0
+    now = float(document.get("now") or time.time())
+    records = [records_text.node_record(nodes, now) for nodes in chosen]
+    write(records_text.write_records(records, words.has("oneliner")) if records else "No nodes in the system\n")
+    return 0
+
+
+def _show_partitions(call: Call, words: Words, names: Sequence[str]) -> int:
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for node in _nodes(call).get("nodes") or ():
+        by_name.setdefault(str(node.get("partition")), []).append(node)
+    for name in names:
+        if name not in by_name:
+            write(f"Partition {name} not found\n")
+            return 1
+    chosen = {name: nodes for name, nodes in by_name.items() if not names or name in names}
+    if words.has("json") or words.has("yaml"):
+        from overspan.bridge.cli.node_documents import write_partitions
+
+        write_partitions(call, chosen)
+        return 0
+    records = [records_text.partition_record(name, nodes) for name, nodes in chosen.items()]
+    write(records_text.write_records(records, words.has("oneliner")) if records else "No partitions in the system\n")
+    return 0
+
+
+def _nodes(call: Call) -> dict[str, Any]:
+    with call.client() as client:
+        document = client.nodes()
+    for cluster in document.get("clusters") or ():
+        if cluster.get("message"):
+            say(call, f"cluster {cluster.get('name')}: {cluster['message']}")
+    return document
+
+
+def _show_configuration(call: Call, words: Words, names: Sequence[str]) -> int:
+    from overspan.bridge.cli.commands.version import SLURM_VERSION
+    from overspan.bridge.cli.configuration_text import configuration_text
+
+    with call.client() as client:
+        ping, clusters = client.ping(), client.clusters()
+    write(configuration_text(ping, clusters, time.time(), SLURM_VERSION))
+    return 0
+
+
+def _show_daemons(call: Call, words: Words, names: Sequence[str]) -> int:
+    write("slurmctld \n")
+    return 0
+
+
+def _show_topology(call: Call, words: Words, names: Sequence[str]) -> int:
+    return complain("scontrol: error: No topology information available", 0)
+
+
+_ENTITIES: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
+    "config": _show_configuration,
+    "daemons": _show_daemons,
+    "hostnames": _show_hosts("hostnames"),
+    "hostlist": _show_hosts("hostlist"),
+    "hostlistsorted": _show_hosts("hostlistsorted"),
+    "jobs": _show_jobs,
+    "nodes": _show_nodes,
+    "partitions": _show_partitions,
+    "steps": _show_steps,
+    "topology": _show_topology,
+}
+"""What can be shown; the first whose name begins with the word that is given."""
