@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.arrays import arrays, mixed, throttle
 from benchmarks.installation import (
     Installation,
     processor_seconds,
@@ -23,21 +23,7 @@ from benchmarks.installation import (
     until,
     whole_process,
 )
-
-
-class Row(NamedTuple):
-    """One line of the table; `value` and `bar` in `unit`. `at_least` bars are floors."""
-
-    what: str
-    value: float
-    bar: float
-    unit: str
-    at_least: bool = False
-
-    @property
-    def met(self) -> bool:
-        """Whether the bar holds."""
-        return self.value >= self.bar if self.at_least else self.value <= self.bar
+from benchmarks.rows import Row
 
 
 def start_up() -> list[Row]:
@@ -181,6 +167,9 @@ def demo() -> list[Row]:
 CASES: dict[str, Callable[[], list[Row]]] = {
     "start_up": start_up,
     "queue": queue,
+    "arrays": arrays,
+    "mixed": mixed,
+    "throttle": throttle,
     "endings": endings,
     "idle": idle,
     "busy": busy,

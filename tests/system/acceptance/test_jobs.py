@@ -158,7 +158,7 @@ def test_failed_job_keeps_its_resources_for_a_look(span: Any) -> None:
     job = span.wrap("exit 1", "--hold-on-failure=30s")
     shown = span.until(job, "COMPLETING")
     assert shown["reason"] == "HeldOnFailure"
-    used = json.loads(span.run("sinfo", "--json").stdout)["nodes"][0]["cpus_used"]
+    used = json.loads(span.run("sinfo", "--json").stdout)["sinfo"][0]["cpus"]["allocated"]
     assert used >= 1
     span.run("scancel", str(job))
     assert span.until(job, "FAILED")

@@ -113,7 +113,7 @@ def test_full_disk_refuses_whole_submissions_and_works_again_with_space(span: An
             assert disk.run("wait", str(job), "--timeout", "60").returncode == 0, disk.run("show", str(job)).stdout
         assert disk.run("ping").returncode == 0
         listed = json.loads(disk.run("sacct", "--json").stdout)["jobs"]
-        assert {int(job["id"]) for job in listed} == known
+        assert {int(job["job_id"]) for job in listed} == known
         words = ran.read_text().split()
         assert sorted(words) == sorted(["before", "after", *answered.values()])
 

@@ -20,7 +20,18 @@ from tests.system.local.machine import end_supervisors, list_supervisors
 from overspan.adapters.contract import ClusterConfig, Launch, LogRequest, Order, Refusal
 from overspan.adapters.local import LocalCluster, launches, open_cluster, rundir, supervisors
 from overspan.bridge.model.errors import Unreachable
-from overspan.bridge.model.events import Cancel, Event, Hold, LaunchLost, Queued, Release, SetPriority, SetTime
+from overspan.bridge.model.events import (
+    Cancel,
+    Event,
+    Hold,
+    LaunchLost,
+    Queued,
+    Release,
+    SetBegin,
+    SetNice,
+    SetPriority,
+    SetTime,
+)
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Resources
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Origin, TaskSpec
@@ -98,6 +109,71 @@ def test_the_queue_is_strict_and_says_why(root: Path) -> None:
         assert (node.state, node.cpus_used) == ("idle", 0.0)
 
     play(open_on(root), story)
+
+
+def test_the_first_in_the_queue_is_told_when_it_starts_at_the_latest(root: Path) -> None:
+    async def story(cluster: LocalCluster) -> None:
+        jobs = [make_job(root, 1, time=500), make_job(root, 2), make_job(root, 3)]
+        follower = await submit(cluster, *jobs)
+        await follower.until_state("1.0", State.RUNNING)
+        await follower.step(0.0)
+        told = {
+            handle: [e.until for e in follower.events[handle] if isinstance(e, Queued)] for handle in ("2.0", "3.0")
+        }
+        assert told["2.0"][-1] == pytest.approx((follower.jobs["1.0"].granted_at or 0) + 500, abs=1)
+        assert told["3.0"] == [None]
+        now = time.time()
+        await cluster.order([order_of("longer", "1.0", SetTime(now, 900)), order_of("nice", "3.0", SetNice(now, -1))])
+        await follower.until(lambda: follower.jobs["3.0"].reason == "Resources", "3 is the first")
+        (last,) = [e for e in follower.events["3.0"] if isinstance(e, Queued) and e.reason == "Resources"]
+        assert last.until == pytest.approx((follower.jobs["1.0"].granted_at or 0) + 900, abs=1)
+        (root.parent / "go").touch()
+        await follower.until(lambda: all(job.over for job in follower.jobs.values()), "all ran")
+
+    play(open_on(root), story)
+
+
+def test_a_launch_that_has_to_wait_for_something_else_is_given_back(root: Path) -> None:
+    async def story(cluster: LocalCluster) -> None:
+        follower = await submit(cluster, *(make_job(root, number) for number in (1, 2)))
+        await follower.until_state("1.0", State.RUNNING)
+        now = time.time()
+        assert await cluster.order([order_of("begin", "2.0", SetBegin(now, now + 1000))]) == [None]
+        await follower.until(lambda: follower.jobs["2.0"].launch == 1, "2 is back")
+        assert (follower.jobs["2.0"].state, follower.jobs["2.0"].held) == (State.PENDING, False)
+        assert [path.name for path in (root / "tickets").iterdir()] == ["1.0"]
+        (root.parent / "go").touch()
+        await follower.until(lambda: follower.jobs["1.0"].over, "1 ran")
+
+    play(open_on(root), story)
+
+
+def test_a_preemption_goes_on_after_a_restart(root: Path) -> None:
+    stubborn = "trap '' TERM; while [ ! -e go ]; do sleep 0.02; done"
+
+    def make_jobs() -> list[Job]:
+        low, high = make_job(root, 1, stubborn), make_job(root, 2, "true")
+        return [low, replace(high, priority=5)]
+
+    async def first(cluster: LocalCluster) -> None:
+        jobs = make_jobs()
+        follower = await submit(cluster, jobs[0])
+        await follower.until_state("1.0", State.RUNNING)
+        follower = await submit(cluster, *jobs)
+        await follower.until_state("1.0", State.COMPLETING)
+
+    async def second(cluster: LocalCluster) -> None:
+        jobs = make_jobs()
+        follower = Follower(cluster, {f"{job.id}.0": job for job in jobs})
+        await follower.until_state("2.0", State.COMPLETED)
+        low = follower.jobs["1.0"]
+        assert (low.state, low.launch, low.tasks[0].attempts[0].state) == (State.PENDING, 1, State.PREEMPTED)
+        orders = (root / "runs" / "1" / "orders.0.jsonl").read_text().splitlines()
+        assert len(orders) == 1
+
+    settings = {"preempt": "requeue", "preempt_grace": 1}
+    play(open_on(root, **settings), first)
+    play(open_on(root, **settings), second)
 
 
 def test_orders_change_the_queue(root: Path) -> None:

@@ -10,14 +10,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.model.job import new_job
+from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.store.lease import Holder, identify, release_lease, take_lease
 from overspan.bridge.store.records import JobQuery, NewJob, OutboxRow
+from overspan.bridge.store.schedule_records import ScheduleFacts, StoredSchedule
 from overspan.bridge.store.store import Store
 
 
@@ -41,6 +44,24 @@ async def insert(path: str) -> None:
             os.write(1, f"{job_id}\n".encode())
 
     await asyncio.gather(*(caller() for _ in range(8)))
+
+
+async def run_schedule(path: str) -> None:
+    """Make a schedule's runs for ever, each due 1 s after the one before; print each once it is acknowledged."""
+    store = Store.open(path)
+    rows = await store.schedules()
+    if not rows:
+        facts = ScheduleFacts("job", "local", Schedule("* * * * *", "UTC"), 0.0, 0.0)
+        await store.add_schedule(StoredSchedule(0, 1, "ada", facts))
+        rows = await store.schedules()
+    row = rows[0]
+    while True:
+        due = row.facts.last_due + 1
+        row = replace(row, version=row.version + 1, facts=replace(row.facts, last_due=due))
+        job_id = await store.next_ids(1)
+        spec = JobSpec("job", (TaskSpec("a", run="true"),), cron=replace(row.facts.schedule, id=row.id, due=due))
+        await store.insert([NewJob(new_job(job_id, spec, due), "local")], row)
+        os.write(1, f"{int(due)}\n".encode())
 
 
 async def fail_and_recover(store: Store, mend: Callable[[], None]) -> None:
@@ -135,6 +156,7 @@ def race(folder: str, rounds: str, name: str) -> None:
 
 VERBS: dict[str, Callable[..., None]] = {
     "insert": lambda path: asyncio.run(insert(path)),
+    "schedule": lambda path: asyncio.run(run_schedule(path)),
     "fill": fill,
     "limit": limit,
     "open": open_only,

@@ -72,6 +72,27 @@ def test_acknowledged_jobs_survive_kill_9(tmp_path: Path, seed: int) -> None:
     assert free > max(found) + 1  # each has two tasks
 
 
+def test_runs_of_a_schedule_survive_kill_9_once_each(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    answered: list[int] = []
+    for _ in range(4):
+        child = start("schedule", tmp_path / "span.db")
+        assert child.stdout is not None
+        for _ in range(chance.randint(1, 60)):
+            answered.append(int(child.stdout.readline()))
+        child.kill()
+        rest = child.communicate()[0]
+        answered += [int(line) for line in rest[: rest.rfind("\n") + 1].split()]
+    store = Store.open(tmp_path / "span.db")
+    jobs = asyncio.run(store.find(JobQuery()))
+    (row,) = asyncio.run(store.schedules())
+    store.close()
+    made = [stored.job.spec.cron.due for stored in jobs if stored.job.spec.cron is not None]
+    assert made == [float(due) for due in range(1, len(made) + 1)]
+    assert row.facts.last_due == made[-1]
+    assert set(answered) <= {int(due or 0) for due in made}
+
+
 def test_full_disk_is_refused_whole_and_recovered_from(tmp_path: Path) -> None:
     if not can_mount():
         pytest.skip("no mount namespace here; the file size limit below covers the same path")

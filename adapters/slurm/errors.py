@@ -1,0 +1,161 @@
+"""What Slurm's commands say when they fail, as errors: what to try again, what is final, what has no answer yet.
+
+Texts are those of slurm_errno.c, 20.11 to 26.05, and of the clients; `:` and case as they print them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected, TimedOut, Unreachable
+
+
+class Kind(StrEnum):
+    """What a failure means for the call that met it."""
+
+    NO_ANSWER = "no answer"
+    """The call may have had its effect: look before it is made again."""
+    UNREACHABLE = "unreachable"
+    """The call had no effect; the cluster does not answer."""
+    BUSY = "busy"
+    """The call had no effect; Slurm asks for patience."""
+    LIMIT = "limit"
+    """The call had no effect; a limit that passes with time is reached."""
+    UNKNOWN_JOB = "unknown job"
+    DENIED = "denied"
+    ENDED = "ended"
+    """The job has ended already, or the step has."""
+    REJECTED = "rejected"
+    """Final, in Slurm's words."""
+    NO_ACCOUNTING = "no accounting"
+    OLD_CLIENT = "old client"
+    """The command has no such option: an older version of Slurm."""
+    MISSING = "missing"
+    """There is no such command on the cluster."""
+
+
+TABLE: tuple[tuple[str, Kind], ...] = (
+    (
+        r"Socket timed out on send/recv|Connection timed out|Message receive failure|Zero Bytes were transmitted",
+        Kind.NO_ANSWER,
+    ),
+    (r"Unexpected message received|Communication connection failure|Insane message length", Kind.NO_ANSWER),
+    (r"Unable to contact slurm controller|Connection refused|Slurm backup controller in standby", Kind.UNREACHABLE),
+    (r"No route to host|Network is unreachable|Transport endpoint is not connected", Kind.UNREACHABLE),
+    (r"Unable to establish config(uration)? source|Could not (establish|resolve).*(config|host)", Kind.UNREACHABLE),
+    (r"Slurm temporarily unable to accept job|Resource temporarily unavailable|in a transition state", Kind.BUSY),
+    (
+        r"Rate limit exceeded|RPC (user )?rate.?limit|too many (concurrent )?(requests|connections)|SLURMCTLD is busy",
+        Kind.BUSY,
+    ),
+    (r"Invalid authentication credential|Protocol authentication error|[Mm]unge .*(fail|error|connect)", Kind.BUSY),
+    # The policy's own text is the same for sizes, which no wait mends; the reason before it tells (23.02 and later).
+    (r"(Assoc|QOS)\w*MaxSubmit\w*", Kind.LIMIT),
+    (r"maximum number of jobs|MaxJobCount|Unable to (create|allocate) job.*limit", Kind.LIMIT),
+    (
+        r"Slurm accounting storage is disabled|Problem talking to the database|slurmdbd.*(down|refused|Unable)",
+        Kind.NO_ACCOUNTING,
+    ),
+    (r"Unable to connect to (the )?database|sacct.*accounting storage", Kind.NO_ACCOUNTING),
+    (r"Job/step already completing or completed|Job is (no longer|not) running|Job has already finished", Kind.ENDED),
+    (r"Invalid job id specified|Job not found|Unable to find job", Kind.UNKNOWN_JOB),
+    (r"Access/permission denied|Operation not permitted|User's group not permitted|Permission denied", Kind.DENIED),
+    (
+        r"unrecognized option|invalid option --|Invalid job format specification|Invalid field requested",
+        Kind.OLD_CLIENT,
+    ),
+    (
+        r"command not found|No such file or directory.*(sbatch|squeue|sacct)|(sbatch|squeue|sacct).*: not found",
+        Kind.MISSING,
+    ),
+)
+"""Patterns of failure texts, the first that matches counts; anything else from sbatch is a rejection."""
+
+_CLASSES: dict[Kind, type[OverspanError]] = {
+    Kind.NO_ANSWER: TimedOut,
+    Kind.UNREACHABLE: Unreachable,
+    Kind.BUSY: Unreachable,
+    Kind.LIMIT: Rejected,
+    Kind.UNKNOWN_JOB: NotFound,
+    Kind.DENIED: Denied,
+    Kind.ENDED: NotFound,
+    Kind.REJECTED: Rejected,
+    Kind.NO_ACCOUNTING: Unreachable,
+    Kind.OLD_CLIENT: Rejected,
+    Kind.MISSING: Unreachable,
+}
+_TRANSIENT = frozenset({Kind.NO_ANSWER, Kind.UNREACHABLE, Kind.BUSY, Kind.LIMIT, Kind.NO_ACCOUNTING})
+_PREFIX = re.compile(r"^(?:sbatch|squeue|sacct|scancel|scontrol|sinfo|srun|slurm_\w+)(?: error)?: (?:error: |fatal: )?")
+_NOISE = re.compile(r"^\S+: (?:warning|debug\d?|info|verbose): |^\s*$", re.IGNORECASE)
+
+REMEDIES: tuple[tuple[str, str], ...] = (
+    (r"[Ii]nvalid partition", "`span sinfo` lists the partitions"),
+    (r"Invalid account or account/partition", "`sacctmgr show user -s $USER` lists your accounts"),
+    (r"Invalid qos", "`sacctmgr show qos` lists them"),
+    (r"Requested node configuration is not available", "ask for less on each node: `span sinfo -N` shows the nodes"),
+    (r"DOS line breaks", "convert the script with dos2unix"),
+    (r"Requested time limit is invalid|Time limit specification", "`span sinfo` shows the partitions' time limits"),
+    (r"job submit limit", "wait for others to end, or set `max_submitted` of the cluster"),
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failed command: what it means, its own words without prefixes, and what to do."""
+
+    kind: Kind
+    message: str
+    remedy: str = ""
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same call may work later."""
+        return self.kind in _TRANSIENT
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the call may have had its effect."""
+        return self.kind is Kind.NO_ANSWER
+
+    def error(self) -> OverspanError:
+        """As an error of the tree."""
+        error = _CLASSES[self.kind](self.message, remedy=self.remedy)
+        error.transient = self.transient
+        return error
+
+
+def read_failure(stderr: str, code: int) -> Failure:
+    """Read what a command of Slurm's said on stderr when it ended with that code."""
+    message = clean(stderr) or f"the command ended with code {code} and no word"
+    for pattern, kind in TABLE:
+        if re.search(pattern, stderr):
+            return Failure(kind, message, _find_remedy(message))
+    if code == 127:
+        return Failure(Kind.MISSING, message)
+    if code == 255 and re.search(r"^(ssh|kex_|Connection (closed|reset)|Host key)", stderr, re.MULTILINE):
+        return Failure(Kind.UNREACHABLE, message)
+    return Failure(Kind.REJECTED, message, _find_remedy(message))
+
+
+def clean(stderr: str) -> str:
+    """The words of a failure without the commands' names, warnings and empty lines."""
+    lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines() if not _NOISE.match(line)]
+    return "\n".join(dict.fromkeys(line for line in lines if line))
+
+
+def _find_remedy(message: str) -> str:
+    return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, message)), "")
+
+
+def read_submitted(stdout: str) -> str:
+    """The native id in what `sbatch --parsable` prints: `N` or `N;CLUSTER`; empty when there is none.
+
+    A site's wrapper of sbatch may print other lines before it.
+    """
+    for line in reversed(stdout.splitlines()):
+        match = re.fullmatch(r"\s*(\d+)(?:;\S+)?\s*", line) or re.search(r"Submitted batch job (\d+)", line)
+        if match:
+            return match[1]
+    return ""

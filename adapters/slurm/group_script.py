@@ -1,0 +1,129 @@
+"""The batch script of a group in one allocation: a supervisor that starts every task with srun."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from overspan.adapters.slurm.dependencies import render_dependency
+from overspan.adapters.slurm.needs import Need, render_gres, render_memory
+from overspan.adapters.slurm.options import render_directives, render_words
+from overspan.adapters.slurm.plans import Component, Plan, Step
+from overspan.adapters.slurm.script import Setting, Submission, mark_comment, render_instant, render_limit
+from overspan.bridge.model.job import Job
+
+_OWN = frozenset(
+    {
+        *("comment", "requeue", "no-requeue", "export", "hold", "input", "open-mode"),
+        *("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu"),
+        *("mem", "mem-per-cpu", "mem-per-gpu"),
+        *("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"),
+    }
+)
+"""Native options that would undo the plan of a group's allocation; `resources:` says what a task needs."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What runs in the batch script: the supervisor's words, its log (a file name pattern), its working directory."""
+
+    command: tuple[str, ...]
+    log: str
+    directory: str
+    variables: tuple[tuple[str, str], ...] = field(default=())
+
+
+def render_group(job: Job, plan: Plan, setting: Setting, host: Host) -> Submission:
+    """The submission of a group by its plan: an ordinary job for one component, else a hetjob.
+
+    Never requeued by Slurm: a hetjob whose leader loses its node comes back alone (measured on 22.05), so a lost node
+    ends the allocation, and the daemon submits the group again.
+    """
+    shared = _shared_options(job, setting, host)
+    lines = ["#!/bin/bash"]
+    rest: dict[str, str] = {}
+    for number, component in enumerate(plan.components):
+        if number:
+            lines.append("#SBATCH hetjob")
+        options = {**(shared if number == 0 else {}), **component_options(component)}
+        written, unwritten = render_directives(options)
+        lines += written
+        rest |= unwritten
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in host.variables]
+    script = "\n".join([*lines, f"exec {shlex.join(host.command)}", ""])
+    words = render_words({**rest, "comment": mark_comment(job.spec.comment, setting.token)})
+    ignored = sorted({name for component in plan.components for name in component.options if name in _OWN})
+    notes = (*plan.notes, *(f"--{name} of `slurm:` has no effect in a group" for name in ignored))
+    return Submission(argv=("sbatch", "--parsable", *words), script=script, notes=notes)
+
+
+def _shared_options(job: Job, setting: Setting, host: Host) -> dict[str, str]:
+    options = {
+        "job-name": job.spec.name,
+        "chdir": host.directory,
+        "output": host.log,
+        "open-mode": "append",
+        "no-requeue": "",
+        "export": "ALL",
+    }
+    if job.begin is not None:
+        options["begin"] = render_instant(job.begin)
+    if job.spec.deadline is not None:
+        options["deadline"] = render_instant(job.spec.deadline)
+    if job.nice:
+        options["nice"] = str(job.nice)
+    if job.priority is not None:
+        options["priority"] = str(job.priority)
+    if setting.held or job.held:
+        options["hold"] = ""
+    dependency = render_dependency(job.dependency, setting.native_ids)
+    if dependency:
+        options["dependency"] = dependency
+    return options
+
+
+def component_options(component: Component) -> dict[str, str]:
+    """The options of one component: its shape, its time limit, and its native options where they do not change that."""
+    shape = component.shape
+    options = {
+        "nodes": str(len(component.bins)),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(shape.cpus),
+        **_memory(shape),
+    }
+    if render_gres(shape):
+        options["gres"] = render_gres(shape)
+    if component.time is not None:
+        options["time"] = render_limit(component.time)
+    return {**options, **{name: value for name, value in component.options.items() if name not in _OWN}}
+
+
+def _memory(need: Need) -> dict[str, str]:
+    return {} if need.memory is None else {"mem": render_memory(need.memory)}
+
+
+def render_step(plan: Plan, step: Step, hosts: Sequence[str], program: Sequence[str] = ()) -> tuple[str, ...]:
+    """The srun of one step. `hosts` are the nodes of its component in Slurm's order (`scontrol show hostnames`).
+
+    Every step names its memory and gres, else the first takes all of them; -w pins the nodes, which --relative does
+    not (measured on 22.05). A member that names no memory shares the allocation's: --mem=0.
+    """
+    need, count = step.need, len(step.nodes)
+    words = ["srun"]
+    if plan.hetjob:
+        words.append(f"--het-group={step.component}")
+    words += [
+        "--exact",
+        f"--nodes={count}",
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        f"--nodelist={','.join(hosts[node] for node in step.nodes)}",
+        f"--cpus-per-task={need.cpus}",
+        f"--mem={render_memory(need.memory or 0)}",
+        f"--gres={render_gres(need) or 'none'}",
+        f"--job-name={step.task}",
+        "--export=ALL",
+        "--kill-on-bad-exit=0",
+    ]
+    return (*words, *program)

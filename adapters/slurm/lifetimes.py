@@ -1,0 +1,57 @@
+"""How long the parts of a group last at most, as its lifecycle has it: wall times, delays and grace in seconds."""
+
+from __future__ import annotations
+
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import NeedKind, TaskSpec
+
+MARGIN = 60
+"""Seconds for the start of steps and the end of the supervisor; Slurm counts whole minutes."""
+_AFTER_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
+
+
+def wall_time(job: Job, task: TaskSpec) -> int | None:
+    """The wall time in force; None for no limit."""
+    changed = job.task(task.name).time
+    return task.time if changed is None else changed or None
+
+
+def longest_primary(job: Job) -> TaskSpec:
+    """The primary that lasts longest, whatever its place in the file; of equals the first."""
+    primaries = [task for task in job.spec.tasks if task.primary] or list(job.spec.tasks)
+    ends = {task.name: _own_end(job, task, ()) for task in primaries}
+    unlimited = [task for task in primaries if ends[task.name] is None]
+    return unlimited[0] if unlimited else max(primaries, key=lambda task: ends[task.name] or 0)
+
+
+def latest_ends(job: Job) -> dict[str, int | None]:
+    """For each task the latest second after the group's start at which its last process is gone; None: no limit.
+
+    An auxiliary goes with the primaries: their end, its termination delay, its grace.
+    """
+    own = {task.name: _own_end(job, task, ()) for task in job.spec.tasks}
+    primaries = [own[task.name] for task in job.spec.tasks if task.primary]
+    done = None if not primaries or None in primaries else max(end or 0 for end in primaries)
+    ends: dict[str, int | None] = {}
+    for task in job.spec.tasks:
+        end = own[task.name]
+        if not task.primary and done is not None:
+            led = done + task.termination_delay + task.grace_period
+            end = led if end is None else min(end, led)
+        ends[task.name] = end
+    return ends
+
+
+def _own_end(job: Job, task: TaskSpec, chain: tuple[str, ...]) -> int | None:
+    """By its own wall time, behind the tasks whose end it waits for."""
+    time = wall_time(job, task)
+    if time is None:
+        return None
+    start = 0
+    for need in task.needs:
+        if need.kind in _AFTER_END and need.task not in chain:
+            before = _own_end(job, job.spec_of(need.task), (*chain, task.name))
+            if before is None:
+                return None
+            start = max(start, before)
+    return start + time + task.grace_period

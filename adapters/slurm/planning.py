@@ -1,0 +1,46 @@
+"""What `span plan` prints for a Slurm cluster: the bins, components and steps of a group, and the exact script."""
+
+from __future__ import annotations
+
+import shlex
+
+from overspan.adapters.slurm.group_script import render_step
+from overspan.adapters.slurm.needs import Need, render_gres
+from overspan.adapters.slurm.plans import Plan
+from overspan.adapters.slurm.script import Submission
+from overspan.bridge.model.durations import format_limit
+from overspan.bridge.model.sizes import format_memory
+
+
+def render_submission(submission: Submission) -> str:
+    """The command and the script; secrets are named, never shown."""
+    lines = [f"# {note}" for note in submission.notes]
+    lines.append("# " + shlex.join(submission.argv))
+    if submission.secrets:
+        lines.append("# its secrets travel in a file of their own (0600), which the script reads")
+    return "\n".join(lines) + "\n" + submission.script
+
+
+def render_placement(plan: Plan) -> str:
+    """Bins, components and steps, one line each."""
+    kind = f"a hetjob of {len(plan.components)} components" if plan.hetjob else "one ordinary job"
+    lines = [f"# {kind}, {plan.nodes} node{'s' * (plan.nodes != 1)}"]
+    for number, component in enumerate(plan.components):
+        limit = "the partition's limit" if component.time is None else format_limit(component.time)
+        lines.append(f"# component {number}: {len(component.bins)} x {describe_need(component.shape)}, {limit}")
+        for node, item in enumerate(component.bins):
+            names = ", ".join(f"{member.task}-{member.index}" for member in item.members)
+            lines.append(f"#   node {node}: {names}")
+    for step in plan.steps:
+        count = len(plan.components[step.component].bins)
+        hosts = [f"<{step.component}.{node}>" for node in range(count)]
+        lines.append("# " + " ".join(render_step(plan, step, hosts)))
+    return "\n".join(lines) + "\n"
+
+
+def describe_need(need: Need) -> str:
+    """A shape in words."""
+    parts = [f"{need.cpus} CPU{'s' * (need.cpus != 1)}"]
+    if need.memory is not None:
+        parts.append(f"{format_memory(need.memory)} memory" if need.memory else "all memory")
+    return ", ".join([*parts, *([render_gres(need)] if render_gres(need) else [])])

@@ -1,0 +1,91 @@
+"""The shell text of a job file's task inside a batch script: variables, secrets, set-up and run on every node.
+
+The user's texts are quoted once, as variables of a fixed program, so that nothing in them ends or changes the script.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import TaskSpec
+
+MAX_TEXT = 120 * 1024
+"""Bytes of one variable: Linux's MAX_ARG_STRLEN of 128 KiB, with room for quotes."""
+
+# The texts come as variables: words of srun are kept in the accounting. A text with a #! line is a program of its own.
+_NODE = """\
+setup=$overspan_setup run=$overspan_run marker=$overspan_marker
+unset overspan_setup overspan_run overspan_marker
+export OVERSPAN_NODE_INDEX=${SLURM_NODEID:-0} SKYPILOT_NODE_RANK=${SLURM_NODEID:-0}
+export SKYPILOT_NUM_GPUS_PER_NODE=${SLURM_GPUS_ON_NODE:-0}
+if [ -n "$setup" ]; then
+  /bin/bash -c "$setup" setup || { code=$?; [ -z "$marker" ] || : >"$marker"; exit "$code"; }
+fi
+case $run in
+"#!"*)
+  file=$(mktemp) && printf %s "$run" >"$file" && chmod 700 "$file" || exit 1
+  "$file" "$@"; code=$?
+  rm -f "$file"; exit "$code" ;;
+esac
+exec /bin/bash -c "$run" run "$@"
+"""
+
+_ADDRESSES = """\
+SKYPILOT_NODE_IPS=$(for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+  address=$(getent ahostsv4 "$node" | head -n 1 | cut -d " " -f 1); echo "${address:-$node}"
+done)
+export SKYPILOT_NODE_IPS
+"""
+
+
+def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str) -> str:
+    """Everything below the #SBATCH lines. InvalidRequest for a text that no program can be given."""
+    for text, key in ((task.setup, "setup"), (task.run, "run")):
+        if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
+            raise InvalidRequest(
+                f"`{key}:` of the task {task.name!r} is longer than {MAX_TEXT // 1024} KiB",
+                remedy="put it into a file of the working directory and run that",
+            )
+        if "\0" in text:
+            raise InvalidRequest(f"`{key}:` of the task {task.name!r} has a NUL character in it", remedy="take it out")
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in _variables(job, task, run_dir).items()]
+    if task.secrets:
+        lines.append(f". {shlex.quote(secrets_path)} || exit 1")
+    if task.num_nodes > 1:
+        lines.append(_ADDRESSES.rstrip("\n"))
+    lines += [
+        f"node={shlex.quote(_NODE)}",
+        f"export overspan_setup={shlex.quote(task.setup.strip())}",
+        f"export overspan_run={shlex.quote(task.run)}",
+        f"export overspan_marker={shlex.quote(f'{run_dir}/setup-failed' if run_dir else '')}",
+    ]
+    return "\n".join([*lines, _start(task), ""])
+
+
+def _start(task: TaskSpec) -> str:
+    program = '/bin/bash -c "$node" node "$@"'
+    if task.num_nodes == 1:
+        return f"exec {program}"
+    count = task.num_nodes
+    # srun takes the job's CPUs for each task from 22.05 on only if it is told.
+    cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'
+    shape = f"--nodes={count} --ntasks={count} --ntasks-per-node=1 {cpus}"
+    return f"exec srun {shape} --kill-on-bad-exit=1 --export=ALL {program}"
+
+
+def _variables(job: Job, task: TaskSpec, run_dir: str) -> dict[str, str]:
+    own = {
+        "OVERSPAN_JOB_ID": str(job.id),
+        "OVERSPAN_TASK": task.name,
+        "OVERSPAN_NUM_NODES": str(task.num_nodes),
+        "OVERSPAN_RUN_DIR": run_dir,
+        "SKYPILOT_NUM_NODES": str(task.num_nodes),
+        "SKYPILOT_TASK_ID": f"overspan-{job.id}-{task.name}",
+    }
+    wrong = [name for name in (*task.env, *task.secrets) if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
+    if wrong:
+        raise InvalidRequest(f"{wrong[0]!r} is not the name of a variable", remedy="use letters, digits and '_'")
+    return {**task.env, **{name: value for name, value in own.items() if value}}

@@ -1,0 +1,283 @@
+"""One task as it is given to sbatch: the words, the script, and what must be in neither.
+
+A batch script passes through untouched; the command line adds Overspan's token, what was typed there at submission, and
+what an operator has changed since. A job file's task becomes a script with #SBATCH lines.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from overspan.adapters.slurm.dependencies import join_dependencies, render_dependency
+from overspan.adapters.slurm.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
+from overspan.adapters.slurm.options import (
+    Options,
+    lay_over,
+    native_options,
+    read_command,
+    render_directives,
+    render_words,
+)
+from overspan.adapters.slurm.run_text import render_body
+from overspan.bridge.model.durations import format_elapsed_long
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.ids import IndexRange, format_array_indices
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, JobNeed, TaskSpec
+
+TOKEN_MARK = "overspan="
+"""Stands before the token in a job's comment."""
+_TOKEN = re.compile(rf"(?:^|[\s=]){TOKEN_MARK}([^\s'\"]+)")
+_ADDED_BY_EXPORT = ("SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rendering of one launch needs besides the job.
+
+    `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them.
+    `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
+    """
+
+    token: str
+    native_ids: Mapping[JobNeed, str] = field(default_factory=dict)
+    gpu_kinds: tuple[str, ...] = ()
+    secrets_path: str = ""
+    script_path: str = ""
+    run_dir: str = ""
+    held: bool = False
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What to submit: `argv` reads `script` from standard input, or from `script_path` where that is not empty.
+
+    A script with arguments has to be a file: sbatch opens /dev/stdin by its name, which fails where that is a socket,
+    as under sshd. `secrets` is the text of a 0600 file at the setting's path, written before. `variables` belong into
+    the environment of the sbatch process, never into its words. With `release` the job is released once it is known:
+    its script may ask for a hold that has ended since.
+    """
+
+    argv: tuple[str, ...]
+    script: str
+    script_path: str = ""
+    secrets: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    release: bool = False
+
+
+def mark_comment(comment: str, token: str) -> str:
+    """The user's comment with the token behind it."""
+    return f"{comment} {TOKEN_MARK}{token}" if comment else f"{TOKEN_MARK}{token}"
+
+
+def find_token(comment: str) -> str:
+    """The token in a comment; empty when there is none."""
+    found = _TOKEN.findall(comment)
+    return found[-1] if found else ""
+
+
+def has_token(text: str, token: str) -> bool:
+    """Whether a comment or a submit line (sacct, where comments are not stored everywhere) has that token."""
+    return token in _TOKEN.findall(text)
+
+
+def split_comment(comment: str) -> str:
+    """The user's own part of a comment."""
+    return _TOKEN.sub("", comment).strip()
+
+
+def render_job(job: Job, setting: Setting) -> Submission:
+    """The submission of a job that is one task, or a batch script of any form. Raises InvalidRequest."""
+    if all(task.form is Form.BATCH for task in job.spec.tasks):
+        return _render_batch(job, setting)
+    if len(job.spec.tasks) > 1:
+        raise InvalidRequest("a job of several tasks is no single script", remedy="render it as a group")
+    return _render_task(job, job.spec.tasks[0], setting)
+
+
+# --- batch scripts ---------------------------------------------------------------------------------------------------
+
+
+def _render_batch(job: Job, setting: Setting) -> Submission:
+    task = job.spec.tasks[0]
+    first, *others = read_command(job.spec.origin.command)
+    added = {"job-name": job.spec.name, "chdir": task.workdir, **_changed_orders(job, setting)}
+    options = {**first, **{name: value for name, value in added.items() if value is not None}}
+    options.pop("hold", None)
+    if setting.held or job.held:
+        options["hold"] = ""
+    options["comment"] = mark_comment(job.spec.comment, setting.token)
+    words = ["sbatch", "--parsable", *render_words(options)]
+    for component in others:
+        words += [":", *render_words(component)]
+    words += _name_script(task, setting)
+    variables = {**job.spec.environment, **task.env}
+    # A held directive cannot be taken back on the command line.
+    release = job.spec.hold and not job.held and not setting.held
+    return Submission(
+        argv=tuple(words),
+        script=task.run,
+        script_path=setting.script_path if task.args else "",
+        variables={name: value for name, value in variables.items() if name not in _ADDED_BY_EXPORT},
+        release=release,
+    )
+
+
+def _name_script(task: TaskSpec, setting: Setting) -> tuple[str, ...]:
+    if task.args and not setting.script_path:
+        raise InvalidRequest("a script with arguments needs a place on the cluster", remedy="set the cluster's `root`")
+    return (setting.script_path, *task.args) if task.args else ()
+
+
+def _changed_orders(job: Job, setting: Setting) -> dict[str, str]:
+    """What the command line must say because the script may say otherwise: times as instants, changes of operators."""
+    spec, task = job.spec, job.tasks[0]
+    found: dict[str, str] = {}
+    if spec.dependency.needs or job.dependency.needs:
+        # The script names Overspan's ids; an empty value takes its own away.
+        found["dependency"] = render_dependency(job.dependency, setting.native_ids)
+    if job.begin is not None or spec.begin is not None:
+        found["begin"] = "now" if job.begin is None else render_instant(job.begin)
+    if spec.deadline is not None:
+        found["deadline"] = render_instant(spec.deadline)
+    if task.time is not None:
+        found["time"] = render_limit(task.time)
+    if job.nice != spec.nice:
+        found["nice"] = str(job.nice)
+    if job.priority is not None and job.priority != spec.priority:
+        found["priority"] = str(job.priority)
+    array = _render_array(job)
+    if array and not (job.element is None and _is_whole(job)):
+        found["array"] = array
+    return found
+
+
+def _is_whole(job: Job) -> bool:
+    spec, now = job.spec.array, job.array
+    return spec is not None and now is not None and now.waiting == spec.ranges and now.throttle == spec.throttle
+
+
+# --- tasks of job files ----------------------------------------------------------------------------------------------
+
+
+def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
+    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds), setting.gpu_kinds)
+    native = native_options(job.spec, task)
+    derived = _derive_options(job, task, setting)
+    laid = lay_over(derived, native.options, "`slurm:`")
+    options = dict(laid.options)
+    notes = [*rounded.notes, *native.conflicts, *laid.conflicts]
+    dependency = join_dependencies(derived.get("dependency", ""), native.options.get("dependency", ""))
+    if dependency is None:
+        raise InvalidRequest(
+            "`needs:` and the sbatch option --dependency cannot be joined: one asks for all, the other for any",
+            remedy="write one of the two",
+        )
+    if dependency:
+        options["dependency"] = dependency
+        notes = [note for note in notes if "--dependency" not in note]
+    comment = options.pop("comment", "") or job.spec.comment
+    lines, rest = render_directives(options)
+    script = "\n".join(["#!/bin/bash", *lines, "", render_body(job, task, setting.secrets_path, setting.run_dir)])
+    tail = {**rest, "comment": mark_comment(comment, setting.token)}
+    return Submission(
+        argv=("sbatch", "--parsable", *render_words(tail), *_name_script(task, setting)),
+        script=script,
+        script_path=setting.script_path if task.args else "",
+        secrets=render_secrets(task.secrets) if task.secrets else "",
+        variables=job.spec.environment,
+        notes=tuple(notes),
+    )
+
+
+def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
+    """What a task's neutral keys say, in sbatch's options."""
+    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds), setting.gpu_kinds)
+    need = rounded.need
+    processes = count_processes(task)
+    options = {"job-name": job.spec.name}
+    workdir = task.workdir or job.spec.origin.directory
+    if workdir:
+        options["chdir"] = workdir
+    options |= {"nodes": str(task.num_nodes), "ntasks-per-node": str(processes)}
+    if task.ntasks:
+        options["ntasks"] = str(task.ntasks)
+    if task.cpus_per_task or task.resources.cpus:
+        options["cpus-per-task"] = str(task.cpus_per_task or -(-need.cpus // processes))
+    if task.resources.memory_mib_per_cpu is not None:
+        options["mem-per-cpu"] = render_memory(task.resources.memory_mib_per_cpu)
+    elif need.memory is not None:
+        options["mem"] = render_memory(need.memory)
+    if render_gres(need):
+        options["gres"] = render_gres(need)
+    return {**options, **_derive_orders(job, task, setting)}
+
+
+def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
+    options: dict[str, str] = {}
+    seconds = job.task(task.name).time if job.task(task.name).time is not None else task.time
+    if seconds is not None:
+        options["time"] = render_limit(seconds)
+    if task.signal is not None:
+        batch = "B:" if task.signal.batch_only else ""
+        options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
+    if job.begin is not None:
+        options["begin"] = render_instant(job.begin)
+    if job.spec.deadline is not None:
+        options["deadline"] = render_instant(job.spec.deadline)
+    if job.nice:
+        options["nice"] = str(job.nice)
+    if job.priority is not None:
+        options["priority"] = str(job.priority)
+    if setting.held or job.held:
+        options["hold"] = ""
+    if job.spec.requeue is not None:
+        options["requeue" if job.spec.requeue else "no-requeue"] = ""
+    array = _render_array(job)
+    if array:
+        options["array"] = array
+    dependency = render_dependency(job.dependency, setting.native_ids)
+    if dependency:
+        options["dependency"] = dependency
+    if dependency and job.spec.kill_on_invalid_dep is not None:
+        options["kill-on-invalid-dep"] = "yes" if job.spec.kill_on_invalid_dep else "no"
+    return {**options, **_derive_streams(task)}
+
+
+def _derive_streams(task: TaskSpec) -> Options:
+    streams = task.streams
+    named = {"output": streams.output, "error": streams.error, "input": streams.input}
+    options = {name: pattern for name, pattern in named.items() if pattern}
+    if streams.append:
+        options["open-mode"] = "append"
+    return {**options, "export": "ALL"}
+
+
+def _render_array(job: Job) -> str:
+    """The --array value: the elements that wait, or the one that this job is; empty for no array."""
+    if job.element is not None:
+        return str(job.element.index)
+    if job.array is None:
+        return ""
+    ranges: tuple[IndexRange, ...] = job.array.waiting
+    return format_array_indices(ranges, job.array.throttle, steps=True)
+
+
+def render_secrets(secrets: Mapping[str, str]) -> str:
+    """The text of the file with a task's secrets, for the shell to read."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
+
+
+def render_instant(at: float) -> str:
+    """A point in time that means the same in every zone (`uts` seconds, slurm's parse_time)."""
+    return f"uts{int(at)}"
+
+
+def render_limit(seconds: int) -> str:
+    """A --time value; 0 is no limit."""
+    return format_elapsed_long(seconds) if seconds else "UNLIMITED"

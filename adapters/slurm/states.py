@@ -1,0 +1,106 @@
+"""Slurm's job states as its commands write them: a base state, flags shown in its place, and who cancelled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+BASES = {
+    "PENDING": "PD",
+    "RUNNING": "R",
+    "SUSPENDED": "S",
+    "COMPLETED": "CD",
+    "CANCELLED": "CA",
+    "FAILED": "F",
+    "TIMEOUT": "TO",
+    "NODE_FAIL": "NF",
+    "PREEMPTED": "PR",
+    "BOOT_FAIL": "BF",
+    "DEADLINE": "DL",
+    "OUT_OF_MEMORY": "OOM",
+}
+"""Base states and their codes (slurm.h, enum job_states)."""
+
+FLAGS = {
+    "COMPLETING": "CG",
+    "CONFIGURING": "CF",
+    "RESIZING": "RS",
+    "REQUEUED": "RQ",
+    "REQUEUE_FED": "RF",
+    "REQUEUE_HOLD": "RH",
+    "SPECIAL_EXIT": "SE",
+    "RESV_DEL_HOLD": "RD",
+    "REVOKED": "RV",
+    "SIGNALING": "SI",
+    "STAGE_OUT": "SO",
+    "STOPPED": "ST",
+    "LAUNCH_FAILED": "LF",
+    "RECONFIG_FAIL": "RC",
+    "POWER_UP_NODE": "PU",
+    "UPDATE_DB": "UD",
+    "EXPEDITING": "EX",
+}
+"""Flags that text commands show in place of the base (squeue(1), JOB STATE CODES; slurm.h, JOB_STATE_FLAGS)."""
+
+_BY_CODE = {code: name for table in (BASES, FLAGS) for name, code in table.items()}
+_SPELLINGS = {"CANCELED": "CANCELLED", "NODE_FAILED": "NODE_FAIL", "SPECIAL_EXIT_STATE": "SPECIAL_EXIT"}
+_UNKNOWN = ""
+
+
+@dataclass(frozen=True)
+class NativeState:
+    """A state as read: the base (empty where only a flag is shown), the flags, and the uid that cancelled.
+
+    `unknown` keeps a word that this version does not know.
+    """
+
+    base: str = _UNKNOWN
+    flags: frozenset[str] = frozenset()
+    by: int | None = None
+    unknown: str = ""
+
+
+def read_state(text: str) -> NativeState:
+    """Read a state: names or codes, joined by `+`, `,` or blanks; `CANCELLED by UID`; cut off as `CANCELLED+`.
+
+    Never raises: what is not known is kept in `unknown`, so that a new release of Slurm fails no job.
+    """
+    word = text.strip().upper()
+    by = None
+    match = re.fullmatch(r"(.*?)\s+BY\s+(\d{1,10})", word)
+    if match:
+        word, by = match[1], int(match[2])
+    base, flags, unknown = _UNKNOWN, set(), []
+    for part in re.split(r"[+,\s]+", word):
+        name = _BY_CODE.get(part, _SPELLINGS.get(part, part))
+        if name in BASES:
+            base = base or name
+        elif name in FLAGS:
+            flags.add(name)
+        elif part:
+            unknown.append(part)
+    return NativeState(base, frozenset(flags), by, "+".join(unknown))
+
+
+def read_reason(text: str) -> str:
+    """A reason as one word without blanks, as Slurm's own codes are; None's text where there is none.
+
+    Slurm replaces the code by free text at times: `job requeued in held state`, `ReqNodeNotAvail, UnavailableNodes:x`.
+    """
+    word = text.strip().strip("()")
+    head = word.partition(",")[0]
+    if re.fullmatch(r"\w+", head):
+        return "None" if head.lower() in ("none", "null", "n") else head
+    known = _FREE_TEXTS.get(word.lower())
+    if known:
+        return known
+    return re.sub(r"[^\w:.,-]+", "_", word).strip("_") or "None"
+
+
+_FREE_TEXTS = {
+    "job requeued in held state": "JobHeldUser",
+    "launch failed requeued held": "JobHeldAdmin",
+    "launch_failed_requeued_held": "JobHeldAdmin",
+    "prolog error": "Prolog",
+    "user env retrieval failed requeued held": "JobHeldAdmin",
+}

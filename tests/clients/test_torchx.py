@@ -1,0 +1,24 @@
+"""TorchX, unmodified: an application of two replicas is a hetjob, whose script starts both with one srun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_its_own_workload(run_client: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    words = ("--workspace=", "--wait", "-s", "slurm", "-cfg", f"job_dir={folder}", "utils.echo")
+    done = run_client("torchx", "torchx", "run", *words, "--msg", "hello", "--num_replicas", "2")
+    assert "Job finished: SUCCEEDED" in done.stderr
+    (app,) = (line for line in done.stdout.split() if line.startswith("slurm://"))
+    job = app.rpartition("/")[2]
+    outputs = [(folder / f"slurm-{job}-echo-{replica}.out").read_text() for replica in (0, 1)]
+    assert outputs == ["hello\n", "hello\n"]
+    status = run_client("torchx", "torchx", "status", app)
+    assert "echo" in status.stdout + status.stderr

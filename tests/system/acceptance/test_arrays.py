@@ -1,0 +1,102 @@
+"""Arrays as users have them: one handle, a throttle, elements with their own numbers, logs and ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Span = Any
+
+
+def queue(span: Span, *words: str) -> list[str]:
+    """Lines of squeue."""
+    lines: list[str] = span.run("squeue", "-h", *words).stdout.split("\n")
+    return [line.strip() for line in lines if line.strip()]
+
+
+def test_an_array_is_one_handle_and_its_elements_know_who_they_are(span: Span, tmp_path: Path) -> None:
+    """MJ12, CC03: one id, each element its own numbers, file and end."""
+    script = tmp_path / "sweep.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --array=1-9:4%2 -o out-%A_%a.txt\n"
+        "echo $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT $SLURM_ARRAY_TASK_MIN "
+        "$SLURM_ARRAY_TASK_MAX $SLURM_ARRAY_TASK_STEP $SLURM_JOB_ID\n"
+        "exit $((SLURM_ARRAY_TASK_ID == 5 ? 3 : 0))\n"
+    )
+    array = int(span.run("sbatch", "--parsable", str(script)).stdout)
+    done = span.run("wait", str(array), check=False)
+    assert done.returncode == 3
+    raw = {}
+    for index in (1, 5, 9):
+        words = (tmp_path / f"out-{array}_{index}.txt").read_text().split()
+        assert words[:6] == [str(array), str(index), "3", "1", "9", "4"]
+        raw[index] = words[6]
+    assert len({*raw.values(), str(array)}) == 4
+    lines = span.run("sacct", "-X", "-n", "-P", "-j", str(array), "-o", "JobID,JobIDRaw,State,ExitCode").stdout.split()
+    assert sorted(lines) == sorted(
+        f"{array}_{index}|{raw[index]}|{'FAILED|3:0' if index == 5 else 'COMPLETED|0:0'}" for index in (1, 5, 9)
+    )
+
+
+def test_a_waiting_array_is_one_row_that_can_be_split_and_cancelled_in_parts(span: Span) -> None:
+    """MJ12: 10,000 elements, collapsed and split, one cancel."""
+    array = int(span.run("sbatch", "--parsable", "--hold", "--array=0-9999%10", "--wrap", "true").stdout)
+    assert queue(span, "-o", "%i %t %r") == [f"{array}_[0-9999%10] PD JobHeldUser"]
+    assert len(queue(span, "-r", "-o", "%i")) == 10_000
+    span.run("scancel", f"{array}_[100-9999]", f"{array}_7")
+    assert queue(span, "-o", "%i") == [f"{array}_[0-6,8-99%10]"]
+    assert queue(span, "-j", f"{array}_9", "-o", "%i %K %F %t") == [f"{array}_9 9 {array} PD"]
+    span.run("scancel", str(array))
+    assert queue(span) == []
+    assert span.job(array)["state"] == "CANCELLED"
+
+
+def test_the_throttle_holds_and_can_be_changed(span: Span, tmp_path: Path) -> None:
+    """MJ12: never more than the throttle at once, changed live."""
+    os.mkfifo(tmp_path / "gate")
+    array = int(span.run("sbatch", "--parsable", "--array=0-5%2", "--wrap", f"read < {tmp_path}/gate").stdout)
+    span.wait_until(lambda: len(queue(span, "-t", "R")) == 2, 20, "two to run")
+    assert queue(span, "-t", "PD", "-o", "%i %r") == [f"{array}_[2-5%2] JobArrayTaskLimit"]
+    span.run("scontrol", "update", f"jobid={array}", "ArrayTaskThrottle=4")
+    span.wait_until(lambda: len(queue(span, "-t", "R")) == 4, 20, "four to run")
+    span.run("scancel", str(array))
+    span.wait_until(lambda: not queue(span), 20, "the end")
+
+
+def test_an_array_survives_its_daemon(span: Span, tmp_path: Path) -> None:
+    """MJ19 for arrays: no element is lost or runs twice."""
+    command = f"echo $SLURM_ARRAY_TASK_ID >> {tmp_path}/ran; sleep 0.2"
+    array = int(span.run("sbatch", "--parsable", "--array=0-39%8", "--wrap", command).stdout)
+    ran = tmp_path / "ran"
+    for count in (5, 15, 25):
+        span.wait_until(lambda: ran.exists() and len(ran.read_text().split()) >= count, 30, "some to run")  # noqa: B023
+        span.kill_daemon()
+        # Elements that run go on; those that wait need a daemon, which the next command starts.
+        span.run("ping")
+    span.run("wait", str(array), timeout=90)
+    assert sorted(map(int, ran.read_text().split())) == list(range(40))
+
+
+@pytest.mark.parametrize("words", [("--array=3-1",), ("--array=a",), ("--array=1-2-3",)])
+def test_bad_arrays_are_refused_in_slurms_words(span: Span, words: tuple[str, ...]) -> None:
+    """CC01."""
+    done = span.run("sbatch", *words, "--wrap", "true", check=False)
+    assert done.returncode == 1 and "Batch job submission failed: Invalid job array specification" in done.stderr
+
+
+def test_arrays_of_groups_are_refused(span: Span) -> None:
+    """DESIGN's vocabulary: an array is of a single-task job."""
+    file = span.folder / "group.yaml"
+    file.write_text("name: g\nexecution: parallel\narray: 0-3\n---\nname: a\nrun: true\n---\nname: b\nrun: true\n")
+    done = span.run("submit", str(file), check=False)
+    assert done.returncode == 2 and "an array of a job with several tasks is refused" in done.stderr
+
+
+def test_a_job_file_can_be_an_array(span: Span) -> None:
+    """MJ12 by job file."""
+    array = span.submit("name: sweep\narray: 0-2\nrun: echo index $SLURM_ARRAY_TASK_ID\n")
+    span.run("wait", str(array))
+    assert span.log(f"{array}_2") == "index 2\n"
