@@ -22,7 +22,7 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
     if job.over:
         return None
     if job.ending is None or job.ending.requeues:
-        ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True)
+        ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True, grace=event.grace)
         return replace(job, ending=ending, requeue_held=False)
     if job.ending.at_once and job.ending.hold_until is None:
         return None

@@ -13,7 +13,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.job import Ending, Job, NodeRun, Placement, Resolution, Task
-from overspan.bridge.model.spec import RestartScope
+from overspan.bridge.model.spec import RestartScope, TaskSpec
 from overspan.bridge.model.states import State, move
 
 
@@ -101,12 +101,13 @@ def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
         return None
     cause = find_cause(event.cause) or Cause.NODE
     cancelled = [task.name for task in job.tasks if task.wanted is Cause.CANCEL]
+    payer = _find_payer(job)
     job = _lose_attempts(job, cause, event)
     for name in cancelled:
         job = end_task(job, job.task(name), Cause.CANCEL, event.at)
     ending = job.ending
     if ending is None:
-        recovered = _recover(job, cause, event.at)
+        recovered = _recover(job, payer, cause, event.at)
         if recovered is not None:
             return recovered
         state, reason, _ = CONSEQUENCES[cause]
@@ -115,17 +116,30 @@ def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
     return replace(job, ending=replace(ending, hold_until=None))
 
 
-def _recover(job: Job, cause: Cause, at: float) -> Optional[Job]:
-    """The job back in the queue on its first primary's budget; what a person cancelled stays so."""
+def _find_payer(job: Job) -> TaskSpec:
+    """Whose budget pays for the loss of a launch: a primary that ran, else any task that did, else the first primary.
+
+    Nobody knows which task was hit.
+    """
+    ran = [spec for spec in job.spec.tasks if job.task(spec.name).live]
+    primaries = [spec for spec in job.spec.tasks if spec.primary]
+    return next((spec for spec in ran if spec.primary), (ran or primaries)[0])
+
+
+def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job]:
+    """The job back in the queue on a task's budget; what has succeeded or was cancelled by a person stays so."""
     if CONSEQUENCES[cause].charge is not Charge.RECOVERIES or job.spec.requeue is False:
         return None
-    spec = next(spec for spec in job.spec.tasks if spec.primary)
-    charged = charge_retry(spec, job.task(spec.name), cause, ())
+    charged = charge_retry(payer, job.task(payer.name), cause, ())
     if charged is None:
         return None
-    begin = retry_time(job, spec, charged, at)
+    begin = retry_time(job, payer, charged, at)
     again = reset(put_task(job, charged), at)
-    tasks = tuple(old if _is_cancelled(old) else new for old, new in zip(job.tasks, again.tasks))
+    together = restart_scope(job, payer) is RestartScope.GROUP
+    tasks = tuple(
+        old if _is_cancelled(old) or (old.state is State.COMPLETED and not together) else new
+        for old, new in zip(job.tasks, again.tasks)
+    )
     reason = job.reason if job.held else "BeginTime"
     return replace(again, tasks=tasks, begin=begin, held=job.held, reason=reason)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +68,21 @@ def test_the_throttle_holds_and_can_be_changed(span: Span, tmp_path: Path) -> No
     span.wait_until(lambda: not queue(span), 20, "the end")
 
 
-def test_an_array_survives_its_daemon(span: Span, tmp_path: Path) -> None:
-    """MJ19 for arrays: no element is lost or runs twice."""
-    command = f"echo $SLURM_ARRAY_TASK_ID >> {tmp_path}/ran; sleep 0.2"
-    array = int(span.run("sbatch", "--parsable", "--array=0-39%8", "--wrap", command).stdout)
+def test_the_daemon_is_killed_at_twenty_points(span: Span, tmp_path: Path) -> None:
+    """MJ19: elements, single jobs and one that waits for them: none is lost, none runs twice, none fails."""
     ran = tmp_path / "ran"
-    for count in (5, 15, 25):
-        span.wait_until(lambda: ran.exists() and len(ran.read_text().split()) >= count, 30, "some to run")  # noqa: B023
+    record = f"sleep 0.$((RANDOM % 4)); echo $SLURM_JOB_NAME.$SLURM_ARRAY_TASK_ID >> {ran}"
+    chance = random.Random(20)
+    jobs = [span.run("sbatch", "--parsable", "-J", "sweep", "--array=0-119%12", "--wrap", record).stdout.strip()]
+    for number in range(20):
+        jobs.append(span.run("sbatch", "--parsable", "-J", f"one{number}", "--wrap", record).stdout.strip())
+        time.sleep(chance.uniform(0, 0.3))
         span.kill_daemon()
-        # Elements that run go on; those that wait need a daemon, which the next command starts.
-        span.run("ping")
-    span.run("wait", str(array), timeout=90)
-    assert sorted(map(int, ran.read_text().split())) == list(range(40))
+    last = span.run("sbatch", "--parsable", "-J", "last", "-d", f"afterok:{':'.join(jobs)}", "--wrap", record).stdout
+    span.run("wait", last.strip(), timeout=90)
+    names = ran.read_text().split()
+    assert sorted(names[:-1]) == sorted([*(f"sweep.{index}" for index in range(120)), *(f"one{n}." for n in range(20))])
+    assert names[-1] == "last."
 
 
 @pytest.mark.parametrize("words", [("--array=3-1",), ("--array=a",), ("--array=1-2-3",)])

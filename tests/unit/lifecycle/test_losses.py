@@ -10,7 +10,7 @@ from tests.unit.lifecycle.world import World, auxiliary, group, kinds, lost, pri
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
-from overspan.bridge.model.spec import RetryPolicy
+from overspan.bridge.model.spec import Need, NeedKind, RestartScope, RetryPolicy
 from overspan.bridge.model.states import State
 
 RETRY = RetryPolicy(max_restarts_on_errors=3)
@@ -182,3 +182,26 @@ def test_a_refusal_or_grant_after_the_grant_is_late() -> None:
     assert not world.apply(events.Granted(world.now, ()))
     assert not world.apply(events.LaunchLost(world.now, 0, "node"))
     assert world.job.late == 4
+
+
+def _second_stage(**fields: object) -> World:
+    second = primary("second", needs=(Need("first", NeedKind.OK),))
+    world = World(group(primary("first"), second, **fields)).run()
+    world.end("first")
+    world.advance(1)
+    world.begin("second")
+    return world
+
+
+def test_a_lost_launch_does_not_repeat_what_has_succeeded() -> None:
+    world = _second_stage()
+    assert world.apply(lost(world, Cause.NODE))
+    first, second = world.job.tasks
+    assert (first.state, first.recoveries) == (State.COMPLETED, 0)
+    assert (second.state, second.recoveries) == (State.PENDING, 1)
+
+
+def test_a_group_that_restarts_together_repeats_all() -> None:
+    world = _second_stage(restart=RestartScope.GROUP)
+    assert world.apply(lost(world, Cause.NODE))
+    assert [task.state for task in world.job.tasks] == [State.PENDING, State.PENDING]
