@@ -36,6 +36,8 @@ class Launch:
     job: Job
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the daemon's own for every task (its address, the job's token file)."""
+    throttle: int | None = None
+    """For an element, how many of its array may run at once; heeded where the adapter is a `Throttle`."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,21 @@ class Notes(Protocol):
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """One sentence for each such thing, for the submitter to read."""
+
+
+@runtime_checkable
+class Throttle(Protocol):
+    """The adapter keeps arrays' throttles itself, so that more elements may be launched than may run.
+
+    Those that wait for their turn are pending with the reason JobArrayTaskLimit and hold up nobody else. The limit is
+    that of the newest launch or call, and holds however the daemon or the adapter ends.
+    """
+
+    async def set_throttle(self, array: int, limit: int | None) -> None:
+        """From now on at most so many elements of the array are started; None is any number. Ends none that runs.
+
+        Heeded from the first start on when it is the first call of all. Raises Unreachable; to be called again then.
+        """
 
 
 @runtime_checkable

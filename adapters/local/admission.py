@@ -1,25 +1,80 @@
-"""Whether a job could ever run on this machine, in Slurm's words. Pure."""
+"""Whether a job could ever run on this machine, in Slurm's words. Pure, but for the machine's name."""
 
 from __future__ import annotations
 
-from overspan.adapters.local.booking import Ledger, list_variants
+import socket
+from collections.abc import Iterable, Sequence
+
+from overspan.adapters.local.booking import Ledger, Variant, list_variants
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.settings import Settings
+from overspan.adapters.local.settings import Partition, Settings
+from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, TaskSpec
 
 NEVER_FITS = "Requested node configuration is not available"
 NO_PARTITION = "invalid partition specified: {}"
+NO_NODE = "Invalid node name specified"
+NO_GRES = "Invalid generic resource (gres) specification"
 TOO_LONG = "Requested time limit is invalid (missing or exceeds some limit)"
+TOO_MUCH_MEMORY = f"Memory specification can not be satisfied\n{NEVER_FITS}"
+"""Slurm tells of memory in a line of its own (measured on 22.05)."""
+
+GPU = "gpu"
+"""The only generic resource that a machine has here."""
 
 
 def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
     """Why the job can never run here; empty when it can."""
-    partition = settings.partition(job.spec.partition)
-    if partition is None:
-        return NO_PARTITION.format(job.spec.partition)
-    limit = partition.time_limit
-    if limit is not None and any(task.time is not None and task.time > limit for task in job.spec.tasks):
+    names = job.spec.partition.split(",")
+    partitions = [settings.partition(name) for name in names]
+    for name, partition in zip(names, partitions, strict=True):
+        if partition is None:
+            return NO_PARTITION.format(name)
+    if not any(_allows(partition, job) for partition in partitions if partition is not None):
         return TOO_LONG
-    if Ledger(capacity).book("", list_variants(job, capacity)) is None:
-        return NEVER_FITS
+    if any(gres.name != GPU for task in job.spec.tasks for gres in task.resources.gres):
+        return NO_GRES
+    refusal = _find_node_fault(job.spec.tasks)
+    if refusal:
+        return refusal
+    variants = list_variants(job, capacity)
+    if Ledger(capacity).book("", variants) is not None:
+        return ""
+    return TOO_MUCH_MEMORY if _needs_more_memory(variants, capacity) else NEVER_FITS
+
+
+def name_machine() -> str:
+    """The name of this machine's node: its host name without the domain."""
+    return socket.gethostname().partition(".")[0]
+
+
+def _allows(partition: Partition, job: Job) -> bool:
+    limit = partition.time_limit
+    return limit is None or all(task.time is None or task.time <= limit for task in job.spec.tasks)
+
+
+def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
+    """What is wrong with --nodelist and --exclude: a name that is not this machine's, or this machine left out.
+
+    Only batch scripts are asked: what a job file says under `slurm` is for Slurm clusters.
+    """
+    own = {name_machine(), socket.gethostname(), "localhost"}
+    for task in tasks:
+        if task.form is not Form.BATCH:
+            continue
+        options = task.native.get("slurm", {})
+        try:
+            wanted, excluded = (set(expand(str(options.get(name) or ""))) for name in ("nodelist", "exclude"))
+        except ValueError:
+            return NO_NODE
+        if not wanted | excluded <= own:
+            return NO_NODE
+        if excluded:
+            return NEVER_FITS
     return ""
+
+
+def _needs_more_memory(variants: Iterable[Variant], capacity: Capacity) -> bool:
+    """Whether a node asks for more memory than the machine has, whatever is chosen."""
+    return all(any((member.need.memory_mib or 0) > capacity.memory_mib for member in members) for members in variants)

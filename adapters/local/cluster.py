@@ -62,6 +62,8 @@ class LocalCluster:
         self._turn = asyncio.Lock()
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
+        self._early: dict[int, int | None] = {}
+        """Throttles that were set before anything was found."""
         self._follower: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -107,6 +109,22 @@ class LocalCluster:
             answers = await self._dispatch.order(orders)
             await self._dispatch.schedule()
         return answers
+
+    async def set_throttle(self, array: int, limit: int | None) -> None:
+        """Let at most so many elements of the array run from now on; kept for whoever opens the cluster next."""
+        if self._opening is None or not self._opening.done():
+            self._early[array] = limit
+        await self._ready()
+        await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
+
+    async def _set_throttle(self, array: int, limit: int | None) -> None:
+        async with self._turn:
+            try:
+                await self._dispatch.set_throttle(array, limit)
+            except OSError as error:
+                raise Unreachable(f"the throttle of array {array} cannot be written: {error}") from error
+            finally:
+                await self._dispatch.schedule()
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, read where the supervisor said it is."""
@@ -185,7 +203,7 @@ class LocalCluster:
         try:
             await asyncio.to_thread(make_root, self._root)
             self._wake.open()
-            await self._dispatch.load(capacity)
+            await self._dispatch.load(capacity, self._early)
         except OSError as error:
             self._dispatch.close()
             self._wake.close()
@@ -193,6 +211,7 @@ class LocalCluster:
                 f"the local cluster's folder {self._root} cannot be used: {error.strerror or error}",
                 remedy="free space or mend its rights; `span check local` tells more",
             ) from error
+        self._early.clear()
         asyncio.get_running_loop().add_reader(self._wake.fd, self._wake.read)
         await self._dispatch.schedule()
         self._follower = asyncio.create_task(self._follow())

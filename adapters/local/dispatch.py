@@ -5,44 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
-from overspan.adapters.local.booking import Ledger, Queue
+from overspan.adapters.local.booking import Ledger
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.estimates import estimate_start
 from overspan.adapters.local.launches import GrantFacts, Run
+from overspan.adapters.local.notes import is_part, select_notes
 from overspan.adapters.local.preemption import Holder, choose_victims
 from overspan.adapters.local.reports import Reports
 from overspan.adapters.local.rundir import RunDirectory, remove
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
+from overspan.adapters.local.throttles import Line
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import (
-    Cancel,
-    Event,
-    Expire,
-    Hold,
-    LaunchLost,
-    Preempt,
-    Refused,
-    Release,
-    Requeue,
-    SetBegin,
-    SetDependency,
-    SetNice,
-    SetPriority,
-    SetTime,
-)
+from overspan.bridge.model.events import Event, LaunchLost, Preempt, Refused, SetTime
 
 _log = logging.getLogger(__name__)
 
-_NOTED = (Cancel, Expire, Hold, LaunchLost, Release, SetNice, SetPriority, SetTime)
-_GIVEN_BACK = (SetBegin, SetDependency)
-"""Orders on waiting launches for which only the daemon can wait."""
+TASK_LIMIT = "JobArrayTaskLimit"
+"""Slurm's reason of an element that its array's throttle keeps waiting."""
 _PER_SHARED = 1000
 """Launches that one shared supervisor is given; then another begins, so that inboxes stay short."""
 _LOOKED_AT = 50
@@ -58,7 +44,7 @@ class Dispatch:
     def __init__(self, root: str, settings: Settings, node: str, boot_id: str) -> None:
         self.runs: dict[str, Run] = {}
         self.reports = Reports(root, self.runs)
-        self.queue = Queue()
+        self.queue = Line()
         self.ledger = Ledger(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
         self.attention = asyncio.Event()
@@ -83,12 +69,17 @@ class Dispatch:
 
     # --- coming in ---------------------------------------------------------------------------------------------------
 
-    async def load(self, capacity: Capacity) -> None:
-        """Take over what an earlier daemon left: waiting, granted, running and meanwhile ended launches."""
+    async def load(self, capacity: Capacity, throttles: Mapping[int, int | None]) -> None:
+        """Take over what an earlier daemon left: waiting, granted, running and meanwhile ended launches.
+
+        `throttles` are those of arrays that are newer than what was left.
+        """
         self.ledger = Ledger(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
+        for array, limit in {**launches.find_throttles(found), **throttles}.items():
+            self.queue.set_limit(array, limit)
         unfit = [run for run in found if run.booking is None and not self._fits(run)]
         for run in unfit:
             await self._note(run, [("", Refused(time.time(), NEVER_FITS))])
@@ -102,9 +93,11 @@ class Dispatch:
     async def submit(self, wanted: Sequence[Launch], cluster: str) -> list[Accepted | Refusal]:
         """Record launches and put them in the queue."""
         recorded = await asyncio.to_thread(lambda: [self._record(launch, cluster) for launch in wanted])
-        for _, run in recorded:
+        for launch, (_, run) in zip(wanted, recorded, strict=True):
             if run is not None and run.handle not in self.runs:
                 self._enter(run)
+                if run.array is not None:
+                    self.queue.set_limit(run.array, launch.throttle)
         return [answer for answer, _ in recorded]
 
     def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, Run | None]:
@@ -122,7 +115,7 @@ class Dispatch:
             refusal = find_refusal(launch.job, self._settings, self.ledger.capacity)
             if refusal:
                 return Refusal(launch.token, refusal), None
-            ticket = launches.make_ticket(launch.token, launch.job, self.ledger.capacity)
+            ticket = launches.make_ticket(launch.token, launch.job, self.ledger.capacity, launch.throttle)
             launches.record_launch(place, launch, ticket, cluster)
         except OSError as error:
             return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
@@ -135,8 +128,14 @@ class Dispatch:
         if run.booking is not None:
             self.ledger.restore(run.handle, run.booking)
             self._addresses.take(run.addresses)
+            self.queue.start(run.handle, run.rank)
         elif not run.held:
-            self.queue.add(run.handle, run.rank)
+            self._line_up(run)
+
+    def _line_up(self, run: Run) -> None:
+        """Have a launch wait; one of an array is told why once it is known whether it may queue."""
+        self.queue.add(run.handle, run.rank, run.ticket.throttle)
+        if run.array is None:
             self.reports.set_reason(run, "Priority")
 
     def _fits(self, run: Run) -> bool:
@@ -147,9 +146,15 @@ class Dispatch:
     async def schedule(self) -> None:
         """Start whoever is ahead in the queue for as long as there is room."""
         self.stalled = False
+        moves = self.queue.settle()
         chosen = self._choose()
         if chosen:
             await self._grant(chosen)
+        for handle in moves.admitted:
+            if handle in self.queue:
+                self.reports.set_reason(self.runs[handle], "Priority")
+        for handle in moves.parked:
+            self.reports.set_reason(self.runs[handle], TASK_LIMIT)
         if self.queue.head and self._settings.preempt != OFF:
             await self._preempt(self.runs[self.queue.head])
         self._tell_reasons()
@@ -160,7 +165,7 @@ class Dispatch:
         self.stalled = bool(failed)
         for run in failed:
             self._release(run)
-            self.queue.add(run.handle, run.rank)
+            self._line_up(run)
         by_host: dict[str, list[RunDirectory]] = {}
         for run in chosen:
             if run.booking is not None:
@@ -175,7 +180,7 @@ class Dispatch:
             run.booking = self.ledger.book(run.handle, run.ticket.variants)
             if run.booking is None:
                 break
-            self.queue.remove(run.handle)
+            self.queue.start(run.handle, run.rank)
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
@@ -308,8 +313,8 @@ class Dispatch:
         if not fresh:
             return
         if run.booking is None:
-            await self._note(run, _select_notes(run, fresh))
-            fresh = [(token, event) for token, event in fresh if isinstance(event, SetTime) or _is_part(run, event)]
+            await self._note(run, select_notes(run, fresh))
+            fresh = [(token, event) for token, event in fresh if isinstance(event, SetTime) or is_part(run, event)]
         if fresh and run.handle in self.runs:
             await asyncio.to_thread(launches.write_orders, run, fresh)
             for _, event in fresh:
@@ -336,8 +341,14 @@ class Dispatch:
             self.queue.remove(run.handle)
             run.reason = ""
         else:
-            self.queue.add(run.handle, run.rank)
-            self.reports.set_reason(run, "Priority")
+            self._line_up(run)
+
+    async def set_throttle(self, array: int, limit: int | None) -> None:
+        """Have another throttle for an array's launches from now on. Raises OSError; it is in force all the same."""
+        self.queue.set_limit(array, limit)
+        waiting = [run for run in self.runs.values() if run.array == array and run.booking is None]
+        changed = [run for run in waiting if run.ticket.throttle != limit]
+        await asyncio.to_thread(launches.write_throttle, changed, limit)
 
     # --- supervisors -------------------------------------------------------------------------------------------------
 
@@ -369,23 +380,3 @@ def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[Run]:
             _log.warning("launch %s cannot be granted: %s", run.handle, error)
             failed.append(run)
     return failed
-
-
-def _select_notes(run: Run, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
-    """What of the orders has a meaning for a launch that waits."""
-    meant = [(token, _translate(run, event)) for token, event in orders]
-    return [(token, event) for token, event in meant if isinstance(event, _NOTED) and not _is_part(run, event)]
-
-
-def _translate(run: Run, event: Event) -> Event:
-    """What an order is for a launch that waits: a requeue with a hold is a hold, another time to wait for its end."""
-    if isinstance(event, Requeue) and event.hold:
-        return Hold(event.at, event.by)
-    if isinstance(event, _GIVEN_BACK):
-        return LaunchLost(event.at, run.place.launch, Cause.REQUEUE.value, "given back, to wait elsewhere")
-    return event
-
-
-def _is_part(run: Run, event: Event) -> bool:
-    """Whether an order cancels one of several tasks: its supervisor's business, from the start."""
-    return isinstance(event, Cancel) and bool(event.task) and run.tasks > 1

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -92,6 +92,11 @@ class Run:
         return self.place.handle
 
     @property
+    def array(self) -> int | None:
+        """The array that it is an element of."""
+        return self.rank.job if self.rank.element >= 0 else None
+
+    @property
     def tasks(self) -> int:
         """How many tasks it has."""
         return len({member.task for member in self.ticket.variants[0]})
@@ -121,11 +126,12 @@ def make_root(root: str) -> None:
             raise PermissionError(errno.EPERM, f"{path} is another user's or can be written by others; chmod 700", path)
 
 
-def make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:
+def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None = None) -> Ticket:
     """What the queue needs to know of a launch."""
     group = job.spec.group or len(job.spec.tasks) > 1
     requeue = job.spec.requeue is not False
-    return Ticket(token, rank_job(job), group, list_variants(job, capacity), job.nice, requeue, limit_run(job))
+    variants = list_variants(job, capacity)
+    return Ticket(token, rank_job(job), group, variants, job.nice, requeue, limit_run(job), throttle)
 
 
 def make_run(place: RunDirectory, ticket: Ticket) -> Run:
@@ -142,6 +148,7 @@ def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: 
         "cluster": cluster,
         "job": encode(launch.job),
         "environment": dict(launch.environment),
+        "throttle": launch.throttle,
     }
     write_document(place.plan, plan)
     write_ticket(place, ticket)
@@ -197,6 +204,23 @@ def read_tokens(run: Run) -> None:
 def end_launch(place: RunDirectory, event: Event) -> None:
     """Write the end of a launch that has no supervisor and will have none. Raises OSError."""
     append_lines(place.journal, [event_to_document(event), journals.END])
+
+
+def write_throttle(runs: Sequence[Run], throttle: int | None) -> None:
+    """Keep another throttle for launches that wait. Raises OSError; then it is kept for some of them."""
+    for run in runs:
+        run.ticket = run.ticket._replace(throttle=throttle)
+        write_ticket(run.place, run.ticket)
+
+
+def find_throttles(runs: Iterable[Run]) -> dict[int, int]:
+    """The throttles of arrays whose elements wait: where a change was cut short, the lower one."""
+    throttles: dict[int, int] = {}
+    for run in runs:
+        limit = run.ticket.throttle
+        if run.array is not None and run.booking is None and limit is not None:
+            throttles[run.array] = min(limit, throttles.get(run.array, limit))
+    return throttles
 
 
 def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
@@ -303,7 +327,7 @@ def _ticket_from_plan(place: RunDirectory, capacity: Capacity) -> Ticket | None:
         return None
     if plan.get("format") != FORMAT:
         raise ValueError(f"{place.plan} has format {plan.get('format')}; this version reads {FORMAT}")
-    ticket = make_ticket(str(plan["token"]), decode(Job, plan["job"]), capacity)
+    ticket = make_ticket(str(plan["token"]), decode(Job, plan["job"]), capacity, plan.get("throttle"))
     write_ticket(place, ticket)
     return ticket
 

@@ -21,7 +21,7 @@ def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
     lines = [f"# {job.spec.name}: {len(members)} node{'s' * (len(members) != 1)} on this machine, booked together"]
     refusal = find_refusal(job, settings, capacity)
     if refusal:
-        lines.append(f"# It would be refused: {refusal}")
+        lines += [f"# It would be refused: {line}" for line in refusal.splitlines()]
     for task in job.spec.tasks:
         lines += ["", *_render_task(job, task, [member for member in members if member.task == task.name])]
     return "\n".join(lines) + "\n"

@@ -96,6 +96,8 @@ class Ticket(NamedTuple):
     """Whether it may be started again when its resources are taken away."""
     lasts: float | None = None
     """Seconds that it runs at most; None where nobody knows."""
+    throttle: int | None = None
+    """For an element that waits, how many of its array may run at once."""
 
 
 def write_document(path: str, document: Document) -> None:
@@ -180,6 +182,7 @@ def write_ticket(place: RunDirectory, ticket: Ticket) -> None:
         "nice": ticket.nice,
         "requeue": ticket.requeue,
         "lasts": ticket.lasts,
+        "throttle": ticket.throttle,
     }
     # Not renamed into place: a torn ticket is made again from the plan.
     with open(os.open(place.ticket, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -201,6 +204,7 @@ def read_ticket(place: RunDirectory) -> Ticket | None:
             document.get("nice", 0),
             document.get("requeue", True),
             document.get("lasts"),
+            document.get("throttle"),
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -37,6 +37,7 @@ Words = Annotated[list[Long], Field(max_length=20_000)]
 Names = Annotated[list[Name], Field(max_length=10_000)]
 Variables = Annotated[dict[Word, Long], Field(max_length=20_000), AfterValidator(_variables)]
 Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Body(BaseModel):
@@ -121,6 +122,19 @@ class UpdateBody(Body):
     name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_no_nul)] = ""
     comment: Word = ""
     partition: Name = ""
+    account: Name = ""
+    qos: Name = ""
+    requeue: bool = True
+    nodes: Count = 1
+    cpus: Count = 1
+    """CPUs of the whole job."""
+    tasks: Count = 1
+    cpus_per_task: Count = 1
+    memory: Number = 0
+    """MiB of a node; 0 for all of it."""
+    memory_per_cpu: Number = 0
+    gres: Word = ""
+    stdout: Word = ""
     begin: Annotated[float, Field(ge=0, le=LATEST)] | None = None
     nice: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
     dependency: Word = ""

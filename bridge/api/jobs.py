@@ -172,7 +172,7 @@ def _add_cancel(router: APIRouter, controller: Controller, me: str) -> None:
         )
         if not body.refs and filters == Filters():
             raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
-        request = CancelRequest(body.refs, body.task, filters, body.signal or "", body.batch_only, me)
+        request = CancelRequest(body.refs, body.task, filters, body.signal or "", body.batch_only, me, body.full)
         outcome = await controller.orders.cancel(request)
         errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
         return answer(done=outcome.done, errors=errors)

@@ -112,7 +112,8 @@ _TABLE: tuple[Column, ...] = (
     _any("Eligible", 19, lambda account, now: format_time(eligible_at(account.row), "Unknown")),
     _any("End", 19, lambda account, now: format_time(account.row.ended_at, "Unknown")),
     _any("ExitCode", 8, lambda account, now: account.exit_text),
-    _empty("Flags", 19),
+    # Slurm's spelling; it says that the start of the job is in the accounting.
+    _job("Flags", 19, lambda row, now: "StartRecieved"),
     _job("GID", 6, group_id),
     _job("Group", 9, group_name),
     _any("JobID", -12, lambda account, now: account.id),
@@ -152,7 +153,7 @@ _TABLE: tuple[Column, ...] = (
     _job("StdOut", 20, lambda row, now: row.stdout),
     _any("Submit", 19, lambda account, now: format_time(account.submitted_at, "Unknown")),
     _job("SubmitLine", 20, lambda row, now: row.submit_line),
-    _any("Suspended", 10, lambda account, now: "00:00:00"),
+    _any("Suspended", 10, lambda account, now: format_elapsed_long(account.suspended(now))),
     _any("SystemCPU", 10, lambda account, now: "00:00:00"),
     _job("Timelimit", 10, lambda row, now: format_elapsed_long(row.time_limit)),
     _job("TimelimitRaw", 10, _limit_minutes),

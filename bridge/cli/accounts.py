@@ -92,6 +92,11 @@ class Account(NamedTuple):
         """Wall seconds."""
         return int(seconds_used(self.row, now))
 
+    def suspended(self, now: float) -> int:
+        """Seconds for which it was suspended."""
+        since = self.row.paused_at
+        return int(self.row.paused + (now - since if since is not None else 0))
+
 
 def as_steps(rows: Iterable[JobRow], unit: str = "", jobs_only: bool = False) -> list[Account]:
     """A line a row and, unless only jobs are wanted, one for its batch step."""

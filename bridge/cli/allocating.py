@@ -15,16 +15,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.model.allocations import HOLD_SCRIPT
+from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.srun_options import Part, allocation_words
 
 if TYPE_CHECKING:
-    from overspan.bridge.client import Client
+    from overspan.bridge.client import Accepted, Client, Submission
 
 _PENDING_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _DOCUMENT_SECONDS = 30.0
+_UNREADABLE = 255
+_FAILED = "Batch job submission failed"
+_FAILED_HERE = {"srun": "Unable to allocate resources", "salloc": "Job submit/allocate failed"}
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED")
 
 
@@ -32,7 +35,7 @@ def refuse_words(call: Call, error: InvalidRequest) -> int:
     """Tell a wrong command line as getopt's callers do."""
     print(f"{call.verb}: {error.message}", file=sys.stderr)
     print(f'Try "{call.verb} --help" for more information', file=sys.stderr)
-    return _error_code(call.environment)
+    return _UNREADABLE
 
 
 def has_job(environment: Mapping[str, str], part: Part) -> str:
@@ -70,20 +73,24 @@ def allocate(call: Call, parts: Sequence[Part]) -> int:
 
     verb = call.verb
     quiet = parts[0].has("quiet")
-    if parts[0].has("no-shell"):
-        raise InvalidRequest(
-            "--no-shell is not supported: an allocation ends with its client", remedy="let salloc run a command"
-        )
-    words = ["--output=/dev/null", *allocation_words(parts)]
-    name = parts[0].last("job-name") or _default_name(verb, parts)
+    trial = parts[0].has("test-only")
     submission = Submission(
-        kind="script", text=HOLD_SCRIPT, file=verb, argv=words, command=(verb, *call.words), name=name
+        kind="script",
+        text=KEEP_SCRIPT if parts[0].has("no-shell") else HOLD_SCRIPT,
+        file=verb,
+        argv=["--output=/dev/null", *allocation_words(parts)],
+        command=(verb, *call.words),
+        name=parts[0].last("job-name") or _default_name(verb, parts),
+        test_only=trial,
     )
     with call.client() as client:
-        accepted = client.send(submission)
+        accepted = _send(client, submission)
         if not quiet:
             for note in accepted.notes:
                 print(f"{verb}: {note}", file=sys.stderr)
+        if trial:
+            print(f"{verb}: {accepted.text}", file=sys.stderr)
+            return 0
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupt)
         try:
@@ -98,11 +105,22 @@ def allocate(call: Call, parts: Sequence[Part]) -> int:
             return 1
     if verb == "salloc" and not quiet:
         print(f"salloc: Granted job allocation {accepted.id}", file=sys.stderr)
+    if parts[0].has("no-shell"):
+        return 0
     mode = ["--quiet"] if quiet else []
     if verb == "srun":
         become("salloc", ["--step", *mode, "--", *call.words], run_dir, call.environment)
     command = parts[-1].command or (call.environment.get("SHELL") or "/bin/sh",)
     become("salloc", [*mode, "--", *command], run_dir, call.environment)
+
+
+def _send(client: Client, submission: Submission) -> Accepted:
+    """Submit. Raises OverspanError in the words of the verb that asks."""
+    try:
+        return client.send(submission)
+    except OverspanError as error:
+        error.message = error.message.replace(_FAILED, _FAILED_HERE[submission.file])
+        raise
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -112,6 +130,8 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 def _default_name(verb: str, parts: Sequence[Part]) -> str:
     if verb == "srun" and parts[0].command:
         return os.path.basename(parts[0].command[0])
+    if parts[0].has("no-shell"):
+        return "no-shell"
     return "interactive"
 
 

@@ -8,7 +8,16 @@ from typing import Any
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.column_names import eligible_at, tasks_of
 from overspan.bridge.cli.documents import Document, exit_status, number, write_document
-from overspan.bridge.cli.row_texts import cpus_per_node, describe_gpus, first_node, group_name, is_held, priority, tres
+from overspan.bridge.cli.row_texts import (
+    cpus_per_node,
+    describe_gpus,
+    first_node,
+    group_name,
+    is_held,
+    planned_start,
+    priority,
+    tres,
+)
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.hostlists import expand
 
@@ -78,7 +87,7 @@ def _standing(row: JobRow, now: float) -> Document:
 
 
 def _times(row: JobRow) -> Document:
-    begin = row.begin if row.state == "PENDING" else None
+    begin = planned_start(row)
     end = row.ended_at or row.end_limit
     return {
         "accrue_time": number(_whole(eligible_at(row))),
@@ -91,9 +100,9 @@ def _times(row: JobRow) -> Document:
         "preempt_time": number(0),
         "preemptable_time": number(0),
         "resize_time": number(0),
-        "start_time": number(_whole(row.started_at or begin)),
+        "start_time": number(_whole(begin if row.state == "PENDING" else row.started_at)),
         "submit_time": number(_whole(row.submitted_at)),
-        "suspend_time": number(0),
+        "suspend_time": number(_whole(row.paused_at)),
         "time_limit": number(None if row.time_limit is None else -(-row.time_limit // 60), row.time_limit is None),
         "time_minimum": number(0),
     }

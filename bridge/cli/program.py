@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "sacct": Command("sacct", "all jobs, finished ones too", _SLURM),
     "sinfo": Command("sinfo", "partitions and nodes", _SLURM),
     "scontrol": Command("scontrol", "show and change jobs", _SLURM),
+    "sattach": Command("sattach"),
     "sacctmgr": Command("small_verbs"),
     "sdiag": Command("small_verbs"),
     "sprio": Command("small_verbs"),

@@ -16,6 +16,7 @@ from overspan.bridge.cli.row_texts import (
     group_name,
     node_memory,
     over_subscribe,
+    planned_start,
     priority,
     seconds_used,
     shorten_indices,
@@ -59,9 +60,9 @@ def _family(row: JobRow) -> str:
 
 
 def _times(row: JobRow, now: float) -> list[str]:
-    begin = row.begin if row.state == "PENDING" else None
+    begin = planned_start(row) if row.state == "PENDING" else row.started_at
     end = row.ended_at or row.end_limit
-    if begin and row.time_limit:
+    if row.state == "PENDING" and begin and row.time_limit:
         end = begin + row.time_limit
     eligible = format_time(eligible_at(row), "Unknown")
     evaluated = format_time(row.started_at or row.submitted_at, "Unknown")
@@ -70,10 +71,16 @@ def _times(row: JobRow, now: float) -> list[str]:
         " TimeMin=N/A",
         f"SubmitTime={format_time(row.submitted_at, 'Unknown')} EligibleTime={eligible}",
         f"AccrueTime={eligible}",
-        f"StartTime={format_time(row.started_at or begin, 'Unknown')} EndTime={format_time(end, 'Unknown')}"
+        f"StartTime={format_time(begin, 'Unknown')} EndTime={format_time(end, 'Unknown')}"
         f" Deadline={format_time(row.deadline)}",
-        f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={evaluated} Scheduler=Main",
+        f"SuspendTime={format_time(row.paused_at, 'None')} SecsPreSuspend={_before_suspension(row)}"
+        f" LastSchedEval={evaluated} Scheduler=Main",
     ]
+
+
+def _before_suspension(row: JobRow) -> int:
+    """Seconds for which a suspended job ran before."""
+    return 0 if row.paused_at is None else int(seconds_used(row, row.paused_at))
 
 
 def _places(row: JobRow) -> list[str]:

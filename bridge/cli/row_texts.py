@@ -77,14 +77,14 @@ def seconds_used(row: JobRow, now: float) -> float:
     """Wall seconds of the present run: 0 while pending, up to the end when it has ended."""
     if row.started_at is None or row.state == "PENDING":
         return 0
-    return (now if row.ended_at is None else row.ended_at) - row.started_at
+    if row.paused_at is not None:
+        now = row.paused_at
+    return max(0, (now if row.ended_at is None else row.ended_at) - row.started_at - row.paused)
 
 
 def time_used(row: JobRow, now: float) -> str:
     """squeue's TIME."""
-    if row.started_at is None or row.state == "PENDING":
-        return "0:00"
-    return format_elapsed((now if row.ended_at is None else row.ended_at) - row.started_at)
+    return format_elapsed(seconds_used(row, now))
 
 
 def format_time(epoch: float | None, missing: str = "N/A") -> str:
@@ -159,20 +159,26 @@ def time_left(row: JobRow, now: float) -> str:
     return "UNLIMITED" if row.time_limit is None else format_elapsed(row.time_limit - seconds_used(row, now))
 
 
+def planned_start(row: JobRow) -> float | None:
+    """When a pending job will start: by its cluster's estimate, else by its begin time; None where it is not known."""
+    if row.state != "PENDING":
+        return None
+    return (None if is_held(row) else row.expected_start) or row.begin
+
+
 def start_time(row: JobRow, now: float) -> str:
-    """When it started or, by its begin time, will."""
-    begin = row.begin if row.state == "PENDING" else None
-    return format_time(row.started_at or begin)
+    """When it started or, as far as it is known, will."""
+    return format_time(planned_start(row) if row.state == "PENDING" else row.started_at)
 
 
 def end_time(row: JobRow, now: float) -> str:
     """When it ended or, by its limit, will; NONE where it has no limit."""
     if row.ended_at is not None:
         return format_time(row.ended_at)
-    start = row.started_at or (row.begin if row.state == "PENDING" else None)
+    start = planned_start(row) if row.state == "PENDING" else row.started_at
     if start is None:
         return "N/A"
-    return "NONE" if row.time_limit is None else format_time(start + row.time_limit)
+    return "NONE" if row.time_limit is None else format_time(start + row.paused + row.time_limit)
 
 
 def cpus_per_node(row: JobRow, now: float = 0) -> str:

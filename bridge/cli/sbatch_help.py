@@ -23,7 +23,7 @@ What runs, and where:
       --export=NAMES|ALL|NONE  variables that the job gets; NAME=VALUE sets one
       --get-user-env[=SECONDS] * load the login environment
   -J, --job-name=NAME          name of the job
-  -p, --partition=NAMES        partition
+  -p, --partition=NAMES        partition, or several of which the first that takes the job is used
       --prefer=FEATURES        * features that are liked
   -q, --qos=NAME               quality of service
       --reservation=NAMES      * reservation to run in
@@ -47,7 +47,7 @@ How much:
       --mem=SIZE               memory of a node: 4000M, 4G; 0 is all of it
       --mem-per-cpu=SIZE       memory of a CPU
       --mem-per-gpu=SIZE       memory of a GPU
-      --mincpus=N              * CPUs of a node at least
+      --mincpus=N              CPUs of a node at least
   -N, --nodes=MIN[-MAX]        nodes
   -n, --ntasks=N               tasks, for which srun starts processes
       --ntasks-per-node=N      tasks of a node; also --tasks-per-node
@@ -68,13 +68,12 @@ Which nodes:
       --cluster-constraint=LIST  * features of the cluster
   -C, --constraint=FEATURES    * A&B, A|B, [A|B], A*2
       --contiguous             * neighbours
-  -x, --exclude=HOSTS          * not these
+  -x, --exclude=HOSTS          not these
       --exclusive[=user|mcs|topo]  * not shared
-  -F, --nodefile=FILE          * those in a file
-  -w, --nodelist=HOSTS         * these; a word with / is a file
+  -F, --nodefile=FILE          those in a file
+  -w, --nodelist=HOSTS         these; a word with / is a file
   -s, --oversubscribe          * shared
   -O, --overcommit             * several tasks on a CPU
-      --reboot                 * started anew
       --segment=N, --consolidate-segments, --spread-job, --use-min-nodes  *
 
 Files:
@@ -102,7 +101,7 @@ Rarely needed:
       --acctg-freq=N, --bb=SPEC, --bbf=FILE, --context=TEXT, --delay-boot=MINUTES, --extra=TEXT, --ignore-pbs  *
       --mcs-label=LABEL, --oom-kill-step[=0|1], --profile=TYPES, --propagate[=LIMITS], --resv-ports[=N]  *
       --stepmgr, --tree-width=N, --wait-all-nodes=0|1  *
-      --container=DIR, --container-id=ID  a Slurm cluster only
+      --container=DIR, --container-id=ID, --reboot  a Slurm cluster only
       --export-file=FILE, --gid=GROUP, --uid=USER  refused
 
 What the command does:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -80,7 +81,8 @@ def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
     listing = _find_jobs(call, names)
     rows = _elements_named(listing.rows, names)
     if names and not rows:
-        if "_" in names[0] or "+" in names[0]:
+        base = re.split("[_+]", names[0])[0]
+        if base != names[0] and _find_jobs(call, (base,)).rows:
             write(f"Job {names[0]} not found\n")
             return 1
         return complain(_NO_JOB)

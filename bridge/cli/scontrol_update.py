@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.sizes import parse_memory
 
 
 class Tag(NamedTuple):
@@ -41,6 +42,21 @@ def _limit(value: str, now: float) -> int | None:
     return parse_time_limit(value)
 
 
+def _count(value: str, now: float) -> int:
+    count = int(value.partition("-")[0])
+    if count < 1:
+        raise ValueError(value)
+    return count
+
+
+def _yes(value: str, now: float) -> bool:
+    return bool(int(value))
+
+
+def _mebibytes(value: str, now: float) -> int:
+    return parse_memory(value)
+
+
 # In the order and with the least letters of Slurm's scontrol_update_job.
 _TAGS = (
     Tag("JobId", 3, "", _text),
@@ -49,25 +65,45 @@ _TAGS = (
     Tag("TimeLimit", 5, "time_limit", _limit),
     Tag("Priority", 2, "priority", _priority),
     Tag("Nice", 2, "nice", _nice),
+    Tag("CPUsPerTask", 9, "cpus_per_task", _count),
+    Tag("CPUs/Task", 5, "cpus_per_task", _count),
+    Tag("NumCPUs", 6, "cpus", _count),
+    Tag("NumTasks", 8, "tasks", _count),
+    Tag("ReqProcs", 8, "tasks", _count),
+    Tag("Requeue", 4, "requeue", _yes),
+    Tag("NumNodes", 7, "nodes", _count),
+    Tag("ReqNodes", 8, "nodes", _count),
+    Tag("MinMemoryNode", 10, "memory", _mebibytes),
+    Tag("MinMemoryCPU", 10, "memory_per_cpu", _mebibytes),
     Tag("Partition", 2, "partition", _text),
+    Tag("QOS", 3, "qos", _text),
+    Tag("Account", 1, "account", _text),
     Tag("Name", 2, "name", _text),
     Tag("JobName", 4, "name", _text),
+    Tag("StdOut", 6, "stdout", _text),
+    Tag("Gres", 2, "gres", _text),
     Tag("Dependency", 1, "dependency", _text),
     Tag("EligibleTime", 2, "begin", parse_when),
     Tag("StartTime", 2, "begin", parse_when),
 )
 _OTHERS = (
-    "account admincomment burstbuffer clusters contiguous corespec cpuspertask cpuspertres deadline delayboot"
-    " endtime excnodelist features gres licenses mailtype mailuser mempertres mincpusnode minmemorycpu minmemorynode"
-    " mintmpdisknode numcpus numnodes numtasks oversubscribe prefer qos reboot reqcores reqnodelist nodelist reqnodes"
-    " reqprocs reqsockets reqthreads requeue resetaccruetime shared stdout switches taskspernode threadspec timemin"
-    " tresbind tresfreq tresperjob trespernode trespersocket trespertask userid wckey workdir"
+    "admincomment burstbuffer clusters contiguous corespec cpuspertres deadline delayboot endtime excnodelist features"
+    " licenses mailtype mailuser mempertres mincpusnode mintmpdisknode oversubscribe prefer reboot reqcores reqnodelist"
+    " nodelist reqsockets reqthreads resetaccruetime shared switches taskspernode threadspec timemin tresbind tresfreq"
+    " tresperjob trespernode trespersocket trespertask userid wckey workdir"
 )
 _KNOWN = frozenset(_OTHERS.split())
 """Parameters of Slurm's that nothing here can change after the submission."""
 NO_ENTITY = """No valid entity in update command
 Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug\""""
 REFUSED = "Requested operation not supported on this system"
+_REFUSALS = {
+    "deadline": "Access/permission denied",
+    "features": "Invalid feature specification",
+    "reqnodelist": "Invalid node name specified",
+    "nodelist": "Invalid node name specified",
+}
+"""What Slurm says where a cluster has no such thing."""
 
 
 class Changes(NamedTuple):
@@ -99,8 +135,8 @@ def parse_update(words: Sequence[str], now: float) -> Changes:
             if not any(_matches(other.partition("=")[0], "JobId", 3) for other in words):
                 raise InvalidRequest(NO_ENTITY)
             raise InvalidRequest(f"Update of this parameter is not supported: {word}\nRequest aborted")
-        sign = next((text[0] for text in (name[-1:], value[:1]) if text in ("+", "-")), "")
-        if tag is None or (sign and tag.key not in ("time_limit", "nice", "priority")):
+        sign = next((text for text in (name[-1:], value[:1]) if text in ("+", "-")), "")
+        if tag is None or (name[-1:] in ("+", "-") and tag.key not in ("time_limit", "nice", "priority")):
             refused.append(name)
         elif sign and tag.key == "time_limit":
             # `TimeLimit+=10` and `TimeLimit=+10` change the limit by an amount.
@@ -132,8 +168,15 @@ def _complaint(tag: str, value: str) -> str:
     if tag in ("TimeLimit", "ArrayTaskThrottle"):
         return f"scontrol: error: Invalid {tag} value"
     if tag in ("EligibleTime", "StartTime"):
-        return f"Invalid time specification (pos=0): {value}"
+        return f"Invalid time specification (pos=0): {value}\nNo changes specified"
+    if tag in ("NumNodes", "ReqNodes"):
+        return f'scontrol: error: Invalid numeric value "{value}" for requested node count.'
     return f"scontrol: error: Invalid {tag} value: {value}"
+
+
+def explain_refusal(names: Sequence[str]) -> str:
+    """Why the first of these parameters cannot be changed."""
+    return _REFUSALS.get(names[0].lower(), REFUSED)
 
 
 def _matches(text: str, name: str, least: int) -> bool:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from overspan.bridge.client.client import Client
-from overspan.bridge.client.handle import JobHandle
 from overspan.bridge.client.records import (
-    Accepted,
-    Cancelled,
-    CancelOrder,
     JobFilter,
     JobRow,
     Listing,
-    LogPart,
-    LogWish,
-    Outcome,
     Stale,
-    Stream,
-    StreamKey,
-    Submission,
-    SubmitOptions,
-    Transition,
 )
+
+if TYPE_CHECKING:
+    from overspan.bridge.client.exchange import (
+        Accepted,
+        Cancelled,
+        CancelOrder,
+        LogPart,
+        LogWish,
+        Outcome,
+        Stream,
+        StreamKey,
+        Submission,
+        SubmitOptions,
+        Transition,
+    )
+    from overspan.bridge.client.handle import JobHandle
 
 __all__ = [
     "Accepted",
@@ -41,3 +47,16 @@ __all__ = [
     "SubmitOptions",
     "Transition",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Commands that only list pay for nothing else.
+    if name == "JobHandle":
+        from overspan.bridge.client.handle import JobHandle
+
+        return JobHandle
+    if name in __all__:
+        from overspan.bridge.client import exchange
+
+        return getattr(exchange, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

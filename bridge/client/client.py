@@ -6,34 +6,36 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import daemon
 from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
-from overspan.bridge.client.following import read_logs
-from overspan.bridge.client.handle import JobHandle
 from overspan.bridge.client.records import (
-    Accepted,
-    Cancelled,
-    CancelOrder,
     JobFilter,
     Listing,
-    LogPart,
-    LogWish,
-    Outcome,
     Stale,
-    Stream,
-    StreamKey,
-    Submission,
-    SubmitOptions,
-    Transition,
     rows_from_document,
-    transition_from_document,
 )
 from overspan.bridge.client.schedules import ScheduleCalls
-from overspan.bridge.client.submission import make_submission, submission_document
 from overspan.bridge.config.paths import find_paths
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Unreachable, error_from_document
+
+if TYPE_CHECKING:
+    # What listings do not need is imported where it is used: it would cost each command 2 ms.
+    from overspan.bridge.client.exchange import (
+        Accepted,
+        Cancelled,
+        CancelOrder,
+        LogPart,
+        LogWish,
+        Outcome,
+        Stream,
+        StreamKey,
+        Submission,
+        SubmitOptions,
+        Transition,
+    )
+    from overspan.bridge.client.handle import JobHandle
 
 FORMAT = 1
 EVENT_SECONDS = 60.0
@@ -47,7 +49,6 @@ _CUT = "the daemon went away before it answered"
 FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
 """What a cancel can be filtered by in the daemon."""
 _ALL_JOBS = JobFilter()
-_ALL_LOGS = LogWish()
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
 _PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
 
@@ -87,6 +88,9 @@ class Client(ScheduleCalls):
 
         The job is stored when this returns. Raises InvalidRequest with file, line and column for a wrong job.
         """
+        from overspan.bridge.client.handle import JobHandle
+        from overspan.bridge.client.submission import make_submission
+
         accepted = self.send(make_submission(job, options))
         if accepted.schedule:
             raise InvalidRequest(
@@ -97,10 +101,15 @@ class Client(ScheduleCalls):
 
     def job(self, ref: int | str) -> JobHandle:
         """A handle on an existing job; raises NotFound when there is none."""
+        from overspan.bridge.client.handle import JobHandle
+
         return JobHandle(self, int(self.show(str(ref))["id"]))
 
     def send(self, submission: Submission) -> Accepted:
         """Submit what has been prepared; `submit` is the easy form."""
+        from overspan.bridge.client.exchange import Accepted
+        from overspan.bridge.client.submission import submission_document
+
         body = submission_document(submission, self.environment)
         document = self._post("/v1/jobs", body, lost="whether the job was taken is not known; look with `span squeue`")
         return Accepted(
@@ -117,6 +126,8 @@ class Client(ScheduleCalls):
 
     def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """The native form of a submission (a script, manifests) and notes about it; nothing is changed."""
+        from overspan.bridge.client.submission import submission_document
+
         document = self._post("/v1/plan", submission_document(submission, self.environment))
         return str(document.get("text", "")), tuple(document.get("notes") or ())
 
@@ -149,6 +160,8 @@ class Client(ScheduleCalls):
 
     def timeline(self, ref: str) -> list[Transition]:
         """Every change of a job's and its tasks' states, oldest first."""
+        from overspan.bridge.client.exchange import transition_from_document
+
         document = self._get(f"/v1/jobs/{_part(ref)}/timeline")
         return [transition_from_document(row) for row in document["rows"]]
 
@@ -157,6 +170,8 @@ class Client(ScheduleCalls):
 
         A daemon that ends and comes back does not end the stream; it goes on behind the last event given.
         """
+        from overspan.bridge.client.exchange import transition_from_document
+
         while True:
             with self._sibling() as own:
                 target = "/v1/events" + _query({"since": since, "follow": int(follow)})
@@ -176,12 +191,16 @@ class Client(ScheduleCalls):
 
     def streams(self, ref: str) -> list[Stream]:
         """The logs a job has."""
+        from overspan.bridge.client.exchange import Stream
+
         known = Stream._fields
         rows = self._get(f"/v1/jobs/{_part(ref)}/streams")["streams"]
         return [Stream(**{key: row[key] for key in known if key in row}) for row in rows]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         """Bytes of one log; a negative offset counts from the end. NotFound when there is none."""
+        from overspan.bridge.client.exchange import LogPart
+
         asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
         query = _query({**asked, "offset": offset, "limit": limit})
         answer = self._request("GET", f"/v1/jobs/{_part(ref)}/logs{query}")
@@ -196,12 +215,17 @@ class Client(ScheduleCalls):
             over=headers.get("x-span-over", "0") == "1",
         )
 
-    def logs(self, ref: str, wanted: LogWish = _ALL_LOGS) -> Iterator[tuple[Stream, bytes]]:
+    def logs(self, ref: str, wanted: LogWish | None = None) -> Iterator[tuple[Stream, bytes]]:
         """The bytes of every log that is wished for, as (log, bytes); with `follow` until the job is over."""
-        return read_logs(self, ref, wanted)
+        from overspan.bridge.client.exchange import LogWish
+        from overspan.bridge.client.following import read_logs
+
+        return read_logs(self, ref, wanted or LogWish())
 
     def wait(self, ref: str, timeout: float | None = None) -> Outcome:
         """Wait for the end of a job or task, at most `timeout` seconds; `over` tells which it was."""
+        from overspan.bridge.client.exchange import Outcome
+
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = POLL_SECONDS if end is None else max(0.0, min(POLL_SECONDS, end - time.monotonic()))
@@ -218,6 +242,8 @@ class Client(ScheduleCalls):
         """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
         if not order.refs and order.filter.empty:
             raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
+        from overspan.bridge.client.exchange import Cancelled
+
         asked = order.filter
         filters = {name: list(getattr(asked, name)) for name in FILTERS}
         body = {

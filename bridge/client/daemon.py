@@ -6,7 +6,6 @@ socket. Nothing is removed here; a stale socket is the daemon's to replace.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import time
@@ -67,6 +66,8 @@ def _start_under_lock(paths: Paths, environment: Mapping[str, str], lock: int, d
 
 
 def _try_lock(lock: int) -> bool:
+    import fcntl
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

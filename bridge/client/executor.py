@@ -14,8 +14,14 @@ from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
 from overspan.bridge.client.client import Client
+from overspan.bridge.client.exchange import (
+    CancelOrder,
+)
 from overspan.bridge.client.handle import JobHandle
-from overspan.bridge.client.records import CancelOrder, JobFilter, JobRow
+from overspan.bridge.client.records import (
+    JobFilter,
+    JobRow,
+)
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.states import State
 

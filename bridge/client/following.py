@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from overspan.bridge.client.records import LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client.exchange import (
+    LogPart,
+    LogWish,
+    Outcome,
+    Stream,
+    StreamKey,
+)
 from overspan.bridge.model.errors import NotFound
 
 POLL_SECONDS = 0.3

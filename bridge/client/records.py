@@ -1,10 +1,10 @@
-"""What the client gives its callers. NamedTuples: dataclasses would cost each command 9 ms of imports.
+"""What listings are made of. NamedTuples: dataclasses would cost each command 9 ms of imports.
 
 No future import here: NamedTuple would compile each annotation, which costs every command 2 ms.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 
 class JobRow(NamedTuple):
@@ -38,6 +38,12 @@ class JobRow(NamedTuple):
     array_index: int | None = None
     array_waiting: str = ""
     """The indices, with the throttle, that an array's row stands for: `3-9%2`."""
+    paused: float = 0
+    """Seconds for which what runs, or ran, was suspended before; they count neither as time used nor to the limit."""
+    paused_at: float | None = None
+    """Since when it is suspended."""
+    expected_start: float | None = None
+    """When its cluster thinks that the pending job starts, at the latest."""
     account: str = ""
     qos: str = ""
     comment: str = ""
@@ -134,142 +140,6 @@ class JobFilter(NamedTuple):
         return not any((*some, self.accounts, self.qos, self.nodes))
 
 
-class SubmitOptions(TypedDict, total=False):
-    """What a submission changes about a job file. `overrides` are `path=value` texts, as `--set` takes them."""
-
-    cluster: str
-    name: str
-    hold: bool
-    overrides: Sequence[str]
-    env: Mapping[str, str]
-    secrets: Mapping[str, str]
-    args: Sequence[str]
-    """For a batch script: the words after `sbatch`, before the script (options) as the user would write them."""
-
-
-class Submission(NamedTuple):
-    """The body of a submission; see `Client.send`."""
-
-    kind: str
-    text: str
-    file: str = ""
-    argv: Sequence[str] = ()
-    command: Sequence[str] = ()
-    cluster: str = ""
-    name: str = ""
-    hold: bool = False
-    overrides: Sequence[str] = ()
-    env: Mapping[str, str] = {}
-    secrets: Mapping[str, str] = {}
-    test_only: bool = False
-
-
-class Accepted(NamedTuple):
-    """An answered submission: it is stored and will run. `notes` are options that have no effect here.
-
-    `options` are a script's effective client options (wait, parsable, quiet, clusters); `text` answers `--test-only`.
-    """
-
-    id: int
-    task_ids: tuple[str, ...] = ()
-    name: str = ""
-    cluster: str = ""
-    notes: tuple[str, ...] = ()
-    options: Mapping[str, Any] = {}
-    text: str = ""
-    schedule: int = 0
-    """The schedule that was made of a file with `cron`; there is no job then, and `id` is 0."""
-    next_due: float | None = None
-
-
-class Outcome(NamedTuple):
-    """A job's state and how it ended; `over` is False while it can still change."""
-
-    over: bool
-    state: str
-    exit_code: int = 0
-    signal: int = 0
-
-
-class CancelOrder(NamedTuple):
-    """What to cancel or signal: `refs`, or every live job that `filter` lets pass, or both."""
-
-    refs: tuple[str, ...] = ()
-    task: str = ""
-    filter: JobFilter = JobFilter()
-    signal: str = ""
-    batch_only: bool = False
-    full: bool = False
-
-
-class Cancelled(NamedTuple):
-    """Which ids were cancelled, and (id, code, message) of those that were not."""
-
-    done: tuple[str, ...]
-    errors: tuple[tuple[str, str, str], ...]
-
-
-class StreamKey(NamedTuple):
-    """Which log of a job: None and empty mean the only one or the newest; `stream` is output or error."""
-
-    task: str = ""
-    node: int | None = None
-    attempt: int | None = None
-    stream: str = "output"
-
-
-class Stream(NamedTuple):
-    """A log that exists: where it is and its size in bytes."""
-
-    task: str
-    node: int
-    attempt: int
-    stream: str
-    path: str = ""
-    size: int = 0
-
-
-class LogPart(NamedTuple):
-    """Bytes of a log from `offset`; `over` when no more can come."""
-
-    data: bytes
-    offset: int
-    size: int
-    path: str = ""
-    over: bool = False
-    gap: int = 0
-    """Bytes that are lost before `offset`."""
-
-
-class LogWish(NamedTuple):
-    """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node.
-
-    `stream` is output, error or empty for both; `tail` is how many last lines to begin with, None for all;
-    `follow` goes on until the job is over, newer attempts included.
-    """
-
-    task: str = ""
-    node: int | None = None
-    attempt: int | None = None
-    stream: str = ""
-    tail: int | None = None
-    follow: bool = False
-
-
-class Transition(NamedTuple):
-    """A change of state, of a job (`task` empty) or a task."""
-
-    seq: int = 0
-    job_id: int = 0
-    task: str = ""
-    at: float = 0.0
-    start: str = ""
-    end: str = ""
-    reason: str = ""
-    cause: str = ""
-    text: str = ""
-
-
 def rows_from_document(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[JobRow]:
     """Read compact rows; columns of a newer daemon are left out, those of an older one take their defaults."""
     fields = JobRow._fields
@@ -283,10 +153,3 @@ def rows_from_document(columns: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     places = {name: place for place, name in enumerate(columns)}
     plan = [(places.get(name), JobRow._field_defaults[name]) for name in fields]
     return [make([default if place is None else row[place] for place, default in plan]) for row in rows]
-
-
-def transition_from_document(document: Mapping[str, Any], job_id: int = 0) -> Transition:
-    """Read a timeline row; unknown keys are left out."""
-    known = {key: document[key] for key in Transition._fields if document.get(key) is not None}
-    known.setdefault("job_id", job_id)
-    return Transition(**known)

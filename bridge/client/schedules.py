@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.client.records import Submission
-from overspan.bridge.client.submission import submission_document
+if TYPE_CHECKING:
+    pass
 
 _PLACE = ("environment", "directory", "umask", "uid", "gid", "host")
 
@@ -49,6 +49,9 @@ class ScheduleCalls:
 
     def install_crontab(self, text: str) -> list[int]:
         """Put a crontab in place of the former one; the schedules' ids, one for each entry."""
+        from overspan.bridge.client.exchange import Submission
+        from overspan.bridge.client.submission import submission_document
+
         document = submission_document(Submission(kind="script", text=""), self.environment)
         body = {name: document[name] for name in _PLACE}
         lost = "whether the crontab was installed is not known; look with `span cron -l`"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from overspan.adapters.contract import Throttle
+from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.admission import make_gate
 from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.lifecycle.arrays import Tally, choose_drawn, find_end, why_others_wait
@@ -18,6 +24,9 @@ from overspan.bridge.store.records import JobQuery
 log = logging.getLogger(__name__)
 
 STUCK = "DependencyNeverSatisfied"
+UNTOLD = "untold"
+START_SECONDS = 5.0
+"""How long the start waits for clusters that keep throttles."""
 
 
 @dataclass(slots=True)
@@ -30,6 +39,8 @@ class _Count:
     states: set[State] = field(default_factory=set)
     exit_code: int = 0
     signal: int = 0
+    told: int | str | None = UNTOLD
+    """The throttle that the cluster has been told of."""
     filling: bool = False
     again: bool = False
 
@@ -53,8 +64,12 @@ class _Count:
 class Arrays:
     """Follows every array that is not over."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
+    ) -> None:
         self.recorder = recorder
+        self.clusters = clusters
+        self._limits = limits or {}
         self._counts: dict[int, _Count] = {}
         recorder.followers.append(self.follow)
 
@@ -65,6 +80,12 @@ class Arrays:
             for stored in await self.recorder.ledger.find(JobQuery(arrays=tuple(heads), over=True)):
                 if stored.job.element is not None:
                     self._count(stored.job.element.array).add(stored.job, 1)
+            # Before anything else is asked of the clusters, so that none starts more than it may now.
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    await asyncio.gather(*map(self._recall, heads))
+            except TimeoutError:
+                log.warning("not every cluster was told of its arrays' throttles at the start; trying again")
         for head in heads:
             self.wake(head)
 
@@ -115,13 +136,50 @@ class Arrays:
         entry = self.recorder.book.get(array)
         if entry is None or entry.job.over:
             return False
+        await self._tell(entry, count)
         now = self.recorder.clock()
-        ranges = choose_drawn(entry.job, count.tally()) if judge(entry.job, now).now else ()
+        enforced = self._enforces(entry.cluster)
+        ranges = choose_drawn(entry.job, count.tally(), enforced) if judge(entry.job, now).now else ()
         if ranges:
             return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
         if find_end(entry.job, count.tally(), now) is not None:
             await self.recorder.change((array,), lambda drafts: self._close(drafts, count))
         return False
+
+    async def _recall(self, array: int) -> None:
+        """Tell of a throttle that an earlier daemon may not have told of; trouble is tried again with the drawing."""
+        entry = self.recorder.book.get(array)
+        try:
+            if entry is not None:
+                await self._tell(entry, self._count(array))
+        except OverspanError as error:
+            log.info("array %d: %s", array, error)
+
+    async def _tell(self, entry: Entry, count: _Count) -> None:
+        """Tell a cluster that keeps throttles itself of the present one, where elements may wait for it."""
+        array = entry.job.array
+        if array is None or count.told == array.throttle:
+            return
+        throttle = array.throttle
+        keeper = self._find_keeper(entry.cluster) if count.live > count.running else None
+        if keeper is not None:
+            await keeper.set_throttle(entry.job.id, throttle)
+        # Launches that are still to come bring it along.
+        count.told = throttle
+
+    def _find_keeper(self, cluster: str) -> Throttle | None:
+        """The adapter of a cluster that keeps throttles itself."""
+        found = self.clusters.find(cluster)
+        try:
+            adapter = None if found is None else found.adapter
+        except OverspanError:
+            return None
+        return adapter if isinstance(adapter, Throttle) else None
+
+    def _enforces(self, cluster: str) -> bool:
+        """Whether elements may wait for their throttle on the cluster: not where they would take up limited slots."""
+        limits = self._limits.get(cluster)
+        return (limits is None or make_gate(limits) is None) and self._find_keeper(cluster) is not None
 
     def _close(self, drafts: list[Draft], count: _Count) -> None:
         for draft in drafts:

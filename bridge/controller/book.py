@@ -35,6 +35,8 @@ class Entry:
     row: bytes | None = None
     """The encoded queue row; None until somebody asks for it after a change."""
     task_rows: tuple[bytes, ...] | None = None
+    needed_arrays: frozenset[int] = frozenset()
+    """Which of the jobs that it waits for are arrays."""
 
     @property
     def launched(self) -> bool:

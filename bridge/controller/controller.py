@@ -73,12 +73,12 @@ class Controller:
         self.clusters = Clusters(settings, parts.state_dir, parts.opener_of)
         self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, Completion(installation))
         self.recorder.decider_of = self.clusters.decider_of
-        self.arrays = Arrays(self.recorder)
+        self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
         self.dependencies = Dependencies(self.recorder)
         self.families = Families(self.recorder)
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
-        self.orders = Orders(self.recorder, self.directory)
+        self.orders = Orders(self.recorder, self.directory, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters)
@@ -152,7 +152,7 @@ class Controller:
         entry = (await self.directory.find(ref)).entry
         cluster = self.clusters.find(entry.cluster)
         stale = cluster.stale_since if cluster is not None and not entry.job.over else None
-        return {**describe_job(entry), "stale_since": stale}
+        return {**describe_job(entry, self.families.members(entry.job.id)), "stale_since": stale}
 
     async def script(self, ref: str) -> str:
         """The batch script, or the job file, of a job."""

@@ -50,6 +50,10 @@ class Dependencies:
             key = _name(entry) if singleton else self.recorder.book.owner(need.job)
             self._waiting.setdefault(key, set()).add(job.id)
             self._keys.setdefault(job.id, set()).add(key)
+        found = [self.recorder.book.get(need.job) for need in job.dependency.needs]
+        entry.needed_arrays = frozenset(one.job.id for one in found if one is not None and one.job.array is not None)
+        if entry.needed_arrays:
+            entry.row = entry.task_rows = None
         self._look(job.id)
 
     def _tell(self, entry: Entry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.controller.book import Entry
@@ -14,8 +15,8 @@ from overspan.bridge.model.job import Attempt, Job, Placement, Task
 Document = dict[str, Any]
 
 
-def describe_job(entry: Entry) -> Document:
-    """Everything that people may see of a job; secrets are not in it."""
+def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
+    """Everything that people may see of a job; secrets are not in it. `joined` are live jobs that joined the group."""
     job = entry.job
     spec, origin = job.spec, job.spec.origin
     next_starts = [task.next_start for task in job.tasks if task.next_start is not None]
@@ -37,10 +38,14 @@ def describe_job(entry: Entry) -> Document:
         "state": job.state.value,
         "reason": job.reason,
         "held": job.held,
+        "expected_start": job.expected_start,
+        "suspended": job.suspended,
+        "suspended_at": job.suspended_at,
         "priority": job.priority,
         "nice": job.nice,
-        "dependency": describe_dependency(job),
+        "dependency": describe_dependency(job, entry.needed_arrays),
         "parent": spec.parent,
+        "joined": list(joined),
         "array": _describe_array(job),
         "element": None if job.element is None else f"{job.element.array}_{job.element.index}",
         "submitted_at": job.submitted_at,
@@ -92,6 +97,7 @@ def _describe_task(entry: Entry, offset: int) -> Document:
         "time_limit": limit_of(job, task.name),
         "started_at": started_at(task),
         "ended_at": task.ended_at,
+        "suspended": last.suspended if last else 0.0,
         "exit_code": last.exit_code if last else 0,
         "signal": last.signal if last else 0,
         "restarts": task.restarts,

@@ -146,11 +146,21 @@ class Dispatcher:
         for row in rows:
             entry = self.recorder.book.get(row.job_id)
             if entry is not None and entry.job.launch == row.payload["launch"]:
-                launches.append((row, Launch(row.token, entry.job, self.environment)))
+                throttle = self._find_throttle(entry.job)
+                launches.append((row, Launch(row.token, entry.job, self.environment, throttle)))
         answers = await cluster.adapter.submit([launch for _, launch in launches]) if launches else []
         cluster.answered()
         pairs = [(row, answer) for (row, _), answer in zip(launches, answers, strict=True)]
         await self._conclude(pairs, _accept)
+
+    def _find_throttle(self, job: Job) -> int | None:
+        """How many of the array that a job is of may run at once; as submitted where the array is over."""
+        if job.element is None:
+            return None
+        head = self.recorder.book.get(job.element.array)
+        if head is not None and head.job.array is not None:
+            return head.job.array.throttle
+        return job.spec.array.throttle if job.spec.array is not None else None
 
     async def _order(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
         orders = []

@@ -129,6 +129,7 @@ class Draft:
             handle=self.handle,
             native_id=self.native_id,
             cursor=self.cursor,
+            spec=None if self.job.spec is self.entry.job.spec else self.job.spec,
             timeline=tuple(self.timeline),
             outbox_add=tuple(self.add),
             outbox_done=tuple(self.done),

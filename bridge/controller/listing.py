@@ -15,6 +15,7 @@ from overspan.bridge.controller.rows import (
     CORE,
     cancelled_row,
     elements_row,
+    is_folded,
     job_row,
     partition_of,
     send_row,
@@ -128,7 +129,7 @@ async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list
     arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None) if wanted else ()
     if arrays:
         entries += [entry_of(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
-    view = _View(selection, selection.states or frozenset((ALL,)), wanted, book)
+    view = _View(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
     rows: list[bytes] = []
     for entry in sorted(entries, key=_place):
         if selection.fits(entry):
@@ -160,6 +161,8 @@ class _View(NamedTuple):
     states: frozenset[str]
     wanted: Choices | None
     book: Book
+    past: bool = False
+    """The history: it tells of single elements, too, that were cancelled before they became jobs."""
 
     def rows(self, entry: Entry) -> Iterator[bytes]:
         """The rows of a job that has passed the filters."""
@@ -189,7 +192,7 @@ class _View(NamedTuple):
                 row = elements_row(entry, chosen, elements)
             if row is not None:
                 yield row
-        if self._shows(State.CANCELLED):
+        if self._shows(State.CANCELLED) and (self.past or entry.job.state is State.CANCELLED):
             row = cancelled_row(entry)
             if row is not None:
                 yield row
@@ -205,7 +208,7 @@ class _View(NamedTuple):
         indices = self._choice(element.array).indices
         if indices is not None and not any(element.index in part.values() for part in indices):
             return False
-        return entry.job.state is not State.PENDING
+        return not is_folded(entry)
 
     def _shows(self, state: State) -> bool:
         return ALL in self.states or state.value in self.states

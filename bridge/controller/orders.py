@@ -8,16 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from overspan.adapters.contract import Admission
+from overspan.bridge.controller.amendments import AMENDABLE, amend
 from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft, is_kept
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.references import Directory, Target
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
-from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Rejected, Unreachable
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.states import State
 
 MakeEvent = Callable[[float, str], Event]
 """Makes the order of a time and a task's name."""
@@ -63,6 +67,7 @@ class CancelRequest:
     signal: str = ""
     batch_only: bool = False
     by: str = ""
+    full: bool = False
 
 
 class Outcome(NamedTuple):
@@ -83,9 +88,10 @@ class Update:
 class Orders:
     """Carries out what people ask of jobs."""
 
-    def __init__(self, recorder: Recorder, directory: Directory) -> None:
+    def __init__(self, recorder: Recorder, directory: Directory, clusters: Clusters) -> None:
         self.recorder = recorder
         self.directory = directory
+        self.clusters = clusters
 
     async def cancel(self, request: CancelRequest) -> Outcome:
         """End or signal many jobs in one transaction; each has its own answer."""
@@ -123,13 +129,35 @@ class Orders:
         await self._each(ref, task, lambda draft, name, now: place(draft, make(now, name), now))
 
     async def update(self, ref: str, update: Update) -> None:
-        """Change a job's limits and labels, all or none."""
+        """Change a job's limits, labels and sizes, all or none. Sizes only while no cluster has the job."""
+        amended = {name: value for name, value in update.values.items() if name in AMENDABLE}
+        if amended:
+            for target in await self._targets(ref):
+                await self._check_amended(target.entry, amended)
 
         def work(draft: Draft, task: str, now: float) -> None:
+            if amended:
+                _amend(draft, amended, now, update.by)
             for name, value in update.values.items():
-                _UPDATES[name](draft, task, value, now, update.by)
+                if name not in amended:
+                    _UPDATES[name](draft, task, value, now, update.by)
 
         await self._each(ref, "", work)
+
+    async def _check_amended(self, entry: Entry, values: Mapping[str, Any]) -> None:
+        """Refuse what the job's cluster could never run; one that does not answer is asked at the submission."""
+        cluster = self.clusters.find(entry.cluster)
+        adapter = cluster.adapter if cluster is not None else None
+        if entry.job.over or not isinstance(adapter, Admission):
+            return
+        try:
+            refusal = await adapter.admit(amend(entry.job, values))
+        except Unreachable:
+            return
+        if refusal is not None and not refusal.transient:
+            raise Rejected(
+                _word_refusal(refusal.message), remedy="`span sinfo` shows what the nodes and partitions have"
+            )
 
     async def top(self, ref: str, by: str) -> None:
         """Put a waiting job before all other waiting jobs of its user."""
@@ -169,7 +197,8 @@ class Orders:
         waiting = next((target for target in found if target.waiting), None)
         if waiting is None:
             return found
-        await self.recorder.draw(waiting.entry.job.id, waiting.waiting)
+        head = waiting.entry.job
+        await self.recorder.draw(head.id, waiting.waiting, head.reason)
         again = (await self.directory.find_all((ref,)))[0]
         if isinstance(again, OverspanError):
             raise again
@@ -233,13 +262,17 @@ def _end_event(draft: Draft, request: CancelRequest, number: int | None, target:
     task = request.task or target.task
     waits = draft.job.granted_at is None
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
-    if number is None or (waits and number == signal.SIGKILL and not request.batch_only):
+    kills = number == signal.SIGKILL and not request.batch_only
+    if number is None or (waits and kills):
         array = draft.job.array
         if array is not None and (target.waiting or request.filters.states):
             ranges = target.waiting or array.waiting
             return events.CancelElements(now, tuple((part.first, part.last, part.step) for part in ranges), request.by)
         return events.Cancel(now, task, request.by)
-    return events.Signal(now, number, task, request.batch_only, request.by)
+    if kills and not task and draft.job.ending is None:
+        # A user's KILL of everything is a cancel without grace.
+        return events.Cancel(now, by=request.by, grace=0)
+    return events.Signal(now, number, task, request.batch_only, request.by, request.full)
 
 
 def refuse(job: Job, event: Event) -> Conflict:
@@ -284,10 +317,17 @@ def _set_time(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
 
 
 def _set_priority(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    if draft.job.held:
+        raise Conflict(
+            f"job {draft.job.id}: Job is in held state, pending scheduler release", remedy="release it first"
+        )
     place(draft, events.SetPriority(now, value, by), now)
 
 
 def _set_nice(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    if value < 0:
+        # Slurm keeps this for operators; a priority says the same here.
+        raise Conflict(f"job {draft.job.id}: Access/permission denied", remedy="set its priority instead")
     place(draft, events.SetNice(now, value, by), now)
 
 
@@ -304,8 +344,6 @@ def _set_dependency(draft: Draft, task: str, value: Any, now: float, by: str) ->
 def _set_throttle(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
     if draft.job.array is not None:
         place(draft, events.SetThrottle(now, value, by), now)
-    elif draft.job.element is None:
-        raise Conflict(f"job {draft.job.id} is no array")
 
 
 def _check_here(draft: Draft) -> None:
@@ -323,11 +361,20 @@ def _set_label(name: str) -> Callable[[Draft, str, Any, float, str], None]:
     return change
 
 
-def _refuse_update(name: str) -> Callable[[Draft, str, Any, float, str], None]:
-    def change(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-        raise InvalidRequest(f"the {name} of a submitted job cannot be changed", remedy="cancel it and submit it again")
+def _amend(draft: Draft, values: Mapping[str, Any], now: float, by: str) -> None:
+    """Change the spec of a job that nobody else has; what is so already is no change."""
+    job = draft.job
+    if values == {"partition": job.spec.partition}:
+        return
+    if draft.away or job.state is not State.PENDING:
+        raise Conflict(f"job {job.id}: Job is no longer pending execution", remedy=_TOO_LATE)
+    texts = [f"{name} set to {value}" for name, value in values.items()]
+    draft.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
 
-    return change
+
+def _word_refusal(message: str) -> str:
+    """A refusal of the cluster in the words of scontrol(1)."""
+    return "Invalid partition name specified" if message.startswith("invalid partition") else message
 
 
 _UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
@@ -339,6 +386,5 @@ _UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
     "throttle": _set_throttle,
     "comment": _set_label("comment"),
     "name": _set_label("name"),
-    "partition": _refuse_update("partition"),
 }
-UPDATABLE = tuple(_UPDATES)
+_TOO_LATE = "the cluster has the job already; cancel it and submit it again"

@@ -40,6 +40,9 @@ CORE: tuple[str, ...] = (
     "array_id",
     "array_index",
     "array_waiting",
+    "paused",
+    "paused_at",
+    "expected_start",
 )
 """What squeue's usual columns and its order need: short rows, for queues of many thousand jobs."""
 
@@ -83,7 +86,8 @@ COLUMNS: tuple[str, ...] = (
 """Times are epoch seconds, limits seconds (null: none), memory MiB on one node; `cpus` and `gpus` are the row's all.
 
 `array_id` is N for an array's row and for its elements, `array_index` an element's. `array_waiting` are the indices,
-with the throttle, that an array's row stands for: `3-9%2`. `options` are options of sbatch that only Slurm knows.
+with the throttle, that an array's row stands for: `3-9%2`. `paused` are the seconds for which what runs, or ran, was
+suspended, `paused_at` is since when it is again. `options` are options of sbatch that only Slurm knows.
 """
 
 _END_OF_CORE = b"\n"
@@ -130,7 +134,7 @@ def elements_row(
         return None
     reason = entry.job.reason
     if entry.job.state is not State.PENDING or reason == "None":
-        pending = (part.job.reason for part in elements.values() if part.job.state is State.PENDING)
+        pending = (part.job.reason for part in elements.values() if is_folded(part))
         reason = next(pending, "None" if entry.job.state is not State.PENDING else reason)
     text = format_array_indices(indices, entry.job.array.throttle)
     return _encode(_array(entry, State.PENDING, reason, text))
@@ -145,14 +149,19 @@ def cancelled_row(entry: Entry) -> bytes | None:
 
 
 def waiting_indices(entry: Entry, elements: Mapping[int, Entry]) -> tuple[IndexRange, ...]:
-    """The indices of an array that wait, with those of elements that are jobs but still pending."""
+    """The indices of an array that wait, with those of elements that are jobs but still pending like them."""
     array = entry.job.array
     if array is None:
         return ()
-    pending = [index for index, part in elements.items() if part.job.state is State.PENDING]
+    pending = [index for index, part in elements.items() if is_folded(part)]
     if not pending:
         return array.waiting
     return collapse([*pending, *(index for part in array.waiting for index in part.values())])
+
+
+def is_folded(element: Entry) -> bool:
+    """Whether an array's row stands for this element: it is pending as the others are, not held by itself."""
+    return element.job.state is State.PENDING and not element.job.held
 
 
 def partition_of(entry: Entry) -> str:
@@ -182,13 +191,16 @@ class _Part(NamedTuple):
     limit: int | None
     attempt: int
     waiting: str = ""
+    paused: float = 0.0
 
 
 def _whole(entry: Entry) -> list[Any]:
     job = entry.job
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
     facts = (job.state.value, job.reason, job.started_at, job.ended_at, job.exit_code, job.signal)
-    return _row(entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt))
+    return _row(
+        entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt, "", job.suspended)
+    )
 
 
 def _array(entry: Entry, state: State, reason: str, waiting: str) -> list[Any]:
@@ -209,7 +221,8 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     specs = (job.spec_of(task.name),)
     # The components of a script have no names of their own.
     name = task.name if job.spec.group else _name(job)
-    return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, last.number if last else 0))
+    number, paused = (last.number, last.suspended) if last else (0, 0.0)
+    return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, number, paused=paused))
 
 
 def _name(job: Job) -> str:
@@ -249,6 +262,9 @@ def _row(entry: Entry, part: _Part) -> list[Any]:
         job.element.array if job.element is not None else job.id if job.array is not None else None,
         job.element.index if job.element is not None else None,
         part.waiting,
+        part.paused,
+        job.suspended_at if part.state == State.SUSPENDED.value else None,
+        job.expected_start if part.state == State.PENDING.value else None,
         *_details(entry, part, memory, gpus),
     ]
 
@@ -266,7 +282,7 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         os.path.join(origin.directory, origin.file) if origin.file else "",
         memory,
         gpus,
-        describe_dependency(job),
+        describe_dependency(job, entry.needed_arrays),
         part.exit_code,
         part.signal,
         job.launch,
@@ -307,7 +323,7 @@ def _end_limit(part: _Part) -> float | None:
     """When the wall time of what runs is over."""
     if part.started_at is None or part.ended_at is not None or part.limit is None:
         return None
-    return part.started_at + part.limit
+    return part.started_at + part.limit + part.paused
 
 
 @functools.lru_cache(maxsize=1024)

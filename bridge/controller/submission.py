@@ -24,6 +24,7 @@ from overspan.bridge.store.schedule_records import StoredSchedule
 SCRIPT = "script"
 FAILED = "Batch job submission failed"
 BAD_PARTITION = "invalid partition specified"
+BAD_GRES = "Invalid generic resource (gres) specification"
 LARGE = 32 * 1024
 """Letters of a text from which on it is read in a thread, so that nobody waits for it."""
 
@@ -160,6 +161,8 @@ class Submitter:
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
         await _admit(cluster, job, submission.kind)
+        if "," in spec.partition and cluster.config.kind == "local":
+            spec = replace(spec, partition=await _choose_partition(cluster, job))
         notes = list_notes(job, cluster.adapter, cluster.name)
         return reading, cluster, replace(job, spec=replace(spec, notes=notes))
 
@@ -216,11 +219,27 @@ async def _admit(cluster: Cluster, job: Job, kind: str) -> None:
         raise Rejected(message, remedy=f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have")
 
 
+async def _choose_partition(cluster: Cluster, job: Job) -> str:
+    """The first of a list of partitions that takes the job: here they are one machine, so none starts it sooner."""
+    adapter = cluster.adapter
+    for name in job.spec.partition.split(","):
+        one = replace(job, spec=replace(job.spec, partition=name))
+        if isinstance(adapter, Admission) and await adapter.admit(one) is None:
+            return name
+    return job.spec.partition
+
+
 def word_refusal(message: str) -> str:
-    """A refusal as sbatch prints it; clients look for these lines (measured on Slurm 22.05)."""
+    """A refusal as sbatch prints it; clients look for these lines (measured on Slurm 22.05).
+
+    The last line is the verdict; sbatch itself finds what is wrong with generic resources, and adds nothing.
+    """
     if message.startswith(BAD_PARTITION):
         return f"{message}\n{FAILED}: Invalid partition name specified"
-    return message if message.startswith(FAILED) else f"{FAILED}: {message}"
+    *details, verdict = message.split("\n")
+    if verdict == BAD_GRES or verdict.startswith(FAILED):
+        return message
+    return "\n".join([*details, f"{FAILED}: {verdict}"])
 
 
 def _fill(pattern: str, job_id: int) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import DependencyKind, JobNeed
 
 
-def describe_dependency(job: Job) -> str:
+def describe_dependency(job: Job, arrays: Collection[int] = ()) -> str:
     """The needs that are not met, each with its standing: `afterok:12(unfulfilled),singleton(unfulfilled)`.
 
+    `arrays` are those of the jobs waited for that are arrays: `afterok:12_*(unfulfilled)`.
     Slurm drops what is met; of needs of which any is enough, all while none is met (measured on Slurm 22.05).
     """
     known = {resolution.place: resolution.at for resolution in job.resolved}
@@ -16,14 +19,14 @@ def describe_dependency(job: Job) -> str:
     if job.over or job.state.value != "PENDING" or (job.dependency.any and met):
         return ""
     texts = [
-        f"{_write(need)}({'failed' if place in known else 'unfulfilled'})"
+        f"{_write(need, need.job in arrays)}({'failed' if place in known else 'unfulfilled'})"
         for place, need in enumerate(job.dependency.needs)
         if place not in met
     ]
     return ("?" if job.dependency.any else ",").join(texts)
 
 
-def _write(need: JobNeed) -> str:
+def _write(need: JobNeed, array: bool) -> str:
     if need.kind is DependencyKind.SINGLETON:
         return str(need.kind.value)
     text = f"{need.kind.value}:{need.job}"
@@ -31,4 +34,6 @@ def _write(need: JobNeed) -> str:
         text += f"_{need.element}"
     elif need.task is not None:
         text += f"+{need.task}"
+    elif array:
+        text += "_*"
     return f"{text}+{need.delay // 60}" if need.delay else text

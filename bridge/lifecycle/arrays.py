@@ -18,7 +18,7 @@ from overspan.bridge.model.job import Array, Ending, Job
 from overspan.bridge.model.states import State, move
 
 AHEAD = 32
-"""Elements of an array that are sent to the cluster before there is room for them, at least."""
+"""Elements of an array that wait on the cluster, at least, so that it has the next one when there is room."""
 
 
 class Tally(NamedTuple):
@@ -35,17 +35,21 @@ class Tally(NamedTuple):
     signal: int = 0
 
 
-def choose_drawn(job: Job, tally: Tally) -> tuple[IndexRange, ...]:
-    """The indices that should become jobs now: enough to keep the cluster busy, never more than the throttle."""
+def choose_drawn(job: Job, tally: Tally, enforced: bool = False) -> tuple[IndexRange, ...]:
+    """The indices that should become jobs now: enough to keep the cluster busy.
+
+    Never more than the throttle, unless it is `enforced` by the cluster itself.
+    """
     array = job.array
     if array is None or job.over or job.ending is not None:
         return ()
     # As many again as run now, so that an array of short elements is drawn in large steps.
     active = tally.live - tally.stuck
-    room = max(AHEAD, tally.running) - (active - tally.running)
-    if array.throttle is not None:
+    ahead = max(AHEAD, tally.running)
+    room = ahead - (active - tally.running)
+    if array.throttle is not None and not enforced:
         room = min(room, array.throttle - active)
-    elif room < AHEAD // 2:
+    elif room < ahead // 2:
         # A few at a time would be a transaction each.
         return ()
     return take_indices(array.waiting, max(0, room))[0]

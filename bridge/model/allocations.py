@@ -11,10 +11,18 @@ from overspan.bridge.model.spec import Form, TaskSpec
 HOLD_SCRIPT = "#!/bin/false\n# No script: this allocation is held for salloc or srun.\n"
 """The text of an allocation that lasts for as long as its client is connected. It is never executed."""
 
+KEEP_SCRIPT = "#!/bin/false\n# No script: this allocation is kept until its limit or scancel.\n"
+"""The text of an allocation that needs no client (`salloc --no-shell`). It is never executed."""
+
 
 def is_held(spec: TaskSpec) -> bool:
-    """Whether the task's first node is held for a client instead of running a script."""
+    """Whether the task's first node runs the step daemon instead of a script, for as long as a client is connected."""
     return spec.form is Form.BATCH and spec.run == HOLD_SCRIPT
+
+
+def is_kept(spec: TaskSpec) -> bool:
+    """Whether it does so without a client."""
+    return spec.form is Form.BATCH and spec.run == KEEP_SCRIPT
 
 
 def has_body(spec: TaskSpec) -> bool:

@@ -98,11 +98,15 @@ class Gathered(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """End the job, or one task of it, for good."""
+    """End the job, or one task of it, for good.
+
+    `grace` is the seconds between TERM and KILL where the tasks' own do not count; it is for the whole job only.
+    """
 
     at: float
     task: str = ""
     by: str = ""
+    grace: Optional[int] = None
 
 
 class Hold(NamedTuple):
@@ -149,13 +153,17 @@ class Restart(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Send a signal to a task's processes, or all; `batch_only` reaches just the main process."""
+    """Send a signal to a task's processes, or all; `batch_only` reaches just the main process.
+
+    A batch script itself is reached by `batch_only`, by `full`, and by KILL (scancel(1)).
+    """
 
     at: float
     signal: int
     task: str = ""
     batch_only: bool = False
     by: str = ""
+    full: bool = False
 
 
 class SetTime(NamedTuple):

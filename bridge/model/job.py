@@ -258,21 +258,38 @@ def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
 
 
 def new_element(array: Job, index: int, job_id: int) -> Job:
-    """An element of an array as a job of its own, with what operators have changed of the array."""
+    """An element of an array as a job of its own, with what operators have changed of the array.
+
+    One that becomes a job before its turn, for an order about it alone, waits for all that the array waits for.
+    """
+    dependency, resolved = _inherit(array, index)
     return Job(
         id=job_id,
         spec=array.spec,
         tasks=tuple(Task(name=task.name, time=task.time) for task in array.tasks),
+        reason=array.reason if array.held else "None",
+        held=array.held,
         priority=array.priority,
+        begin=array.begin,
         submitted_at=array.submitted_at,
         labels=array.labels,
         nice=array.nice,
-        dependency=_pair(array.dependency, index),
+        dependency=dependency,
+        resolved=resolved,
         element=Element(array.id, index),
     )
 
 
-def _pair(dependency: Dependency, index: int) -> Dependency:
-    """What one element waits for by itself: its counterpart in another array (Slurm's aftercorr)."""
-    pairs = [need for need in dependency.needs if need.kind is DependencyKind.AFTERCORR and need.element is None]
-    return Dependency(tuple(replace(need, element=index) for need in pairs), dependency.any and bool(pairs))
+def _inherit(array: Job, index: int) -> tuple[Dependency, tuple[Resolution, ...]]:
+    """What one element waits for: its counterparts in other arrays (Slurm's aftercorr), and what is not met yet."""
+    needs, any_is_enough = array.dependency.needs, array.dependency.any
+    paired = {
+        place: replace(need, element=index)
+        for place, need in enumerate(needs)
+        if need.kind is DependencyKind.AFTERCORR and need.element is None
+    }
+    met = {entry.place for entry in array.resolved if entry.at is not None} - paired.keys()
+    if len(met) + len(paired) == len(needs) or (any_is_enough and met):
+        return Dependency(tuple(paired.values()), any_is_enough and bool(paired)), ()
+    resolved = tuple(entry for entry in array.resolved if entry.place not in paired)
+    return Dependency(tuple(paired.get(place, need) for place, need in enumerate(needs)), any_is_enough), resolved

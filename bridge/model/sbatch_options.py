@@ -108,7 +108,7 @@ mem                     . = m + SBATCH_MEM_PER_NODE
 mem-bind                . = n . SBATCH_MEM_BIND
 mem-per-cpu             . = m . SBATCH_MEM_PER_CPU
 mem-per-gpu             . = m . SBATCH_MEM_PER_GPU
-mincpus                 . = n .
+mincpus                 . = m .
 network                 . = n . SBATCH_NETWORK
 nice                    . ? m +
 no-job-group            . . m .
@@ -137,7 +137,7 @@ profile                 . = n + SBATCH_PROFILE
 propagate               . ? n +
 qos                     q = m + SBATCH_QOS
 quiet                   Q . c +
-reboot                  . . n +
+reboot                  . . r +
 requeue                 . . m + SBATCH_REQUEUE
 reservation             . = n + SBATCH_RESERVATION
 resv-ports              . ? n .

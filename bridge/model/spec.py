@@ -1,7 +1,7 @@
 """What the user asked for: a job and its tasks, as the readers make them from any form of input.
 
-Durations are whole seconds, memory is MiB, paths are absolute. A spec never changes after submission; what an
-operator changes later (limits, priority) is a fact of the job.
+Durations are whole seconds, memory is MiB, paths are absolute. What an operator changes later (limits,
+priority) is a fact of the job; sizes change in the spec, and only while no cluster has the job.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ bcast . ?
 begin b = +
 bell . .
 cluster-constraint . = +
+chdir D =
 clusters M = +
 comment . = +
 compress . ?

@@ -44,8 +44,10 @@ from overspan.bridge.readers.signals import parse_signal_before
 
 MAX_SCRIPT = 4 * 1024 * 1024
 """Bytes of a script: Slurm's default max_script_size."""
-_NATIVE = ("container", "container-id")
+_NATIVE = ("container", "container-id", "reboot")
 """Refused elsewhere, but a Slurm cluster can carry them out."""
+_HOSTS = ("nodelist", "exclude", "nodefile")
+"""The local cluster checks them against its own name."""
 SEPARATORS = ("hetjob", "packjob")
 STDIN = ("", "-", "/dev/stdin")
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -53,6 +55,7 @@ MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 _RIVALS = (MEMORY, ("requeue", "no-requeue"), ("job-group", "no-job-group"))
 _PACKJOB = 'Warning: the "packjob" component separator is being deprecated. Please, use "hetjob" instead.'
 _MAX_NOTES = 5
+_NO_EXPANSION = "Requested operation not supported on this system"
 _WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
 _DIRECTIVE = "#SBATCH"
 _FOREIGN = re.compile(r"#(PBS|BSUB)\s")
@@ -194,8 +197,11 @@ def _check_components(components: Sequence[GivenOptions], context: ReadContext) 
             if given.option.treatment is Treatment.REFUSED and not (native and name in _NATIVE):
                 if name == "uid" and given.value in (str(context.origin.uid), context.origin.user):
                     continue
-                raise refuse_option(given, root=context.origin.uid == 0)
+                raise refuse_option(given)
         check_together(options)
+        if read_nice(options) < 0 and not native:
+            remedy = "here too a job can only be made to wait longer; --priority raises it"
+            raise refused_submission("Invalid --nice value", place_of(options, "nice"), remedy)
         if "partition" in options and not options["partition"].value:
             line = "Batch job submission failed: Invalid partition name specified"
             raise refused_script("invalid partition specified: (null)", line, place=place_of(options, "partition"))
@@ -284,7 +290,7 @@ def _make_job(options: GivenOptions, call: SbatchCall, file: str, context: ReadC
         # A priority of 0 is a hold (sbatch(1)).
         hold="hold" in options or context.hold or priority == 0,
         hold_on_failure=read_option(options, "hold-on-failure", parse_delay) or 0,
-        begin=read_option(options, "begin", lambda text: parse_when(text, context.now)),
+        begin=_read_begin(options, context),
         deadline=read_option(options, "deadline", lambda text: parse_when(text, context.now)),
         requeue=_read_requeue(options),
         partition=read_text(options, "partition"),
@@ -296,6 +302,12 @@ def _make_job(options: GivenOptions, call: SbatchCall, file: str, context: ReadC
         kill_on_invalid_dep=read_option(options, "kill-on-invalid-dep", _parse_yes_no),
         parent=read_parent(_read_group(options), context.environment),
     )
+
+
+def _read_begin(options: GivenOptions, context: ReadContext) -> float | None:
+    """--begin; None where that time has come already."""
+    begin = read_option(options, "begin", lambda text: parse_when(text, context.now))
+    return begin if begin is not None and begin > context.now else None
 
 
 def _default_name(call: SbatchCall, file: str) -> str:
@@ -346,8 +358,12 @@ def _read_array(options: GivenOptions) -> ArraySpec | None:
 
 
 def _read_dependency(options: GivenOptions) -> Dependency:
+    text = read_text(options, "dependency")
+    if re.fullmatch("expand:[0-9]+", text, re.IGNORECASE):
+        remedy = "a job cannot take over another's nodes"
+        raise refused_submission(_NO_EXPANSION, place_of(options, "dependency"), remedy)
     try:
-        return parse_dependency(read_text(options, "dependency"))
+        return parse_dependency(text)
     except ValueError as error:
         raise _refused(options, "dependency", "Job dependency problem", error) from None
 
@@ -374,11 +390,13 @@ def _note_options(components: Sequence[GivenOptions], clusters: Sequence[str], c
     """One note about the options that only a Slurm cluster can carry out."""
     if clusters and all(context.kind_of(cluster) == "slurm" for cluster in clusters):
         return []
+    kinds = [context.kind_of(cluster) for cluster in clusters] or list((context.clusters or {}).values())
+    obeyed = () if "kubernetes" in kinds else _HOSTS
     names = {
         name
         for options in components
         for name, given in options.items()
-        if given.option.treatment is Treatment.NOTED and given.value not in ("NONE", "none")
+        if given.option.treatment is Treatment.NOTED and given.value not in ("NONE", "none") and name not in obeyed
     }
     return (
         [f"accepted without effect outside Slurm: {' '.join(f'--{name}' for name in sorted(names))}"] if names else []

@@ -27,7 +27,7 @@ def parse_dependency(text: str) -> Dependency:
     if "," in _ELEMENTS.sub("", text) and "?" in text:
         raise ValueError(f"{text!r} mixes ',' and '?'; use one of them")
     needs: list[JobNeed] = []
-    for part in re.split(r"[,?](?![^\[]*\])", text.strip()):
+    for part in re.split(r"[,?](?![^\[]*\])", text):
         needs.extend(_read_part(part, text))
     return Dependency(tuple(dict.fromkeys(needs)), "?" in text)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 ALL = "ALL"
 NOTHING = ("NONE", "NIL")
+LOGIN = ("HOME", "LOGNAME", "SHELL", "USER")
+"""What every login sets."""
 ALWAYS = "SLURM_"
 """Variables of this prefix travel whatever the value is (sbatch(1))."""
 
@@ -13,17 +15,19 @@ ALWAYS = "SLURM_"
 def select_environment(export: str | None, environment: Mapping[str, str]) -> dict[str, str]:
     """Choose variables: ALL (also where nothing is given), NONE, or NAME and NAME=value after each other.
 
-    Quotes in a value are kept, and group commas (measured on Slurm 22.05). Anything but ALL alone asks for a fresh
-    login environment below: SLURM_GET_USER_ENV=1, and SLURM_EXPORT_ENV tells steps the value.
+    Quotes in a value are kept, and group commas (measured on Slurm 22.05). Anything but ALL alone asks for a login
+    environment below: SLURM_GET_USER_ENV=1, and SLURM_EXPORT_ENV tells steps the value. Of a login the variables of
+    LOGIN are given, as the submitter has them; its profile is not read.
     """
     words = split_quoted(export if export is not None else ALL)
     if not words or words == [ALL] or (len(words) == 1 and words[0].upper() == ALL):
         return dict(environment)
-    chosen = {name: value for name, value in environment.items() if name.startswith(ALWAYS)}
+    chosen = {
+        name: value for name, value in environment.items() if name.startswith(ALWAYS) or (name in LOGIN and value)
+    }
     if any(word.upper() == ALL for word in words):
         chosen = dict(environment)
-    else:
-        chosen["SLURM_GET_USER_ENV"] = "1"
+    chosen["SLURM_GET_USER_ENV"] = "1"
     for word in words:
         name, equals, value = word.partition("=")
         if equals:

@@ -76,7 +76,7 @@ ON_CHECKPOINT = Record(
 
 JOB_NEEDS = list_of(
     by_form(
-        scalar=checked(lambda value: parse_dependency(str(value)), {"type": ["string", "integer"]}),
+        scalar=checked(lambda value: parse_dependency(str(value).strip()), {"type": ["string", "integer"]}),
     ),
     single=True,
 )

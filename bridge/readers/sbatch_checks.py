@@ -230,7 +230,7 @@ def _find_time_fault(text: str) -> int:
     """Where Slurm says that a point in time is wrong, for the usual mistakes."""
     if text.lower().startswith("now"):
         return 4 if text[4:5].isdigit() else 3
-    if re.match("[0-9]{4}-", text):
+    if re.match("[0-9]{4}-[0-9]{2}-", text):
         return 5
     if re.match("[0-9]{2}:[0-9]{2}:", text):
         return 6

@@ -131,6 +131,9 @@ def read_needs_of_node(options: GivenOptions, geometry: Geometry) -> Resources:
         raise refused_script("Invalid generic resource (gres) specification", remedy=str(error)) from None
     count = sum(choice.count for choice in gpus)
     cpus = geometry.cpus
+    least = read_count(options, "mincpus")
+    if least:
+        cpus = max(cpus or 0, least)
     per_gpu = read_count(options, "cpus-per-gpu")
     if per_gpu and gpus:
         cpus = max(cpus or 0, int(per_gpu * count))
@@ -203,20 +206,26 @@ def resolve_pattern(pattern: str, workdir: str) -> str:
     return os.path.join(folder, pattern)
 
 
-def refuse_option(given: Given, *, root: bool) -> SbatchRefused | SbatchUsage:
+def refuse_option(given: Given) -> SbatchRefused | SbatchUsage:
     """The error for an option that cannot be ignored."""
-    name = given.option.name
-    if name in ("uid", "gid") and not root:
-        return SbatchUsage(f"{PREFIX}--{name} only permitted by root user", place=given.place)
-    return refused_script(f"--{name} is not supported", place=given.place, remedy=REMEDIES.get(name, ""))
+    name, remedy = given.option.name, REMEDIES.get(given.option.name, "")
+    if name in ("uid", "gid"):
+        return SbatchUsage(f"{PREFIX}--{name} only permitted by root user", place=given.place, remedy=remedy)
+    if name == "reboot":
+        lines = (
+            "rebooting of nodes is only allowed for admins",
+            "Batch job submission failed: Access/permission denied",
+        )
+        return refused_script(*lines, place=given.place)
+    return refused_script(f"--{name} is not supported", place=given.place, remedy=remedy)
 
 
 REMEDIES = {
     "container": "submit a job file with `image_id: docker:IMAGE`",
     "container-id": "submit a job file with `image_id: docker:IMAGE`",
     "export-file": "name the variables with --export",
-    "uid": "submit as that user",
-    "gid": "submit with that group, for example by newgrp",
+    "uid": "not even for root here: submit as that user",
+    "gid": "not even for root here: submit with that group, for example by newgrp",
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
 
 
 class Transition(Protocol):
@@ -97,7 +98,7 @@ class Change:
     """New facts of a job, written only while the stored version is `expected_version`.
 
     `job.version` is the version to be written and must differ from the expected one. None leaves a column as it is.
-    The spec, the user and the name are not written again.
+    The user and the name are not written again; the spec only where one is given.
     """
 
     job: Job
@@ -106,6 +107,7 @@ class Change:
     handle: str | None = None
     native_id: str | None = None
     cursor: str | None = None
+    spec: JobSpec | None = None
     timeline: tuple[Transition, ...] = ()
     outbox_add: tuple[OutboxRow, ...] = ()
     outbox_done: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ class Atom:
 
     jobs: list[Row] = field(default_factory=list)
     specs: list[Row] = field(default_factory=list)
+    amended: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
     outbox_done: list[Row] = field(default_factory=list)
     outbox_add: list[Row] = field(default_factory=list)
@@ -68,7 +69,9 @@ def alteration(change: Change) -> Atom:
         "new_cursor": change.cursor,
     }
     timers = [timer_values(timer) for timer in change.timers_set]
+    amended = [] if change.spec is None else [{"key": job.id, "amended": _write(encode(change.spec))}]
     return Atom(
+        amended=amended,
         updates=[update],
         outbox_done=[{"key": token} for token in change.outbox_done],
         outbox_add=[outbox_values(row) for row in change.outbox_add],
@@ -93,6 +96,7 @@ def merge(atoms: Iterable[Atom]) -> Atom | None:
     for atom in atoms:
         whole.jobs += atom.jobs
         whole.specs += atom.specs
+        whole.amended += atom.amended
         whole.updates += atom.updates
         whole.outbox_done += atom.outbox_done
         whole.outbox_add += atom.outbox_add

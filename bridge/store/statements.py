@@ -25,6 +25,7 @@ from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
 from overspan.bridge.store.tables import job, meta, outbox, spec, timeline, timer
 
 _INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)
+_AMEND = update(spec).where(spec.c.job_id == bindparam("key")).values(document=bindparam("amended"))
 _INSERT_OUTBOX, _INSERT_TIMER, _INSERT_TIMELINE = insert(outbox), insert(timer), insert(timeline)
 _DONE = delete(outbox).where(outbox.c.token == bindparam("key"))
 _DROP_TIMER = delete(timer).where(timer.c.job_id == bindparam("key_job"), timer.c.name == bindparam("key_name"))
@@ -64,6 +65,7 @@ def write(connection: Connection, atom: Atom) -> bool:
     _many(connection, _INSERT_SPEC, atom.specs)
     if atom.updates and _many(connection, _UPDATE_JOB, atom.updates) != len(atom.updates):
         return False
+    _many(connection, _AMEND, atom.amended)
     _many(connection, _DONE, atom.outbox_done)
     _many(connection, _INSERT_OUTBOX, atom.outbox_add)
     _many(connection, _DROP_TIMER, atom.timers_drop)

@@ -1,7 +1,7 @@
 """The tables. A change here needs a migration in `migrations/versions`; a test compares the two.
 
 Documents are JSON text. The spec has a table of its own because SQLite rewrites a whole row on each update, and facts
-change often while the spec never does.
+change often while the spec hardly ever does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JobTable(SQLModel, table=True):
 
 
 class SpecTable(SQLModel, table=True):
-    """A job's spec, written once; the elements of an array have their array's."""
+    """A job's spec, written again only by `scontrol update`; the elements of an array have their array's."""
 
     __tablename__ = "spec"
 

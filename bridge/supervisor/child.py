@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from typing import NamedTuple, NoReturn, Optional
 
 from overspan.bridge.supervisor import isolation as names
@@ -20,13 +21,17 @@ READY = b"R"
 GO = b"G"
 # The step of a start that failed because nothing could be written about it.
 RECORD_STEP = "record"
+# Clients that name a folder after the job's id can make it only when sbatch has answered (submitit does).
+_FOLDER_SECONDS = 5.0
+_FOLDER_PAUSE = 0.02
 
 
 class NodeLaunch(NamedTuple):
     """One node's start: `directory` holds the claim and the record under `key`; it and `cwd` are absolute paths.
 
     `stdin`, `stdout` and `stderr` are paths, relative ones to `cwd`; an empty one is /dev/null; equal outputs share one
-    descriptor. `append` keeps what output files hold. `umask` None keeps the supervisor's.
+    descriptor. `append` keeps what output files hold. `folders_awaited` gives the folders of output files a few seconds
+    to appear. `umask` None keeps the supervisor's.
     """
 
     directory: str
@@ -38,6 +43,7 @@ class NodeLaunch(NamedTuple):
     stdout: str = ""
     stderr: str = ""
     append: bool = False
+    folders_awaited: bool = False
     umask: Optional[int] = None
     isolation: Isolation = Isolation()
 
@@ -130,15 +136,18 @@ def _open_files(launch: NodeLaunch) -> None:
     _open_as(0, launch.stdin, os.O_RDONLY)
     # Append also without `append`: two descriptors of one file then do not overwrite each other.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if launch.append else os.O_TRUNC)
-    _open_as(1, launch.stdout, flags)
+    patience = _FOLDER_SECONDS if launch.folders_awaited else 0.0
+    _open_as(1, launch.stdout, flags, patience)
     if launch.stderr == launch.stdout:
         os.dup2(1, 2)
     else:
-        _open_as(2, launch.stderr, flags)
+        _open_as(2, launch.stderr, flags, patience)
 
 
-def _open_as(number: int, path: str, flags: int) -> None:
+def _open_as(number: int, path: str, flags: int, patience: float = 0.0) -> None:
     try:
+        if patience:
+            _await_folder(os.path.dirname(path), patience)
         fd = os.open(path or os.devnull, flags | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
     except OSError as error:
         what = "input" if number == 0 else "output"
@@ -146,6 +155,13 @@ def _open_as(number: int, path: str, flags: int) -> None:
         raise StartError(what, text, error.errno or 0) from error
     os.dup2(fd, number)
     os.close(fd)
+
+
+def _await_folder(folder: str, seconds: float) -> None:
+    """Wait until a folder is there, or the time is over."""
+    deadline = time.monotonic() + seconds
+    while folder and not os.path.isdir(folder) and time.monotonic() < deadline:
+        time.sleep(_FOLDER_PAUSE)
 
 
 def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:

@@ -29,7 +29,7 @@ def find_shell() -> str:
 def prepare_command(spec: TaskSpec, folder: str, marker: str) -> Command:
     """Write the task's scripts into `folder`, once for all its nodes and attempts, and tell how to start them."""
     shell = find_shell()
-    program = _write(folder, f"{spec.name}.run", spec.run)
+    program = _write(folder, _name_program(spec), spec.run)
     if spec.form is Form.BATCH or spec.run.startswith("#!"):
         argv: tuple[str, ...] = (program, *spec.args)
     else:
@@ -40,11 +40,17 @@ def prepare_command(spec: TaskSpec, folder: str, marker: str) -> Command:
     return Command((shell, "-c", _WITH_SETUP, "setup", shell, setup, marker, *argv), marker)
 
 
+def _name_program(spec: TaskSpec) -> str:
+    """Slurm's name for a batch script, which scripts look for in $0."""
+    return f"{spec.name}/slurm_script" if spec.form is Form.BATCH else f"{spec.name}.run"
+
+
 def _write(folder: str, name: str, text: str) -> str:
     path = os.path.join(folder, name)
     data = text.encode("utf-8", "surrogateescape")
     # Compared, because a script that was cut by a loss of power would run as if it were whole.
     if _read(path) != data:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         part = f"{path}.part"
         with open(part, "wb") as file:
             file.write(data)

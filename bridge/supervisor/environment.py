@@ -178,14 +178,17 @@ def _slurm_shape(job: Job, spec: TaskSpec, members: Sequence[Placement]) -> dict
         "SLURM_NODELIST": nodes,
         "SLURM_JOB_NUM_NODES": str(count),
         "SLURM_NNODES": str(count),
-        "SLURM_NTASKS": str(ntasks),
-        "SLURM_NPROCS": str(ntasks),
         "SLURM_CPUS_ON_NODE": str(cpus),
         "SLURM_JOB_CPUS_PER_NODE": _repeat(cpus, count),
         "SLURM_TASKS_PER_NODE": _repeat(each, count),
     }
+    if spec.form is Form.RUN or spec.ntasks or spec.ntasks_per_node:
+        # sbatch tells a number of tasks only where one was asked for; every node of a task is one.
+        variables.update(SLURM_NTASKS=str(ntasks), SLURM_NPROCS=str(ntasks))
     memory = spec.resources.need().memory_mib
-    if memory:
+    if spec.resources.memory_mib_per_cpu is not None:
+        variables["SLURM_MEM_PER_CPU"] = str(spec.resources.memory_mib_per_cpu)
+    elif memory:
         variables["SLURM_MEM_PER_NODE"] = str(memory)
     if spec.ntasks_per_node:
         variables["SLURM_NTASKS_PER_NODE"] = str(spec.ntasks_per_node)

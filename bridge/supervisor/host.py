@@ -42,6 +42,9 @@ class Host:
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
         self._runs: dict[tuple[str, int], Run] = {}
+        self._due: dict[tuple[str, int], Optional[float]] = {}
+        """When each run is to have its next turn without news; None where only news can bring one."""
+        self._looked_at = 0.0
         self._postponed: list[tuple[str, int]] = []
         self._inbox_offset = 0
         self._probe: Optional[Probe] = None
@@ -61,30 +64,37 @@ class Host:
             now = time.time()
             self._read_inbox(now)
             ended = self._ends.ended(ready)
-            self._turn(ended, now)
+            self._turn(ended, now, wakeup in ready or not 0 <= now - self._looked_at < LOOK_SECONDS)
             if self._displaced() or (not self._runs and not self._postponed and self._may_leave(now)):
                 return
             ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
             if wakeup in ready:
                 _drain(wakeup)
 
-    def _turn(self, ended: list[Shim], now: float) -> None:
+    def _turn(self, ended: list[Shim], now: float, everybody: bool) -> None:
+        """Have those runs take their turn that have news or are due; `everybody` when there may be orders."""
+        if everybody:
+            self._looked_at = now
         by_folder: dict[str, list[Shim]] = {}
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for name, run in list(self._runs.items()):
+            shims, due = by_folder.get(run.nodes_folder, []), self._due[name]
+            if not (shims or everybody or (due is not None and due <= now)):
+                continue
             try:
-                run.turn(by_folder.get(run.nodes_folder, []), now)
+                run.turn(shims, now)
+                self._due[name] = run.wake_at(now)
             except Exception:
                 # What is wrong with one run must not end the others; it is taken up again from its journal.
                 self.log(f"{name[0]} launch {name[1]}: {traceback.format_exc()}")
                 self._postponed.append(name)
                 run.close()
-                del self._runs[name]
+                del self._runs[name], self._due[name]
                 continue
             if run.done:
                 run.close()
-                del self._runs[name]
+                del self._runs[name], self._due[name]
                 self._idle_since = now
         if not self._runs:
             # What killed shims left behind came to this process, and nobody asks for it any more.
@@ -92,11 +102,11 @@ class Host:
 
     def _timeout(self, now: float) -> float:
         """Seconds until the next look."""
-        waits = [LOOK_SECONDS]
+        waits = [min(LOOK_SECONDS, max(0.001, self._looked_at + LOOK_SECONDS - now))]
         if self._ends.timeout is not None:
             waits.append(self._ends.timeout)
-        for run in self._runs.values():
-            due = run.wake_at(now)
+        for name in self._runs:
+            due = self._due[name]
             if due is not None:
                 waits.append(max(0.001, due - now))
         return min(waits)
@@ -137,6 +147,7 @@ class Host:
             run.close()
         else:
             self._runs[name] = run
+            self._due[name] = now
 
     def _displaced(self) -> bool:
         """Whether the host directory was removed, or made anew for another supervisor."""

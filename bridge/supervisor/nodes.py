@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Callable, NamedTuple, Optional
 
-from overspan.bridge.model.allocations import is_held, runs_daemon
+from overspan.bridge.model.allocations import is_held, is_kept, runs_daemon
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded, NodeStarted
 from overspan.bridge.model.job import Job
@@ -207,7 +207,7 @@ class Nodes:
         link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
         host = member_name(key.task, key.node) if setting.isolation.method != "env" else os.uname().nodename
         held = is_held(spec) and key.node == 0
-        if held or runs_daemon(spec, key.node):
+        if held or (is_kept(spec) and key.node == 0) or runs_daemon(spec, key.node):
             address = next((p.address for p in job.placements if (p.task, p.index) == (key.task, key.node)), "")
             words = (directory.path, key.task, str(key.node), address or "127.0.0.1", *(("hold",) if held else ()))
             command = Command((*own_program(), "stepd", *words))
@@ -228,6 +228,7 @@ class Nodes:
             stdout=paths.output,
             stderr=paths.error,
             append=paths.append,
+            folders_awaited=paths.folders_awaited,
             umask=job.spec.origin.umask,
             isolation=setting.isolation._replace(hostname=host) if setting.isolation.method != "env" else Isolation(),
         )

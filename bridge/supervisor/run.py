@@ -246,19 +246,13 @@ class Run:
         self._signal_named(event.task, event.signal, "leader" if event.batch_only else "steps" if batch else "tree")
 
     def _pass_signal(self, event: events.Signal) -> None:
-        """As scancel(1): a batch script's steps have it alone, where there are any; KILL is for all."""
-        chosen = [task.name for task in self.job.tasks if event.task in ("", task.name)]
-        if event.batch_only:
-            for name in chosen:
-                self._signal(name, event.signal, "leader")
-            return
-        scripts = [name for name in chosen if self.job.spec_of(name).form is Form.BATCH]
-        if event.signal != signal.SIGKILL:
-            stepping = {name for name in scripts if self._signal(name, event.signal, "steps")}
-            if stepping:
-                chosen = [name for name in chosen if name not in scripts]
-        for name in chosen:
-            self._signal(name, event.signal, "tree")
+        """As scancel(1): of a batch script only its steps have it; `full` is for all, and so is KILL."""
+        for task in self.job.tasks:
+            if event.task not in ("", task.name):
+                continue
+            steps_only = self.job.spec_of(task.name).form is Form.BATCH and not event.full
+            scope = "leader" if event.batch_only else "steps" if steps_only else "tree"
+            self._signal(task.name, event.signal, "tree" if event.signal == signal.SIGKILL else scope)
 
     def _suspend(self, wanted: bool) -> None:
         """Stop every process of the job, or let all go on; an order that changed nothing stops nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import NamedTuple
 
 from overspan.bridge.model.job import Job
@@ -16,12 +17,16 @@ _NONE = "none"
 
 
 class Paths(NamedTuple):
-    """Absolute paths; an empty one is the null device. Equal output and error share one file."""
+    """Absolute paths; an empty one is the null device. Equal output and error share one file.
+
+    `folders_awaited` tells that the folder of an output file has the job's id in its name.
+    """
 
     input: str
     output: str
     error: str
     append: bool
+    folders_awaited: bool = False
 
 
 class NodeKey(NamedTuple):
@@ -64,9 +69,18 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
     again = streams.append or key.attempt > 0 or key.run > 0 or job.launch > 0
     if streams.output or spec.form is Form.BATCH:
         output = resolve(streams.output or (BATCH_DEFAULT if job.element is None else ARRAY_DEFAULT))
-        return Paths(source, output, resolve(streams.error) if streams.error else output, again)
+        awaited = names_folder(streams.output) or names_folder(streams.error)
+        return Paths(source, output, resolve(streams.error) if streams.error else output, again, awaited)
     stem = os.path.join(directory.folder("logs"), str(key))
     return Paths(source, f"{stem}.out", resolve(streams.error) if streams.error else f"{stem}.err", again)
+
+
+def names_folder(pattern: str) -> bool:
+    """Whether a pattern has a job's or element's number in its folder: %j, %A or %a, with a width or without."""
+    folder = os.path.dirname(pattern)
+    return "\\" not in pattern and any(
+        letter in "jAa" for letter in re.findall(r"%(?:%|[0-9]*([A-Za-z]))", folder) if letter
+    )
 
 
 def daemon_paths(key: NodeKey, directory: RunDirectory) -> Paths:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import report
+from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Client
 from overspan.bridge.model.errors import OverspanError
@@ -30,6 +31,8 @@ def run(call: Call) -> int:
     if call.verb == "requeue":
         parser.add_argument("--hold", action="store_true", help="hold it afterwards")
     chosen = parser.parse_args(call.words)
+    if call.verb in ("requeue", "restart"):
+        outlive_order(call.environment)
     code = 0
     with call.client() as client:
         for word in chosen.jobs:

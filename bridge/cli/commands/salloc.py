@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from overspan.bridge.cli.allocating import allocate, refuse_words
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import write
@@ -16,7 +18,9 @@ Asks for an allocation, runs COMMAND (your shell) on this host with it, and give
   -N, --nodes=N            -n, --ntasks=N           --ntasks-per-node=N
   -c, --cpus-per-task=N    -G, --gpus=N             --gres=gpu:N
   -t, --time=LIMIT         -p, --partition=NAME     -M, --clusters=NAME
-  -J, --job-name=NAME      -Q, --quiet              -V, --version
+  -J, --job-name=NAME      -D, --chdir=FOLDER       -Q, --quiet
+      --no-shell           leave the allocation to its limit or scancel; use it with srun --jobid
+  -V, --version
 
 Exit code: the command's; 1 when there was no allocation.
 """
@@ -36,4 +40,10 @@ def run(call: Call) -> int:
 
         write(slurm_version())
         return 0
+    if parts[0].has("chdir"):
+        folder = parts[0].last("chdir")
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise InvalidRequest(f"chdir({folder}): {error.strerror}") from None
     return allocate(call, parts)

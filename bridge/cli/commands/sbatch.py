@@ -11,11 +11,26 @@ from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.sbatch_options import Scan, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
+from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
+from overspan.bridge.model.sizes import parse_memory
 
 _UNKNOWN_OPTION = 255
 _FAILED = "Batch job submission failed: "
+_MEMORY = "Memory specification can not be satisfied"
 _MAX_HOSTS_FILE = 1 << 20
+_FILE_OPTIONS = {
+    "bbf": "Invalid --bbf specification",
+    "export-file": "Could not open user environment file {}",
+}
+_VALUES = {
+    **dict.fromkeys(("time", "time-min"), parse_time_limit),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), parse_memory),
+}
+
+
+class _BadValue(InvalidRequest):
+    exit_code = _UNKNOWN_OPTION
 
 
 def run(call: Call) -> int:
@@ -76,6 +91,9 @@ def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
     """Print an error in Slurm's form: its words first, then where and how to mend it."""
     sys.stdout.flush()
     for line in error.message.splitlines() or ["the submission failed"]:
+        if trial and line == _MEMORY:
+            # Slurm looks at memory only when a job is really submitted.
+            continue
         if trial and line.startswith(_FAILED):
             print(f"allocation failure: {line.removeprefix(_FAILED)}", file=sys.stderr)
             continue
@@ -93,6 +111,7 @@ def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
 def make_submission(call: Call, found: Scan) -> Submission:
     """Read the script: the file named, else standard input; with --wrap the daemon has it in the words."""
     file = found.script
+    _check_files(found)
     if found.has("wrap"):
         text = ""
     elif file in ("", "/dev/stdin"):
@@ -101,7 +120,7 @@ def make_submission(call: Call, found: Scan) -> Submission:
         text = decode_text(sys.stdin.buffer.read(), "stdin")
     else:
         # Slurm reads a folder as an empty script.
-        text = "" if os.path.isdir(file) else read_text(file)
+        text = "" if os.path.isdir(file) else _read_script(file, found)
     return Submission(
         kind="script",
         text=text,
@@ -110,6 +129,28 @@ def make_submission(call: Call, found: Scan) -> Submission:
         command=("sbatch", *call.words),
         test_only=found.has("test-only"),
     )
+
+
+def _check_files(found: Scan) -> None:
+    """Refuse options that name a file which cannot be read."""
+    for name, text in _FILE_OPTIONS.items():
+        file = found.last(name)
+        if file and not os.access(file, os.R_OK):
+            raise InvalidRequest(text.format(file))
+
+
+def _read_script(file: str, found: Scan) -> str:
+    """The script's text; a wrong value is told before a missing script, as in `sbatch -t --wrap hostname`."""
+    try:
+        return read_text(file)
+    except InvalidRequest:
+        for name, parse in _VALUES.items():
+            if found.has(name):
+                try:
+                    parse(found.last(name))
+                except ValueError as error:
+                    raise _BadValue(f"Invalid --{name} specification", remedy=str(error)) from None
+        raise
 
 
 def _add_hosts(words: tuple[str, ...], found: Scan) -> tuple[str, ...]:

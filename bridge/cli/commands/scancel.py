@@ -70,17 +70,44 @@ def run(call: Call) -> int:
         if words.has("verbose"):
             for ref in order.refs:
                 say(call, f"Signal {_signal_number(name)} to job {ref}" if name else f"Terminating job {ref}")
+        steps, order = _part_steps(order)
+        failed = sum(_refuse_step(client, words, step) for step in steps)
+        if steps and not order.refs and order.filter.empty:
+            return min(1, failed)
         result = client.cancel(order)
     if call.json:
         errors = [{"ref": ref, "code": code, "message": message} for ref, code, message in result.errors]
         write_json({"format": 1, "done": list(result.done), "errors": errors})
-    return _report(words, order, result.errors)
+    return max(min(1, failed), _report(words, order, result.errors))
+
+
+def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
+    """The steps `N.0` among the ids, and the order without them."""
+    refs = tuple(f"{ref}.{order.task}" for ref in order.refs) if order.task.isdigit() else order.refs
+    steps = [ref for ref in refs if split_ref(ref)[1].isdigit()]
+    if not steps:
+        return [], order
+    return steps, order._replace(refs=tuple(ref for ref in refs if ref not in steps), task="")
+
+
+def _refuse_step(client: Client, words: Words, step: str) -> int:
+    """Say that a single step cannot be ended from outside."""
+    live = client.queue(JobFilter(ids=(split_ref(step)[0],))).rows
+    text = "Requested operation not supported on this system" if live else "Invalid job id specified"
+    if not words.has("quiet"):
+        sys.stderr.write(f"scancel: error: Kill job error on job step id {step}: {text}\n")
+    return 1
 
 
 def _report(words: Words, order: CancelOrder, errors: Sequence[tuple[str, str, str]]) -> int:
     """Tell what could not be done; a job that is gone is an error only where a signal was to reach it."""
     code = 0
     for ref, kind, message in errors:
+        if kind == "not_found" and (order.task or split_ref(ref)[1]):
+            # A task that is not known is a slip of the pen, not a job that has gone.
+            code = 1
+            sys.stderr.write(f"scancel: error: Invalid job id {ref}{'.' * bool(order.task)}{order.task}\n")
+            continue
         loud = bool(order.signal) or order.batch_only or kind not in _SILENT
         if loud:
             code = 1
@@ -97,6 +124,8 @@ def make_order(words: Words, environment: Mapping[str, str] | None = None) -> Ca
     """What the words ask for, with SCANCEL_* below them. Raises InvalidRequest in Slurm's words."""
     given = tuple(part for word in words.rest for part in split_refs(word) or ("",))
     refs = tuple(word for word in given if is_ref(word) and word != "0")
+    # Slurm takes numbers of steps, but no names (22.05).
+    refs = tuple(word for word in refs if split_ref(word)[1] not in ("batch", "extern", "interactive"))
     others = [word for word in given if word not in refs]
     task = ""
     if len(others) == 1 and len(refs) == 1 and given[0] == refs[0]:

@@ -11,6 +11,7 @@ from typing import Any
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words, help_text
 from overspan.bridge.cli.output import write
+from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import is_ref, split_refs
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import Client, JobFilter
@@ -68,6 +69,8 @@ def run(call: Call) -> int:
 
         return show(call, words, rest)
     if verb in ORDERS:
+        if verb.startswith("requeue"):
+            outlive_order(call.environment)
         return _order(call, words, verb, rest)
     others: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
         "update": _update,
@@ -143,7 +146,7 @@ def _explain(error: OverspanError) -> str:
 
 
 def _update(call: Call, words: Words, rest: Sequence[str]) -> int:
-    from overspan.bridge.cli.scontrol_update import REFUSED, parse_update
+    from overspan.bridge.cli.scontrol_update import explain_refusal, parse_update
 
     if not rest:
         return complain("too few arguments for update keyword")
@@ -158,7 +161,7 @@ def _update(call: Call, words: Words, rest: Sequence[str]) -> int:
             if changes.values:
                 client.update(ref, _absolute(client, ref, changes.values))
             if changes.refused:
-                raise InvalidRequest(REFUSED)
+                raise InvalidRequest(explain_refusal(changes.refused))
 
         return _for_each(words, refs, change)
 

@@ -59,9 +59,11 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
         ("Element", str(job.get("element") or "")),
         ("Waiting", f"{array['waiting']}{throttle}" if array.get("waiting") else ""),
         ("Cancelled", str(array.get("cancelled") or "")),
-        ("Joined", str(job.get("parent") or "")),
+        ("In group", str(job.get("parent") or "")),
+        ("Joined by", " ".join(map(str, job.get("joined") or ()))),
         ("Depends on", str(job.get("dependency") or "")),
         ("Begins", format_timestamp(job.get("begin"), "")),
+        ("Expected", format_timestamp(job.get("expected_start"), "") if state == "PENDING" else ""),
         ("Started", format_timestamp(job.get("started_at"), "")),
         ("Ended", format_timestamp(job.get("ended_at"), "")),
         ("Stale since", format_timestamp(job.get("stale_since"), "")),
@@ -84,7 +86,9 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
 def _task_cells(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> tuple[str, ...]:
     many = len(job.get("tasks") or ()) > 1
     started, ended = task.get("started_at"), task.get("ended_at")
-    used = 0 if started is None else (now if ended is None else ended) - started
+    if task.get("state") == "SUSPENDED":
+        now = job.get("suspended_at") or now
+    used = 0 if started is None else (now if ended is None else ended) - started - (task.get("suspended") or 0)
     kind = "" if task.get("primary", True) else " (aux)"
     return (
         f"{job.get('id')}+{task.get('offset')}" if many else str(job.get("id")),

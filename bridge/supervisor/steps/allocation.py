@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
-from overspan.bridge.model.allocations import is_held, runs_daemon
+from overspan.bridge.model.allocations import is_held, is_kept, runs_daemon
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
 
@@ -124,7 +124,7 @@ def describe_allocation(
 
 
 def _is_held(job: Job, index: int) -> bool:
-    return index == 0 and is_held(job.spec.tasks[0])
+    return index == 0 and (is_held(job.spec.tasks[0]) or is_kept(job.spec.tasks[0]))
 
 
 def _count_cpus(job: Job, name: str) -> int:

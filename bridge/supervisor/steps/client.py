@@ -15,7 +15,7 @@ from overspan.bridge.supervisor.steps import channel as wire
 from overspan.bridge.supervisor.steps.attachment import Body
 from overspan.bridge.supervisor.steps.channel import AuthenticationError, Channel, Frame
 from overspan.bridge.supervisor.steps.links import end_children
-from overspan.bridge.supervisor.steps.output import Sink, fold_ranks
+from overspan.bridge.supervisor.steps.output import Sinks, fold_ranks
 from overspan.bridge.supervisor.steps.talk import code_of, complain, describe_end, say
 from overspan.bridge.supervisor.steps.terminal import read_window
 from overspan.bridge.supervisor.steps.wish import Manner
@@ -26,7 +26,10 @@ _LOOK_SECONDS = 0.5
 _CREDIT = 1 << 18
 _READ_SIZE = 1 << 16
 _FORWARDED = frozenset(map(int, (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)))
+_GATHER_SECONDS = 0.1
+"""How long ends of ranks are kept back, so that those that end alike are told in one line."""
 _FORCING = frozenset(map(int, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)))
+_STRUCK = frozenset(map(int, (signal.SIGTERM, signal.SIGKILL)))
 TAKEN_SIGNALS = _FORWARDED | _FORCING | {int(signal.SIGINT), int(signal.SIGWINCH)}
 _SUPERVISING = ("span-shim", "span-supervisor")
 
@@ -38,8 +41,8 @@ class Step(NamedTuple):
     hosts: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
     """The numbers of the ranks of each node."""
-    reader: int
-    """The rank that gets srun's input; wire.EVERY_RANK for all, -1 for none."""
+    readers: frozenset[int]
+    """The ranks that get srun's input."""
     body: Optional[Body] = None
     """What the step was joined to: it ends with that."""
     older: frozenset[int] = frozenset()
@@ -49,7 +52,7 @@ class Step(NamedTuple):
 class StepClient:
     """Runs one step over its channels."""
 
-    def __init__(self, step: Step, manner: Manner, channels: Sequence[Channel], sinks: dict[bytes, Sink]) -> None:
+    def __init__(self, step: Step, manner: Manner, channels: Sequence[Channel], sinks: Sinks) -> None:
         self._step = step
         self._body = step.body
         self._look_at = 0.0
@@ -60,10 +63,13 @@ class StepClient:
         self._statuses: dict[int, int] = {}
         self._code = 0
         self._first_end: Optional[float] = None
+        self._ends: dict[tuple[int, str], list[int]] = {}
+        self._tell_at: Optional[float] = None
+        self._struck = self._ended_by_order = False
         self._kill_at: Optional[float] = None
         self._ending = False
         self._interrupted_at = self._sent_at = -10.0
-        self._input_open = step.reader != -1
+        self._input_open = bool(step.readers)
         self._unread = [0] * len(channels)
         self._signals = kernel.open_signalfd(TAKEN_SIGNALS)
         self._poller = select.poll()
@@ -74,6 +80,9 @@ class StepClient:
             channel.send(wire.RUN, json.dumps(request).encode())
         while self._open:
             self._turn()
+        self._tell_ends()
+        if self._struck and not (self._ending or self._ended_by_order):
+            say(f"Force Terminated StepId={self._step.name}")
         end_children(self._step.older)
         os.close(self._signals)
         return self._code
@@ -102,7 +111,7 @@ class StepClient:
         return by_fd
 
     def _timeout(self) -> Optional[float]:
-        times = [at for at in (self._kill_at, self._wait_end(), self._look_at or None) if at is not None]
+        times = [at for at in (self._kill_at, self._wait_end(), self._look_at or None, self._tell_at) if at is not None]
         return max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
 
     # --- from the nodes ----------------------------------------------------------------------------------------------
@@ -116,45 +125,50 @@ class StepClient:
             complain(f"{self._step.hosts[node]}: {error}")
             channel.closed = True
             frames = []
-        ends: dict[str, list[int]] = {}
         for frame in frames:
-            self._take(node, frame, ends)
-        for text, ranks in ends.items():
-            noun = "task" if len(ranks) == 1 else "tasks"
-            complain(f"{self._step.hosts[node]}: {noun} {fold_ranks(ranks)}: {text}")
-        if ends and self._manner.kill_on_bad_exit:
-            self._terminate()
+            self._take(node, frame)
+        if len(self._statuses) == sum(map(len, self._step.ranks)):
+            self._tell_ends()
         if channel.closed and node in self._open:
             self._lose(node)
 
-    def _take(self, node: int, frame: Frame, ends: dict[str, list[int]]) -> None:
+    def _take(self, node: int, frame: Frame) -> None:
         if frame.kind in (wire.OUTPUT, wire.ERROR):
             rank, data = wire.unpack_rank(frame.body)
-            self._sinks[frame.kind].write(rank, data)
+            self._sinks.write(rank, data, error=frame.kind == wire.ERROR)
         elif frame.kind == wire.ENDED:
             rank, data = wire.unpack_rank(frame.body)
             text = self._end(rank, int(data))
             if text:
-                ends.setdefault(text, []).append(rank)
+                self._ends.setdefault((node, text), []).append(rank)
+                self._tell_at = self._tell_at or time.monotonic() + _GATHER_SECONDS
         elif frame.kind == wire.TAKEN:
             self._unread[node] -= int(frame.body)
         elif frame.kind == wire.REFUSED:
             complain(frame.body.decode("utf-8", "replace"))
         elif frame.kind == wire.DONE:
             for rank in self._step.ranks[node]:
-                for sink in set(self._sinks.values()):
-                    sink.finish(rank)
+                self._sinks.finish(rank)
             self._open.discard(node)
             self._channels[node].close()
 
     def _end(self, rank: int, status: int) -> str:
-        for sink in set(self._sinks.values()):
-            sink.finish(rank)
+        self._sinks.finish(rank)
         self._statuses[rank] = status
         self._code = max(self._code, code_of(status))
+        self._struck = self._struck or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _STRUCK)
         if self._first_end is None:
             self._first_end = time.monotonic()
         return describe_end(status)
+
+    def _tell_ends(self) -> None:
+        """Tell which ranks have failed since the last time, those of a node that ended alike in one line."""
+        ends, self._ends, self._tell_at = self._ends, {}, None
+        for (node, text), ranks in ends.items():
+            noun = "task" if len(ranks) == 1 else "tasks"
+            complain(f"{self._step.hosts[node]}: {noun} {fold_ranks(ranks)}: {text}")
+        if ends and self._manner.kill_on_bad_exit:
+            self._terminate()
 
     def _lose(self, node: int) -> None:
         """A node is gone without a word: so are its ranks, and the step with it."""
@@ -178,13 +192,16 @@ class StepClient:
             data = b""
         self._input_open = bool(data)
         for node in self._open:
-            if self._step.reader == wire.EVERY_RANK or self._step.reader in self._step.ranks[node]:
+            here = self._step.ranks[node]
+            chosen = [rank for rank in here if rank in self._step.readers]
+            for rank in [wire.EVERY_RANK] if len(chosen) == len(here) else chosen:
                 self._unread[node] += len(data)
-                self._channels[node].send(wire.INPUT, wire.pack_rank(self._step.reader, data))
+                self._channels[node].send(wire.INPUT, wire.pack_rank(rank, data))
 
     def _heed(self, info: kernel.SignalInfo) -> None:
         if info.sender and kernel.read_comm(info.sender) in _SUPERVISING:
             # The whole job is being signalled: the ranks have it already.
+            self._ended_by_order = self._ended_by_order or info.number in _FORCING
             return
         if info.number == signal.SIGWINCH:
             rows, columns = read_window(0)
@@ -234,6 +251,8 @@ class StepClient:
 
     def _keep_time(self) -> None:
         now = time.monotonic()
+        if self._tell_at is not None and now >= self._tell_at:
+            self._tell_ends()
         wait_end = self._wait_end()
         if wait_end is not None and now >= wait_end and self._open:
             complain(f"First task exited {self._manner.wait}s ago")
@@ -250,11 +269,13 @@ class StepClient:
 
     def _terminate(self) -> None:
         """TERM to what is left, and KILL later."""
-        if self._ending or len(self._statuses) == sum(map(len, self._step.ranks)):
+        if self._ending:
             return
         self._ending = True
         if not self._manner.quiet:
             say(f"Terminating StepId={self._step.name}")
+        if len(self._statuses) == sum(map(len, self._step.ranks)):
+            return
         self._cancel_line()
         self._signal(int(signal.SIGTERM))
         self._kill_at = time.monotonic() + KILL_WAIT

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from overspan.bridge.supervisor.environment import SHIMS
 from overspan.bridge.supervisor.steps import channel as wire
 from overspan.bridge.supervisor.steps.allocation import Allocation, read_allocation
 from overspan.bridge.supervisor.steps.channel import AuthenticationError, Channel
@@ -59,7 +60,15 @@ def make_environment(allocation: Allocation, environment: Mapping[str, str]) -> 
     result = {name: value for name, value in environment.items() if name not in _NOT_HERE}
     result.update(allocation.environment)
     result.pop("ENVIRONMENT", None)
+    if result.get(SHIMS):
+        # The command is of this host, with this host's PATH.
+        result["PATH"] = f"{result[SHIMS]}:{environment.get('PATH', os.defpath)}"
     result["SLURM_SUBMIT_DIR"] = os.getcwd()
+    first = allocation.components[0]
+    if not (first.ntasks or first.ntasks_per_node):
+        # salloc tells a number of tasks only where one was asked for.
+        for name in ("SLURM_NTASKS", "SLURM_NPROCS"):
+            result.pop(name, None)
     return result
 
 
@@ -69,8 +78,10 @@ def _run_command(
     try:
         process = subprocess.Popen(command, env=dict(environment))
     except OSError as error:
-        complain(f"Unable to exec command '{command[0]}': {error.strerror}", "salloc")
-        return error.errno or 1
+        missing = isinstance(error, FileNotFoundError)
+        text = f'Unable to find command "{command[0]}"' if missing else f"{command[0]}: {error.strerror}"
+        complain(f"_fork_command: {text}", "salloc")
+        return 1
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
         # They are for the command, which has the same terminal.
         signal.signal(number, signal.SIG_IGN)

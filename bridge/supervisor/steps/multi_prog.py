@@ -14,8 +14,11 @@ class ProgramError(Exception):
     """The file cannot be used; the text says where and why."""
 
 
-def read_programs(text: str, ntasks: int) -> list[tuple[str, ...]]:
-    """The command of each rank. Raises ProgramError for a bad line, and for a rank without a program."""
+def read_programs(text: str, ntasks: int, name: str = "", more: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """The command of each rank, with `more` words behind it; `name` is the file's.
+
+    Raises ProgramError for a bad line, and for a rank without a program.
+    """
     commands: list[tuple[str, ...]] = [()] * ntasks
     rest: tuple[str, ...] = ()
     for number, line in _join_lines(text):
@@ -38,8 +41,8 @@ def read_programs(text: str, ntasks: int) -> list[tuple[str, ...]]:
         if not command and rest:
             commands[rank] = _fill(rest, rank, rank)
         elif not command:
-            raise ProgramError(f"Configuration file lacks a program for task {rank}")
-    return commands
+            raise ProgramError(f"Configuration file {name} invalid, no record for task id {rank}")
+    return [(*command, *more) for command in commands]
 
 
 def _join_lines(text: str) -> list[tuple[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
@@ -48,6 +48,23 @@ class Sink:
             label = b"%*d: " % (self._width, rank)
             data = b"".join(label + line for line in data.splitlines(keepends=True))
         write_all(self._fd, data)
+
+
+class Sinks:
+    """The sinks of a step by the rank that writes: its component's for output, and for errors."""
+
+    def __init__(self, pairs: Sequence[tuple[Sink, Sink]], component: Mapping[int, int]) -> None:
+        self._pairs = pairs
+        self._component = component
+
+    def write(self, rank: int, data: bytes, *, error: bool) -> None:
+        """Write what a rank wrote."""
+        self._pairs[self._component[rank]][error].write(rank, data)
+
+    def finish(self, rank: int) -> None:
+        """Write the lines that a rank has begun and not ended."""
+        for sink in dict.fromkeys(self._pairs[self._component[rank]]):
+            sink.finish(rank)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
-from overspan.bridge.supervisor.steps import channel as wire
 from overspan.bridge.supervisor.steps.allocation import Allocation
-from overspan.bridge.supervisor.steps.output import Sink, Target, choose_target
+from overspan.bridge.supervisor.steps.output import Sink, Sinks, Target, choose_target
 from overspan.bridge.supervisor.steps.plan import (
     Facts,
     Place,
+    Side,
     StepPlan,
     export_environment,
     rank_environment,
     step_environment,
 )
 from overspan.bridge.supervisor.steps.terminal import read_window
-from overspan.bridge.supervisor.steps.wish import Manner
+from overspan.bridge.supervisor.steps.wish import Flow, Manner
 
 
 class Prepared(NamedTuple):
@@ -40,76 +40,87 @@ class Streams(NamedTuple):
     same: bool
 
 
-def choose_streams(manner: Manner) -> Streams:
-    """What the options make of each stream."""
-    error = manner.error or manner.output
+def choose_streams(flow: Flow) -> Streams:
+    """What one component's options make of each stream."""
+    error = flow.error or flow.output
     return Streams(
-        stdin=Target(each=manner.input)
-        if manner.input and not manner.input.isdigit() and manner.input not in ("all", "none")
-        else choose_target(manner.input, False),
-        stdout=choose_target(manner.output, manner.label),
-        stderr=choose_target(error, manner.label),
-        same=bool(error) and error == manner.output,
+        stdin=Target(each=flow.input)
+        if flow.input and not flow.input.isdigit() and flow.input not in ("all", "none")
+        else choose_target(flow.input, False),
+        stdout=choose_target(flow.output, flow.label),
+        stderr=choose_target(error, flow.label),
+        same=bool(error) and error == flow.output,
     )
 
 
-def choose_reader(manner: Manner, streams: Streams) -> int:
-    """The rank that gets srun's input, as `client.Step.reader`."""
+def choose_readers(manner: Manner, plan: StepPlan, streams: Sequence[Streams]) -> frozenset[int]:
+    """The ranks that get srun's input; `streams` are those of the components."""
     if manner.pty:
-        return 0
-    if streams.stdin.each or streams.stdin.nothing:
-        return -1
-    return streams.stdin.only if streams.stdin.only >= 0 else wire.EVERY_RANK
+        return frozenset({0})
+    return frozenset(
+        place.rank
+        for place in plan.places
+        for source in (streams[place.component].stdin,)
+        if not source.each and not source.nothing and source.only in (-1, place.rank)
+    )
 
 
-def open_sinks(manner: Manner, plan: StepPlan, streams: Streams, fields: FilenameFields) -> dict[bytes, Sink]:
+def open_sinks(manner: Manner, plan: StepPlan, streams: Sequence[Streams], fields: FilenameFields) -> Sinks:
     """Where srun writes what ranks send it. Raises OSError."""
-    width = len(str(max(0, len(plan.places) - 1))) if manner.label else 0
-    whole = not (manner.unbuffered or manner.pty)
-    opened: dict[bytes, Sink] = {}
-    for kind, target, fd in ((wire.OUTPUT, streams.stdout, 1), (wire.ERROR, streams.stderr, 2)):
-        if kind == wire.ERROR and streams.same and target.path:
-            opened[kind] = opened[wire.OUTPUT]
-            continue
-        if target.path:
-            path = os.path.join(_directory(plan), expand_filename(target.path, fields))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if manner.append else os.O_TRUNC)
-            fd = os.open(path, flags, 0o666)
-        opened[kind] = Sink(fd, whole_lines=whole, label_width=width)
-    return opened
+    width = len(str(max(0, len(plan.places) - 1)))
+    pairs: list[tuple[Sink, Sink]] = []
+    for side, chosen in zip(plan.sides, streams):
+        flow = side.wish.flow
+        whole = not (flow.unbuffered or manner.pty)
+        opened: list[Sink] = []
+        for target, own in ((chosen.stdout, 1), (chosen.stderr, 2)):
+            if opened and chosen.same and target.path:
+                opened.append(opened[0])
+                continue
+            fd = _open_file(target.path, side, fields) if target.path else own
+            opened.append(Sink(fd, whole_lines=whole, label_width=width if flow.label else 0))
+        pairs.append((opened[0], opened[1]))
+    return Sinks(pairs, {place.rank: place.component for place in plan.places})
 
 
-def _directory(plan: StepPlan) -> str:
-    return os.path.join(os.getcwd(), plan.sides[0].wish.chdir)
+def _open_file(pattern: str, side: Side, fields: FilenameFields) -> int:
+    path = os.path.join(_directory(side), expand_filename(pattern, fields))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if side.wish.flow.append else os.O_TRUNC)
+    return os.open(path, flags, 0o666)
 
 
-def make_requests(prepared: Prepared, streams: Streams, fields: FilenameFields) -> list[dict[str, Any]]:
-    """What each node is asked to run."""
+def _directory(side: Side) -> str:
+    return os.path.join(os.getcwd(), side.wish.chdir)
+
+
+def make_requests(prepared: Prepared, streams: Sequence[Streams], fields: FilenameFields) -> list[dict[str, Any]]:
+    """What each node is asked to run; `streams` are those of the components."""
     allocation, manner, plan, programs = prepared
     umask = os.umask(0o022)
     os.umask(umask)
     address = os.environ.get("OVERSPAN_ADDR", "127.0.0.1")
     facts = Facts(fields.step, fields.host, address, 0, os.getpid(), umask)
-    directory = _directory(plan)
     bases = [
         step_environment(allocation, export_environment(os.environ, side.wish.export), plan, facts)
         for side in plan.sides
     ]
+    window: Optional[tuple[int, int]] = read_window(0) if manner.pty else None
     requests = []
     for number, node in enumerate(plan.nodes):
         here = plan.on_node(number)
-        base = bases[here[0].component] if here else {}
+        component = here[0].component if here else 0
+        base, side = bases[component], plan.sides[component]
         rows = []
         for place in here:
             own = fields._replace(host=node.name, node=place.node, task=place.rank)
-            rows.append(_make_row(plan, place, base, programs[place.rank], _name_streams(streams, own, directory)))
-        window: Optional[tuple[int, int]] = read_window(0) if manner.pty else None
+            names = _name_streams(streams[component], own, _directory(side))
+            rows.append(_make_row(plan, place, base, programs[place.rank], names))
         requests.append(
             {
                 "environment": base,
-                "directory": directory,
+                "directory": _directory(side),
                 "umask": umask,
-                "append": manner.append,
+                "append": side.wish.flow.append,
                 "terminal": window,
                 "ranks": rows,
             }

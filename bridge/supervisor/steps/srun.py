@@ -24,14 +24,14 @@ from overspan.bridge.supervisor.steps.plan import (
 )
 from overspan.bridge.supervisor.steps.requests import (
     Prepared,
-    choose_reader,
+    choose_readers,
     choose_streams,
     make_requests,
     open_sinks,
 )
 from overspan.bridge.supervisor.steps.talk import error_code, fail, say
 from overspan.bridge.supervisor.steps.terminal import RawTerminal
-from overspan.bridge.supervisor.steps.wish import Manner, Wish, WishError, read_manner, read_wish
+from overspan.bridge.supervisor.steps.wish import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
 
 _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
 
@@ -41,6 +41,8 @@ class Order(NamedTuple):
 
     wishes: tuple[tuple[int, Wish], ...]
     manner: Manner
+    grouped: bool = False
+    """Whether components were named (--het-group)."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -59,9 +61,10 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
     except InvalidRequest as error:
         say(error.message)
         say_usage()
-        return error_code()
+        return UNREADABLE
     except WishError as error:
-        return fail(str(error))
+        code = fail(str(error))
+        return error.code or code
     except PlanError as error:
         say(f"fatal: {error}")
         return error_code()
@@ -72,11 +75,17 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
     if not allocation.batch:
         allocation, order = _confine(allocation, order, own)
     try:
+        allocation = share_nodes(allocation, order)
+    except PlanError as error:
+        return fail(str(error))
+    try:
         plan = plan_step(allocation, order.wishes, [*own, *_served(allocation)])
         check_gpus(plan)
         programs = _read_programs(plan)
-    except (PlanError, ProgramError) as error:
+    except PlanError as error:
         return fail(f"Unable to create step for job {allocation.job}: {error}")
+    except ProgramError as error:
+        return fail(str(error))
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}")
     for warning in plan.warnings:
@@ -95,7 +104,7 @@ def say_usage() -> None:
 
 def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
     """Read srun's words. Raises InvalidRequest, WishError and PlanError."""
-    parts = parse_words("srun", words)
+    parts = _complete_parts(parse_words("srun", words))
     first = parts[0]
     _check_values(parts)
     manner = read_manner(first, environment)
@@ -111,7 +120,24 @@ def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
             # The variables without suffix tell of the first component.
             wish = _without_variables(wish)
         wishes += [(group, wish) for group in groups]
-    return Order(tuple(wishes), manner)
+    return Order(tuple(wishes), manner, any(part.has("het-group") for part in parts))
+
+
+# Slurm keeps these from one component to the next (slurm_opt.c: options without reset_each_pass).
+_KEPT = frozenset({"output", "error", "input", "open-mode", "label", "unbuffered"})
+
+
+def _complete_parts(parts: Sequence[Part]) -> list[Part]:
+    """Components with what they take over: streams from the one before, the command from the next that has one."""
+    made: list[Part] = []
+    for part in parts:
+        kept = tuple(option for option in made[-1].options if option[0] in _KEPT) if made else ()
+        made.append(part._replace(options=(*kept, *part.options)))
+    command: tuple[str, ...] = ()
+    for place in reversed(range(len(made))):
+        command = made[place].command or command
+        made[place] = made[place]._replace(command=command)
+    return made
 
 
 def _without_variables(wish: Wish) -> Wish:
@@ -144,7 +170,8 @@ def _read_programs(plan: StepPlan) -> list[tuple[str, ...]]:
         count = sum(side.counts)
         if side.wish.multi_prog:
             with open(side.wish.command[0], encoding="utf-8", errors="surrogateescape") as file:
-                programs += read_programs(file.read(), count)
+                name, *more = side.wish.command
+                programs += read_programs(file.read(), count, name, more)
         else:
             programs += [side.wish.command] * count
     return programs
@@ -175,6 +202,33 @@ def _confine(allocation: Allocation, order: Order, own: Sequence[Node]) -> tuple
     return allocation._replace(components=(here,)), order._replace(wishes=wishes)
 
 
+def share_nodes(allocation: Allocation, order: Order) -> Allocation:
+    """A heterogeneous step in an ordinary job: each component has nodes of its own. Raises PlanError."""
+    groups = [group for group, _ in order.wishes]
+    highest = len(allocation.components) - 1
+    if order.grouped and max(groups) > highest:
+        raise PlanError(f"Requested het-group offset exceeds highest hetjob index ({max(groups)} > {highest})")
+    if highest > 0:
+        return allocation
+    if order.grouped:
+        raise PlanError("No directives to start application on any available hetjob components")
+    if len(groups) == 1:
+        return allocation
+    (whole,) = allocation.components
+    parts: list[Component] = []
+    used = 0
+    for _, wish in order.wishes:
+        count = wish.nodes or len(wish.nodelist) or 1
+        if used + count > len(whole.nodes):
+            raise PlanError(
+                f"Allocation failure of {count} nodes: job size of {len(whole.nodes)},"
+                f" already allocated {used} nodes to previous components."
+            )
+        parts.append(Component(whole.nodes[used : used + count], 0, 0, whole.cpus))
+        used += count
+    return allocation._replace(components=tuple(parts))
+
+
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +236,7 @@ def _run(prepared: Prepared, own: Sequence[Node]) -> int:
     allocation, manner, plan, _ = prepared
     try:
         step = str(draw_step(allocation.folder))
-        streams = choose_streams(manner)
+        streams = [choose_streams(side.wish.flow) for side in plan.sides]
         fields = _make_fields(allocation, step)
         sinks = open_sinks(manner, plan, streams, fields)
     except OSError as error:
@@ -202,7 +256,7 @@ def _run(prepared: Prepared, own: Sequence[Node]) -> int:
     requests = make_requests(prepared, streams, fields)
     hosts = tuple(node.name for node in plan.nodes)
     ranks = tuple(tuple(place.rank for place in plan.on_node(number)) for number in range(len(hosts)))
-    order = Step(f"{allocation.job}.{step}", hosts, ranks, choose_reader(manner, streams), joined, older)
+    order = Step(f"{allocation.job}.{step}", hosts, ranks, choose_readers(manner, plan, streams), joined, older)
     client = StepClient(order, manner, channels, sinks)
     if manner.pty:
         with RawTerminal(0):

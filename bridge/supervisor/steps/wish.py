@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
+from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.srun_options import Part
 
 
 class WishError(Exception):
-    """A value that cannot be read, in Slurm's words."""
+    """A value that cannot be read, in Slurm's words, and srun's exit code for it: 0 stands for its usual one."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Flow(NamedTuple):
+    """Where a component's bytes go: patterns as given, labels, and whether files are added to."""
+
+    label: bool = False
+    unbuffered: bool = False
+    output: str = ""
+    error: str = ""
+    input: str = ""
+    append: bool = False
 
 
 class Wish(NamedTuple):
@@ -35,17 +51,12 @@ class Wish(NamedTuple):
     export: str = "ALL"
     chdir: str = ""
     name: str = ""
+    flow: Flow = Flow()
 
 
 class Manner(NamedTuple):
     """How the whole step is run."""
 
-    label: bool = False
-    unbuffered: bool = False
-    output: str = ""
-    error: str = ""
-    input: str = ""
-    append: bool = False
     pty: bool = False
     kill_on_bad_exit: bool = False
     wait: int = 0
@@ -55,6 +66,9 @@ class Manner(NamedTuple):
     quit_on_interrupt: bool = False
     immediate: bool = False
 
+
+UNREADABLE = 255
+"""The exit code for a value or an option that cannot be read at all."""
 
 # Input variables, first wins (srun(1), INPUT ENVIRONMENT VARIABLES).
 _VARIABLES = {
@@ -109,22 +123,16 @@ def read_wish(part: Part, environment: Mapping[str, str]) -> Wish:
         export=_value(part, "export", environment) or "ALL",
         chdir=_value(part, "chdir", environment),
         name=_value(part, "job-name", environment),
+        flow=_read_flow(part, environment),
     )
 
 
 def read_manner(part: Part, environment: Mapping[str, str]) -> Manner:
     """The step's manner, from its first component's options. Raises WishError."""
-    mode = _value(part, "open-mode", environment)
-    if mode and mode[0] not in "at":
-        raise WishError(f"Invalid --open-mode specification: {mode}")
+    if part.has("time"):
+        _check_time(part.last("time"))
     kill = part.last("kill-on-bad-exit", environment.get("SLURM_KILL_BAD_EXIT", ""))
     return Manner(
-        label=_flag(part, "label", environment),
-        unbuffered=_flag(part, "unbuffered", environment),
-        output=_value(part, "output", environment),
-        error=_value(part, "error", environment),
-        input=_value(part, "input", environment),
-        append=mode.startswith("a"),
         pty=part.has("pty"),
         kill_on_bad_exit=kill != "0" if part.has("kill-on-bad-exit") else kill not in ("", "0"),
         wait=_read_count("wait", _value(part, "wait", environment), 0) or 0,
@@ -133,6 +141,27 @@ def read_manner(part: Part, environment: Mapping[str, str]) -> Manner:
         disable_status=_flag(part, "disable-status", environment),
         quit_on_interrupt=part.has("quit-on-interrupt"),
         immediate=part.has("immediate"),
+    )
+
+
+def _check_time(text: str) -> None:
+    try:
+        parse_time_limit(text)
+    except ValueError:
+        raise WishError("Invalid --time specification", UNREADABLE) from None
+
+
+def _read_flow(part: Part, environment: Mapping[str, str]) -> Flow:
+    mode = _value(part, "open-mode", environment)
+    if mode and mode[0] not in "at":
+        raise WishError(f"Invalid --open-mode specification: {mode}", UNREADABLE)
+    return Flow(
+        label=_flag(part, "label", environment),
+        unbuffered=_flag(part, "unbuffered", environment),
+        output=_value(part, "output", environment),
+        error=_value(part, "error", environment),
+        input=_value(part, "input", environment),
+        append=mode.startswith("a"),
     )
 
 
@@ -150,13 +179,8 @@ def _read_count(name: str, text: str, least: int) -> Optional[int]:
     if not text:
         return None
     if not text.isdigit() or int(text) < least:
-        raise WishError(f'Invalid numeric value "{text}" for {_shown(name)}.')
+        raise WishError(f'Invalid numeric value "{text}" for --{name}.')
     return int(text)
-
-
-def _shown(name: str) -> str:
-    letter = {"ntasks": "n", "cpus-per-task": "c", "wait": "W", "relative": "r"}.get(name)
-    return f"-{letter}, --{name}" if letter else f"--{name}"
 
 
 def _read_nodes(text: str) -> Optional[int]:
@@ -164,8 +188,10 @@ def _read_nodes(text: str) -> Optional[int]:
     if not text:
         return None
     first, dash, last = text.partition("-")
-    if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) < max(1, int(first)):
-        raise WishError(f'Invalid node count "{text}" for -N, --nodes.')
+    if not first.isdigit() or (dash and not last.isdigit()) or not int(first):
+        raise WishError(f'"{text}" is not a valid node count', UNREADABLE)
+    if dash and int(last) < int(first):
+        raise WishError(f"Maximum node count {last} is less than minimum node count {first}", UNREADABLE)
     return int(last or first)
 
 

@@ -30,7 +30,13 @@ def test_an_array_through_its_life(span: Any) -> None:
     span.run("scancel", f"{job}_[4-5]", f"{job}_1")
     span.wait_until(lambda: f"{job}_3" in listed("squeue", "-h", "-t", "R", "-o", "%i"), 20, "the third to run")
     states = [line.split("|") for line in listed("sacct", "-nXP", "-j", job, "-o", "JobID,State")]
-    assert [state.split()[0] for _, state in states] == ["CANCELLED", "RUNNING", "RUNNING", "CANCELLED"]
-    assert states[-1][0] == f"{job}_[4-5]"
+    assert [state.split()[0] for _, state in states] == [
+        "CANCELLED",
+        "RUNNING",
+        "RUNNING",
+        "CANCELLED",
+        "CANCELLED",
+    ]
+    assert [name for name, _ in states] == [f"{job}_{index}" for index in range(1, 6)]
     document = json.loads(span.run("squeue", "--json", "-j", job).stdout)
     assert {element["array_job_id"]["number"] for element in document["jobs"]} == {int(job)}

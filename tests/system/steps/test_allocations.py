@@ -57,13 +57,33 @@ def test_srun_outside_of_a_job_makes_one(span: Span) -> None:
 
 
 def test_salloc_holds_nodes_while_its_command_runs(span: Span) -> None:
-    command = f"echo $SLURM_JOB_NUM_NODES; hostname; {SPAN} srun -l hostname; exit 4"
+    # `srun` is found by its name: the folder of Slurm's names is the first on PATH.
+    command = "echo $SLURM_JOB_NUM_NODES; hostname; srun -l hostname; command -v srun; exit 4"
     done = span.run("salloc", "-N2", "sh", "-c", command, check=False)
     assert done.returncode == 4
     assert done.stdout.splitlines()[:2] == ["2", os.uname().nodename]
-    assert sorted(done.stdout.splitlines()[2:]) == ["0: batch-0", "1: batch-1"]
+    assert sorted(done.stdout.splitlines()[2:4]) == ["0: batch-0", "1: batch-1"]
+    assert done.stdout.splitlines()[4] == str(span.state / "shims" / "srun")
     assert told(done.stderr) == ["salloc: Granted job allocation 1", "salloc: Relinquishing job allocation 1"]
     span.until(1, "COMPLETED")
+
+
+def test_an_allocation_without_a_command_stays(span: Span) -> None:
+    done = span.run("salloc", "--no-shell", "-N2")
+    assert (done.stdout, told(done.stderr)) == ("", ["salloc: Granted job allocation 1"])
+    assert span.job(1)["name"] == "no-shell"
+    assert sorted(span.run("srun", "--jobid=1", "hostname").stdout.split()) == ["batch-0", "batch-1"]
+    assert span.job(1)["state"] == "RUNNING"
+    span.run("scancel", "1")
+    span.until(1, "CANCELLED")
+
+
+def test_refusals_are_in_the_words_of_the_verb(span: Span) -> None:
+    for verb, text in (("srun", "Unable to allocate resources"), ("salloc", "Job submit/allocate failed")):
+        done = span.run(verb, "-p", "nowhere", "true", check=False)
+        assert done.returncode == 1
+        assert f"{verb}: error: {text}: Invalid partition name specified" in done.stderr
+        assert span.run(verb, "--nope", "true", check=False).returncode == 255
 
 
 def test_an_allocation_ends_with_its_client(span: Span) -> None:

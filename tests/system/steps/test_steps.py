@@ -107,6 +107,7 @@ span srun -N3 true; echo rc $?
         "rc 3",
         "srun: warning: can't run 1 processes on 2 nodes, setting nnodes to 1",
         "srun: error: batch-0: task 0: Killed",
+        "srun: Force Terminated StepId=1.1",
         "rc 137",
         "srun: warning: can't run 1 processes on 2 nodes, setting nnodes to 1",
         "slurmstepd: error: execve(): nosuch: No such file or directory",
@@ -114,7 +115,7 @@ span srun -N3 true; echo rc $?
         "rc 2",
         "srun: unrecognized option '--foo'",
         'Try "srun --help" for more information',
-        "rc 1",
+        "rc 255",
         "srun: error: Unable to create step for job 1: Only allocated 2 nodes asked for 3",
         "rc 1",
     ]
@@ -241,6 +242,44 @@ def test_one_bad_exit_ends_the_others(span: Span) -> None:
     text = run_script(span, body, "-N2")
     assert "srun: error: batch-1: task 1: Exited with exit code 7\nsrun: Terminating StepId=1.0" in text
     assert "srun: error: batch-0: task 0: Terminated" in text and text.endswith("rc 143\n")
+
+
+def test_ends_that_are_alike_are_told_in_one_line(span: Span) -> None:
+    text = run_script(span, "span srun -n3 sh -c 'kill -9 $$'; echo rc $?")
+    host = os.uname().nodename
+    assert text.splitlines()[-3:] == [
+        *(f"srun: error: {host}: tasks 0-2: Killed", "srun: Force Terminated StepId=1.0", "rc 137"),
+    ]
+
+
+def test_components_write_to_files_of_their_own(span: Span) -> None:
+    body = "span srun -n2 -o a sh -c 'echo first' : -o b-%j --open-mode=append sh -c 'echo second; echo bad >&2'"
+    (span.folder / "b-1").write_text("old\n")
+    run_script(span, body, "-n2", "hetjob", "-n1")
+    assert (span.folder / "a").read_text() == "first\nfirst\n"
+    assert sorted((span.folder / "b-1").read_text().splitlines()) == ["bad", "old", "second"]
+
+
+def test_signals_of_scancel(span: Span) -> None:
+    body = "trap 'echo batch got it' USR1; echo ready; until [ -e go ]; do sleep 0.05; done"
+    job = start_script(span, body, lines=1)
+    out = span.folder / "out"
+    span.run("scancel", "-s", "USR1", str(job))
+    span.run("scancel", "-b", "-s", "USR1", str(job))
+    span.wait_until(lambda: out.read_text().count("batch got it") == 1, 10, "the signal to the script alone")
+    span.run("scancel", "-f", "-s", "USR1", str(job))
+    span.wait_until(lambda: out.read_text().count("batch got it") == 2, 10, "the signal to all")
+    (span.folder / "go").touch()
+    span.until(job, "COMPLETED")
+    assert out.read_text().count("batch got it") == 2
+
+
+def test_a_folder_with_the_jobs_id_may_come_late(span: Span) -> None:
+    job = int(span.run("sbatch", "--parsable", "-o", "late/%j/out", "--wrap", "echo here").stdout)
+    (span.folder / "late" / str(job)).mkdir(parents=True)
+    span.until(job, "COMPLETED")
+    assert (span.folder / "late" / str(job) / "out").read_text() == "here\n"
+    span.until(span.wrap("true", "-o", "missing/out"), "FAILED")
 
 
 def test_multi_prog_runs_what_the_file_says(span: Span) -> None:

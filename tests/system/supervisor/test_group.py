@@ -134,7 +134,7 @@ def _batch(hosts: Hosts, text: str, **options: object) -> TaskSpec:
 def test_batch_script_writes_where_slurm_would(hosts: Hosts) -> None:
     hosts.run(_batch(hosts, 'echo "$0" "$@"; echo wrong >&2; pwd', args=("a b", "c")))
     name, *rest = (hosts.work / "slurm-7.out").read_text().splitlines()
-    assert name.endswith("/runs/7/scripts/job.run a b c")
+    assert name.endswith("/runs/7/scripts/job/slurm_script a b c")
     assert rest == ["wrong", str(hosts.work)]
 
 

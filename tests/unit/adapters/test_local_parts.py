@@ -12,15 +12,24 @@ from hypothesis import given
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.local import open_cluster
 from overspan.adapters.local.addresses import Addresses
-from overspan.adapters.local.admission import NEVER_FITS, TOO_LONG, find_refusal
+from overspan.adapters.local.admission import (
+    NEVER_FITS,
+    NO_GRES,
+    NO_NODE,
+    NO_PARTITION,
+    TOO_LONG,
+    TOO_MUCH_MEMORY,
+    find_refusal,
+    name_machine,
+)
 from overspan.adapters.local.capacity import Capacity, parse_gpu_names, parse_meminfo, parse_quota
 from overspan.adapters.local.checking import find_file_system
 from overspan.adapters.local.planning import render_plan
 from overspan.adapters.local.settings import Partition, Settings, read_settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, new_job
-from overspan.bridge.model.resources import Gpus, Resources
-from overspan.bridge.model.spec import JobSpec, Need, NeedKind, TaskSpec
+from overspan.bridge.model.resources import Gpus, Gres, Resources
+from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
 
 MACHINE = Capacity(2000, 4096, ("A100",))
 
@@ -103,7 +112,10 @@ def test_a_job_keeps_its_address_where_it_can() -> None:
 
 def test_what_never_fits_is_refused() -> None:
     assert find_refusal(job(TaskSpec("t", resources=Resources(cpus=2))), Settings(), MACHINE) == ""
-    for resources in (Resources(cpus=2.5), Resources(memory_mib=4097), Resources(gpus=(Gpus(2),))):
+    assert (
+        find_refusal(job(TaskSpec("t", resources=Resources(memory_mib=4097))), Settings(), MACHINE) == TOO_MUCH_MEMORY
+    )
+    for resources in (Resources(cpus=2.5), Resources(cpus=2.5, memory_mib=1), Resources(gpus=(Gpus(2),))):
         assert find_refusal(job(TaskSpec("t", resources=resources)), Settings(), MACHINE) == NEVER_FITS
     pair = TaskSpec("t", num_nodes=2, resources=Resources(cpus=1.5))
     assert find_refusal(job(pair), Settings(), MACHINE) == NEVER_FITS
@@ -111,6 +123,36 @@ def test_what_never_fits_is_refused() -> None:
     short = Settings(partitions=(Partition("short", 60),))
     assert find_refusal(job(TaskSpec("t", time=61)), short, MACHINE) == TOO_LONG
     assert find_refusal(job(TaskSpec("t", time=60)), short, MACHINE) == ""
+
+
+def test_hosts_of_a_batch_script_are_this_machine() -> None:
+    def refusal(form: Form = Form.BATCH, **options: str) -> str:
+        return find_refusal(job(TaskSpec("t", form=form, native={"slurm": options})), Settings(), MACHINE)
+
+    own = name_machine()
+    for good in ({}, {"nodelist": own}, {"nodelist": "localhost"}, {"exclude": ""}):
+        assert refusal(**good) == ""
+    for bad in (
+        {"nodelist": "other"},
+        {"nodelist": f"{own},other"},
+        {"exclude": "o[1-2]"},
+        {"nodelist": "n[1-99999999]"},
+    ):
+        assert refusal(**bad) == NO_NODE
+    assert refusal(exclude=own) == NEVER_FITS
+    # What a job file says to Slurm clusters is nothing to this machine.
+    assert refusal(form=Form.RUN, nodelist="other") == ""
+
+
+def test_one_of_several_partitions_is_enough() -> None:
+    settings = Settings(partitions=(Partition("short", 60), Partition("long")))
+    assert find_refusal(job(TaskSpec("t", time=61), partition="short,long"), settings, MACHINE) == ""
+    assert find_refusal(job(TaskSpec("t", time=61), partition="short,short"), settings, MACHINE) == TOO_LONG
+    assert find_refusal(job(TaskSpec("t"), partition="long,none"), settings, MACHINE) == NO_PARTITION.format("none")
+
+
+def test_the_only_generic_resource_is_the_gpu() -> None:
+    assert find_refusal(job(TaskSpec("t", resources=Resources(gres=(Gres("foo"),)))), Settings(), MACHINE) == NO_GRES
 
 
 def test_a_plan_shows_what_would_run() -> None:

@@ -202,11 +202,12 @@ def test_orders_and_cancel() -> None:
         await client.post("/v1/jobs", json={**BODY, "text": "one hold"})
         assert (await client.post("/v1/jobs/1/hold")).status_code == 200
         assert (await client.post("/v1/jobs/1/requeue", json={"hold": True})).status_code == 409
-        update = {"time_limit": 0, "priority": 5, "comment": "x"}
+        update = {"time_limit": 0, "cpus": 5, "comment": "x"}
         assert (await client.post("/v1/jobs/1/update", json=update)).json() == {"format": 1}
-        assert (await client.post("/v1/jobs/1/update", json={"partition": "other"})).status_code == 400
+        assert (await client.post("/v1/jobs/1/update", json={"gres": ":"})).status_code == 400
+        assert (await client.post("/v1/jobs/1/update", json={"cpus": 0})).status_code == 400
         job = (await client.get("/v1/jobs/1")).json()["job"]
-        assert (job["priority"], job["comment"], job["tasks"][0]["time_limit"]) == (5, "x", None)
+        assert (job["tasks"][0]["cpus"], job["comment"], job["tasks"][0]["time_limit"]) == (5, "x", None)
         answer = (await client.post("/v1/cancel", json={"refs": ["1", "7"]})).json()
         assert answer["done"] == ["1"]
         assert [(row["ref"], row["error"]["code"]) for row in answer["errors"]] == [("7", "not_found")]

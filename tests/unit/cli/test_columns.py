@@ -9,10 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from overspan.bridge.cli import account_columns, columns, node_columns
-from overspan.bridge.cli.accounts import as_steps, render_accounts, render_parsable
+from overspan.bridge.cli.accounts import Account, as_steps, render_accounts, render_parsable
 from overspan.bridge.cli.column_names import NAMES
 from overspan.bridge.cli.layout import parse_letters, parse_names, render, render_delimited
 from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
+from overspan.bridge.cli.records_text import job_record
+from overspan.bridge.cli.row_texts import format_time, seconds_used, start_time
 from overspan.bridge.client import JobRow
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -155,6 +157,29 @@ def test_default_order_is_partition_state_priority_id() -> None:
     assert [row.id for row in sort_rows(rows[:4], "-i", NOW)] == [5, 3, 2, 1]
     with pytest.raises(InvalidRequest):
         sort_rows(rows, "?", NOW)
+
+
+def test_of_equals_the_newest_is_first_but_for_elements_of_one_array() -> None:
+    held = [JobRow(id=number, raw_id=number, reason="JobHeldUser") for number in (1, 2)]
+    assert [row.id for row in sort_rows(held, DEFAULT_SORT, NOW)] == [2, 1]
+    elements = [JobRow(id=9, array_id=3, array_index=index, reason="JobHeldUser") for index in (4, 2)]
+    assert [row.ref for row in sort_rows([*held, *elements], "P", NOW)] == ["3_2", "3_4", "2", "1"]
+
+
+def test_suspended_time_does_not_count() -> None:
+    row = RUNNING._replace(paused=60.0)
+    assert seconds_used(row, NOW) == seconds_used(RUNNING, NOW) - 60
+    stopped = row._replace(state="SUSPENDED", paused_at=NOW - 30)
+    assert seconds_used(stopped, NOW) == seconds_used(row, NOW) - 30
+    assert Account(stopped).suspended(NOW) == 90
+
+
+def test_an_expected_start_is_shown_for_what_waits() -> None:
+    waiting = PENDING._replace(expected_start=NOW + 60, begin=NOW + 30)
+    assert start_time(waiting, NOW) == format_time(NOW + 60)
+    assert start_time(waiting._replace(reason="JobHeldUser"), NOW) == format_time(NOW + 30)
+    assert start_time(RUNNING._replace(expected_start=NOW + 60), NOW) == format_time(RUNNING.started_at)
+    assert f"StartTime={format_time(NOW + 60)} " in " ".join(job_record(waiting, NOW))
 
 
 def test_accounts_fixed_widths() -> None:

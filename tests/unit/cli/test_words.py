@@ -17,7 +17,7 @@ from overspan.bridge.cli.getopt import parse
 from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
 from overspan.bridge.cli.sbatch_options import scan
-from overspan.bridge.cli.scontrol_update import Changes, parse_update
+from overspan.bridge.cli.scontrol_update import Changes, explain_refusal, parse_update
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome, Stream
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -134,8 +134,13 @@ def test_sacct_windows() -> None:
 def test_scontrol_updates() -> None:
     words = ["JobId=4,5", "timelim=1:00:00", "Priority=7", "JobName=x y", "Nice", "ArrayTaskThrottle=3", "NumCPUs=2"]
     changes = parse_update(words, 0)
-    values = {"time_limit": 3600, "priority": 7, "name": "x y", "nice": 100, "throttle": 3}
-    assert changes == Changes(("4", "5"), "", values, ("NumCPUs",))
+    values = {"time_limit": 3600, "priority": 7, "name": "x y", "nice": 100, "throttle": 3, "cpus": 2}
+    assert changes == Changes(("4", "5"), "", values)
+    words = ["JobId=4", "NumNodes=2-3", "MinMemoryNode=2G", "Requeue=0", "Comment=-x", "QOS=high", "CPUs/Task=3"]
+    sizes = {"nodes": 2, "memory": 2048, "requeue": False, "comment": "-x", "qos": "high", "cpus_per_task": 3}
+    assert parse_update(words, 0).values == sizes
+    assert parse_update(["JobId=4", "Features=x", "QOS+=y"], 0).refused == ("Features", "QOS+")
+    assert explain_refusal(("Features",)) == "Invalid feature specification"
     assert parse_update(["JobId=4", "TimeLimit+=10"], 0).values == {"time_limit_by": 600}
     assert parse_update(["JobId=4", "TimeLimit=-5"], 0).values == {"time_limit_by": -300}
     assert parse_update(["Name=x", "Dependency=after:4"], 0) == Changes((), "x", {"dependency": "after:4"})
@@ -146,6 +151,7 @@ def test_scontrol_updates() -> None:
         (["JobId=4", "x"], "Invalid input: x\nRequest aborted"),
         (["JobId=4", "Nice=a"], "scontrol: error: Invalid Nice value: a"),
         (["JobId=4", "TimeLimit=x"], "scontrol: error: Invalid TimeLimit value"),
+        (["JobId=4", "NumNodes=0"], 'scontrol: error: Invalid numeric value "0" for requested node count.'),
     ):
         with pytest.raises(InvalidRequest) as caught:
             parse_update(words, 0)

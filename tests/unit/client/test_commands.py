@@ -120,8 +120,24 @@ def test_scancel_is_silent_but_for_signals(daemon: Any, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "scancel: Terminating job 9\n" + expected
     assert main(["scancel", "-s", "USR1", "9"]) == 1
     assert capsys.readouterr().err == expected
-    assert main(["scancel", "9", "trainer"]) == 0
+    assert main(["scancel", "9", "trainer"]) == 1
+    assert capsys.readouterr().err == "scancel: error: Invalid job id 9.trainer\n"
     assert daemon.requests[-1]["body"]["task"] == "trainer"
+
+
+def test_scancel_never_takes_a_step_for_the_job(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["POST /v1/cancel"] = lambda request: {"done": request["body"]["refs"], "errors": []}
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(*([ROW] if request["query"]["ids"] == "7" else []))
+    refused = "Requested operation not supported on this system"
+    assert main(["scancel", "7.0", "8"]) == 1
+    assert capsys.readouterr().err == f"scancel: error: Kill job error on job step id 7.0: {refused}\n"
+    assert daemon.requests[-1]["body"]["refs"] == ["8"]
+    asked = len(daemon.requests)
+    assert main(["scancel", "9.1"]) == 1
+    assert "step id 9.1: Invalid job id specified" in capsys.readouterr().err
+    assert [request["method"] for request in daemon.requests[asked:]] == ["GET"]
+    assert main(["scancel", "7.batch"]) == 1
+    assert capsys.readouterr().err == "scancel: error: Invalid job id 7.batch\n"
 
 
 def test_sacct_and_scontrol(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

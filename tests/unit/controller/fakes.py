@@ -365,13 +365,33 @@ class FakeCluster:
         self.closed = True
 
 
+class ThrottlingCluster(FakeCluster):
+    """A cluster that keeps arrays' throttles itself; it only takes down what it is told."""
+
+    def __init__(self, name: str = "local") -> None:
+        super().__init__(name)
+        self.throttles: dict[str, int | None] = {}
+        """Of each launch, as it came with it."""
+        self.told: list[tuple[int, int | None]] = []
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        answers = await super().submit(launches)
+        self.throttles.update((self.handles[launch.token], launch.throttle) for launch in launches)
+        return answers
+
+    async def set_throttle(self, array: int, limit: int | None) -> None:
+        if self.down:
+            raise Unreachable("no route to the cluster")
+        self.told.append((array, limit))
+
+
 class Bench:
     """A controller over fakes, which can be killed and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.clock = FakeClock()
         self.ledger = FakeLedger()
-        self.cluster = FakeCluster()
+        self.cluster = cluster or FakeCluster()
         self.settings = Settings()
         self.reader: Reader = read
         self.controller: Controller
@@ -484,11 +504,11 @@ async def until(fact: Callable[[], bool], seconds: float = 5.0) -> None:
         await asyncio.sleep(0)
 
 
-def play(scene: Callable[[Bench], Awaitable[None]]) -> None:
+def play(scene: Callable[[Bench], Awaitable[None]], cluster: FakeCluster | None = None) -> None:
     """Run a scene with a controller of its own."""
 
     async def run() -> None:
-        bench = Bench()
+        bench = Bench(cluster)
         await bench.start()
         try:
             await scene(bench)

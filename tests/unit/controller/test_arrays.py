@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.controller.fakes import Bench, begin, end, give_order, play, turn, until
+import asyncio
 
+from tests.unit.controller.fakes import Bench, ThrottlingCluster, begin, end, give_order, play, turn, until
+
+from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.orders import CancelRequest, Filters, Update
 from overspan.bridge.lifecycle.arrays import AHEAD
 from overspan.bridge.model import events
@@ -163,6 +166,25 @@ def test_a_held_array_draws_nothing_and_an_element_can_be_held_alone() -> None:
     play(scene)
 
 
+def test_an_order_about_one_element_does_not_start_it_before_its_turn() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold array=0-3")
+        later = bench.clock.now + 60
+        await bench.controller.orders.update("1", Update({"begin": later}))
+        await bench.controller.orders.update("1_1", Update({"comment": "x"}))
+        assert element(bench, 1).held and element(bench, 1).begin == later
+        await give_order(bench, "1", events.Release)
+        await give_order(bench, "1_2", events.Hold)
+        await turn()
+        assert bench.cluster.submits == 0 and element(bench, 2).held
+        assert (bench.job().reason, element(bench, 1).reason) == ("BeginTime", "BeginTime")
+        bench.clock.advance(61)
+        await until(lambda: len(bench.cluster.launched) == 3)
+        assert not element(bench, 2).over and waiting(bench) == ""
+
+    play(scene)
+
+
 def test_an_element_is_found_by_its_index_its_own_id_and_after_it_left_memory() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one array=0-1")
@@ -205,3 +227,94 @@ def test_a_full_disk_only_delays_the_drawing() -> None:
         await until(lambda: waiting(bench) == "1-3")
 
     play(scene)
+
+
+def told(bench: Bench) -> list[tuple[int, int | None]]:
+    """What a cluster that keeps throttles was told."""
+    assert isinstance(bench.cluster, ThrottlingCluster)
+    return bench.cluster.told
+
+
+def test_where_the_cluster_keeps_the_throttle_it_has_elements_at_hand() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-99%2")
+        await turn()
+        assert waiting(bench) == f"{AHEAD}-99" and bench.job().reason == "JobArrayTaskLimit"
+        assert isinstance(bench.cluster, ThrottlingCluster)
+        assert set(bench.cluster.throttles.values()) == {2} and len(bench.cluster.throttles) == AHEAD
+        for index in range(AHEAD // 2 - 1):
+            await run(bench, index, exit_code=0)
+        assert waiting(bench) == f"{AHEAD}-99"
+        await run(bench, AHEAD // 2, exit_code=0)
+        await until(lambda: waiting(bench) == f"{AHEAD * 3 // 2}-99")
+        # Their launches have brought it along.
+        assert told(bench) == []
+
+    play(scene, ThrottlingCluster())
+
+
+def test_another_throttle_reaches_elements_that_wait_on_the_cluster() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-99%2")
+        await turn()
+        await bench.controller.orders.update("1", Update({"throttle": 5}))
+        await until(lambda: told(bench) == [(1, 5)])
+        bench.cluster.fail(True)
+        await bench.controller.orders.update("1", Update({"throttle": None}))
+        await turn()
+        bench.cluster.fail(False)
+        assert told(bench) == [(1, 5)]
+        bench.clock.advance(10)
+        await until(lambda: told(bench) == [(1, 5), (1, None)])
+        await run(bench, 0, exit_code=0)
+        await turn()
+        assert len(told(bench)) == 2
+
+    play(scene, ThrottlingCluster())
+
+
+def test_a_new_daemon_tells_the_throttle_before_anything_else() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-99%2")
+        other = await bench.submit("one array=0-3")
+        await turn()
+        bench.cluster.fail(True)
+        await bench.controller.orders.update("1", Update({"throttle": 1}))
+        await bench.kill()
+        bench.cluster.fail(False)
+        asked = bench.cluster.asked
+        starting = asyncio.ensure_future(bench.start())
+        await until(lambda: (1, 1) in told(bench))
+        assert bench.cluster.asked == asked
+        await starting
+        assert told(bench) == [(1, 1), (other, None)]
+
+    play(scene, ThrottlingCluster())
+
+
+def test_where_slots_are_limited_no_element_takes_one_up_while_it_waits_for_the_throttle() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.settings = bench.settings.model_copy(update={"clusters": {"local": ClusterSettings(max_running=4)}})
+        await bench.kill()
+        await bench.start()
+        await bench.submit("one array=0-99%2")
+        await turn()
+        assert waiting(bench) == "2-99"
+
+    play(scene, ThrottlingCluster())
+
+
+def test_an_element_that_starts_again_after_its_array_keeps_the_throttle_as_submitted() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0%3")
+        await turn()
+        await run(bench, 0, exit_code=1)
+        await until(lambda: bench.job().over)
+        job = element(bench, 0)
+        bench.controller.recorder.book.remove(1)
+        await give_order(bench, str(job.id), events.Requeue)
+        await until(lambda: f"{job.id}.1" in bench.cluster.journals)
+        assert isinstance(bench.cluster, ThrottlingCluster)
+        assert bench.cluster.throttles[f"{job.id}.1"] == 3
+
+    play(scene, ThrottlingCluster())

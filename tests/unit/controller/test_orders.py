@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Bench, give_order, play, start_job, turn
 from overspan.adapters.contract import Refusal
 from overspan.bridge.controller.orders import CancelRequest, Filters, Update
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
+from overspan.bridge.model.errors import Conflict, NotFound, Rejected
 
 
 def test_a_held_job_goes_when_it_is_released() -> None:
@@ -141,13 +141,15 @@ def test_signals_go_to_the_task_that_is_meant() -> None:
 def test_updates_before_and_after_the_launch() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one hold")
-        values = {"time_limit": 120, "priority": 7, "comment": "hi", "begin": bench.clock.now + 60}
+        values = {"time_limit": 120, "nice": 7, "comment": "hi", "begin": bench.clock.now + 60}
         await bench.controller.orders.update("1", Update(values, "me"))
         job = bench.job()
-        assert (job.tasks[0].time, job.priority, job.labels["comment"]) == (120, 7, "hi")
-        with pytest.raises(InvalidRequest):
-            await bench.controller.orders.update("1", Update({"priority": 9, "partition": "x"}))
-        assert bench.job().priority == 7
+        assert (job.tasks[0].time, job.nice, job.labels["comment"]) == (120, 7, "hi")
+        for refused in ({"nice": 9, "priority": 7}, {"comment": "bye", "nice": -1}):
+            # A held job has no priority, and less than nothing is for operators.
+            with pytest.raises(Conflict):
+                await bench.controller.orders.update("1", Update(refused))
+        assert (bench.job().nice, bench.job().labels["comment"]) == (7, "hi")
         await give_order(bench, "1", events.Release)
         assert bench.job().reason == "BeginTime"
         bench.clock.advance(61)
@@ -155,6 +157,43 @@ def test_updates_before_and_after_the_launch() -> None:
         await until(lambda: bench.controller.recorder.book.watched("local") != {})
         await bench.controller.orders.update("1", Update({"time_limit": None}))
         await until(lambda: bool(bench.cluster.orders))
+
+    play(scene)
+
+
+def test_sizes_change_while_no_cluster_has_the_job() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold")
+        sizes = {"cpus": 4, "memory": 50, "gres": "gpu:2", "requeue": False, "qos": "high", "stdout": "o-%j"}
+        await bench.controller.orders.update("1", Update(sizes, "me"))
+        (task,) = bench.job().spec.tasks
+        need = task.resources.need()
+        assert (need.cpu_milli, need.memory_mib, need.gpu_milli, task.streams.output) == (4000, 50, 2000, "/o-%j")
+        assert bench.job().spec.requeue is False and task.retry.max_recoveries == 0
+        assert bench.job().spec.qos == "high"
+        bench.cluster.impossible = "invalid partition specified: nowhere"
+        with pytest.raises(Rejected, match="Invalid partition name specified"):
+            await bench.controller.orders.update("1", Update({"partition": "nowhere"}))
+        bench.cluster.impossible = ""
+        await give_order(bench, "1", events.Release)
+        await until(lambda: bool(bench.cluster.launched))
+        with pytest.raises(Conflict, match="no longer pending"):
+            await bench.controller.orders.update("1", Update({"cpus": 8}))
+        await bench.controller.orders.update("1", Update({"partition": bench.job().spec.partition}))
+
+    play(scene)
+
+
+def test_a_kill_of_all_is_a_cancel_without_grace() -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        await bench.controller.orders.cancel(CancelRequest(("1",), signal="KILL", by="me"))
+        await until(lambda: bool(bench.cluster.orders))
+        event = bench.cluster.orders[-1].event
+        assert isinstance(event, events.Cancel) and event.grace == 0
+        await bench.controller.orders.cancel(CancelRequest(("1",), signal="KILL", batch_only=True))
+        await until(lambda: len(bench.cluster.orders) > 1)
+        assert isinstance(bench.cluster.orders[-1].event, events.Signal)
 
     play(scene)
 

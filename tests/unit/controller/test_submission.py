@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.submission import Submission
+from overspan.bridge.controller.submission import Reading, Submission
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
+from overspan.bridge.model.job import Job
 
 
 def test_a_job_from_submission_to_end() -> None:
@@ -63,7 +67,36 @@ def test_what_is_refused_is_not_written() -> None:
             "invalid partition specified: nope",
             "Batch job submission failed: Invalid partition name specified",
         ]
+        bench.cluster.impossible = "Memory specification can not be satisfied\nRequested node configuration"
+        with pytest.raises(Rejected) as caught:
+            await bench.submit()
+        assert caught.value.message.splitlines() == [
+            "Memory specification can not be satisfied",
+            "Batch job submission failed: Requested node configuration",
+        ]
+        bench.cluster.impossible = "Invalid generic resource (gres) specification"
+        with pytest.raises(Rejected, match="^Invalid generic"):
+            await bench.submit()
         assert bench.ledger.transactions == 0
+
+    play(scene)
+
+
+def test_of_several_partitions_the_first_that_takes_the_job() -> None:
+    async def scene(bench: Bench) -> None:
+        submitter = bench.controller.submitter
+        read = submitter.reader
+
+        def read_listed(*given: Any) -> Reading:
+            reading = read(*given)
+            return replace(reading, spec=replace(reading.spec, partition="short,long,last"))
+
+        async def admit(job: Job) -> Refusal | None:
+            return Refusal("", "too long") if job.spec.partition == "short" else None
+
+        submitter.reader, bench.cluster.admit = read_listed, admit  # type: ignore[method-assign]
+        await bench.submit()
+        assert bench.job().spec.partition == "long"
 
     play(scene)
 

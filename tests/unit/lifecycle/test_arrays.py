@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from overspan.bridge.model.ids import (
     take_indices,
     without_indices,
 )
-from overspan.bridge.model.job import Job, new_element, new_job
+from overspan.bridge.model.job import Job, Resolution, new_element, new_job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed, JobSpec, TaskSpec
 from overspan.bridge.model.states import State
 
@@ -52,11 +54,27 @@ def test_an_array_survives_its_document() -> None:
         # Few more would be a transaction each; many running ones want many at hand.
         ("0-99", Tally(live=AHEAD - 1), ""),
         ("0-999", Tally(live=100, running=100), "0-99"),
+        # Few more are a transaction each also where many run.
+        ("0-999", Tally(live=160, running=100), ""),
         ("5,7,9", Tally(), "5,7,9"),
     ],
 )
 def test_which_elements_become_jobs(text: str, tally: Tally, drawn: str) -> None:
     assert format_array_indices(choose_drawn(make(text), tally)) == drawn
+
+
+@pytest.mark.parametrize(
+    ("text", "tally", "drawn"),
+    [
+        ("0-99%3", Tally(), f"0-{AHEAD - 1}"),
+        ("0-99%3", Tally(live=AHEAD, running=3), ""),
+        ("0-99%20", Tally(live=AHEAD, running=20), "0-19"),
+        ("0-999%200", Tally(live=250, running=200), "0-149"),
+        ("0-999%200", Tally(live=350, running=200), ""),
+    ],
+)
+def test_a_throttle_that_the_cluster_keeps_does_not_bound_what_is_drawn(text: str, tally: Tally, drawn: str) -> None:
+    assert format_array_indices(choose_drawn(make(text), tally, enforced=True)) == drawn
 
 
 def test_what_is_drawn_waits_no_longer_and_is_drawn_once() -> None:
@@ -108,8 +126,13 @@ def test_orders_that_make_no_sense_for_an_array_change_nothing() -> None:
 
 def test_an_element_waits_for_its_counterpart_alone() -> None:
     pair, whole = JobNeed(DependencyKind.AFTERCORR, 3), JobNeed(DependencyKind.AFTEROK, 4)
-    element = new_element(make("0-9", dependency=Dependency((pair, whole))), 6, 70)
-    assert element.dependency.needs == (JobNeed(DependencyKind.AFTERCORR, 3, element=6),)
+    array = make("0-9", dependency=Dependency((pair, whole)))
+    mine = JobNeed(DependencyKind.AFTERCORR, 3, element=6)
+    due = replace(array, resolved=(Resolution(1, 5.0), Resolution(0, 5.0)))
+    assert new_element(due, 6, 70).dependency == Dependency((mine,))
+    # Before its turn it waits for all that the array waits for.
+    early = new_element(replace(array, resolved=(Resolution(0, 5.0),), begin=9.0), 6, 70)
+    assert (early.dependency, early.resolved, early.begin) == (Dependency((mine, whole)), (), 9.0)
 
 
 _RANGES = st.lists(

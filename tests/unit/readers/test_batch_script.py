@@ -106,7 +106,7 @@ def test_precedence() -> None:
         ("--priority=0", {"hold": True, "priority": None}),
         ("--priority=9", {"priority": 9}),
         ("--nice", {"nice": 100}),
-        ("--nice=-5", {"nice": -5}),
+        ("--begin=2001-01-01", {"begin": None}),
         ("--requeue", {"requeue": True}),
         ("--requeue\n--no-requeue", {"requeue": False}),
         ("--no-requeue\n--requeue", {"requeue": True}),
@@ -223,11 +223,20 @@ def test_components_inherit_what_sbatch_says() -> None:
     assert [task.ntasks for task in two.tasks] == [2, 3]
 
 
+def test_cpus_of_a_node_are_at_least_as_many_as_wished() -> None:
+    assert task_of("--mincpus=4").resources.cpus == 4
+    assert task_of("--mincpus=4 -n 6").resources.cpus == 6
+
+
 def test_options_of_slurm_are_kept_and_noted() -> None:
     job = read("--constraint=a&b --exclusive --mail-type=END")
     assert job.tasks[0].native["slurm"] == {"constraint": "a&b", "exclusive": "", "mail-type": "END"}
     assert job.notes == ("accepted without effect outside Slurm: --constraint --exclusive --mail-type",)
     assert read("--constraint=a -M hpc").notes == ()
+    # The local cluster checks them itself.
+    assert read("--nodelist=me").notes == ()
+    pods = replace(CONTEXT, clusters={"pods": "kubernetes"})
+    assert read("--nodelist=me", context=pods).notes == ("accepted without effect outside Slurm: --nodelist",)
     assert read("--no-requeue").tasks[0].retry.max_recoveries == 0
 
 
@@ -259,6 +268,10 @@ REFUSALS: list[tuple[str, int, str]] = [
     ("--deadline=2001-01-01", 1, "Requested time limit is invalid"),
     ("-t 10 --time-min=20", 1, "Invalid time-min specification (exceeds job's time or other limits)"),
     ("--job-group=x", 2, "'x' is not the id of a group"),
+    ("--nice=-5", 1, "sbatch: error: Batch job submission failed: Invalid --nice value"),
+    ("--reboot", 1, "sbatch: error: rebooting of nodes is only allowed for admins"),
+    ("-d expand:5", 1, "Batch job submission failed: Requested operation not supported on this system"),
+    ("-d 'afterok:5 '", 1, "Job dependency problem"),
     ("--nice=x", 255, "sbatch: error: Invalid --nice value"),
     ("--priority=-1", 255, "sbatch: error: Priority must be >= 0"),
     ("-a 3-1", 1, "sbatch: error: Batch job submission failed: Invalid job array specification"),
@@ -370,8 +383,8 @@ def test_after_with_commas_is_as_weak_as_slurms() -> None:
     assert read("-d afterok:4_2:5+1").dependency == Dependency(both)
 
 
-SUBMITTED = {"PATH": "/bin", "SLURM_CONF": "/c", "A": "1"}
-FRESH = {"SLURM_CONF": "/c", "SLURM_GET_USER_ENV": "1"}
+SUBMITTED = {"PATH": "/bin", "SLURM_CONF": "/c", "A": "1", "HOME": "/h", "SHELL": ""}
+FRESH = {"SLURM_CONF": "/c", "SLURM_GET_USER_ENV": "1", "HOME": "/h"}
 
 
 @pytest.mark.parametrize(
@@ -384,7 +397,7 @@ FRESH = {"SLURM_CONF": "/c", "SLURM_GET_USER_ENV": "1"}
         ("NONE", {**FRESH, "SLURM_EXPORT_ENV": "NONE"}),
         ("NIL", {**FRESH, "SLURM_EXPORT_ENV": "NIL"}),
         ("A,B=2,C", {**FRESH, "A": "1", "B": "2", "SLURM_EXPORT_ENV": "A,B=2,C"}),
-        ("ALL,B=a=b", {**SUBMITTED, "B": "a=b", "SLURM_EXPORT_ENV": "ALL,B=a=b"}),
+        ("ALL,B=a=b", {**SUBMITTED, "B": "a=b", "SLURM_GET_USER_ENV": "1", "SLURM_EXPORT_ENV": "ALL,B=a=b"}),
         ("B='x,y'", {**FRESH, "B": "'x,y'", "SLURM_EXPORT_ENV": "B='x,y'"}),
     ],
 )

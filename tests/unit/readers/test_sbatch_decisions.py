@@ -30,6 +30,7 @@ STRICTER = {
     ("signal", "65"): "there is no such signal",
     ("signal", "99"): "there is no such signal",
     ("nice", "x"): "sbatch reads it as 0, which nobody meant",
+    ("nice", "-5"): "the controller refuses it",
     ("priority", "x"): "sbatch reads it as 0, which holds the job",
     ("deadline", "2001-01-01"): "the controller refuses it",
     ("nodelist", "n[1-"): "the controller refuses it",
@@ -72,7 +73,7 @@ def test_decisions(name: str, value: str, code: str, words: str) -> None:
     ("text", "at"),
     [
         *(("x", 0), ("25:00", 0), ("1pm", 1), ("12AM", 2), ("1", 1), ("2031", 0), ("now+x", 3), ("now+1x", 4)),
-        *(("2031-13-01", 5), ("12:30:60", 6)),
+        *(("2031-13-01", 5), ("2031-1-1", 0), ("12:30:60", 6)),
     ],
 )
 def test_where_a_time_is_wrong(text: str, at: int) -> None:

@@ -49,6 +49,25 @@ def test_job_comes_back_as_it_went_in_after_a_restart(tmp_path: Path, make_job: 
     assert stored.user == "ada"
 
 
+def test_a_spec_is_written_again_only_where_a_change_has_one(
+    tmp_path: Path, make_job: MakeJob, start_of: StartOf
+) -> None:
+    job = make_job(7)
+    amended = replace(job, spec=replace(job.spec, qos="high"), version=1)
+    store = Store.open(tmp_path / "span.db")
+    asyncio.run(store.insert([start_of(job)]))
+    assert asyncio.run(store.apply([Change(amended, 4, spec=amended.spec)])) == [False]
+    assert asyncio.run(store.load_live())[0].job.spec == job.spec
+    asyncio.run(store.apply([Change(amended, 0, spec=amended.spec)]))
+    other = replace(job.spec, qos="low")
+    asyncio.run(store.apply([Change(replace(amended, spec=other, version=2), 1)]))
+    store.close()
+    again = Store.open(tmp_path / "span.db")
+    (stored,) = asyncio.run(again.load_live())
+    again.close()
+    assert stored.job == replace(amended, version=2)
+
+
 def test_change_with_a_wrong_version_writes_nothing(store: Store, make_job: MakeJob, start_of: StartOf) -> None:
     job = make_job(1)
     moved = Transition(5.0, "", "PENDING", "RUNNING", "None", "", "")

@@ -17,11 +17,11 @@ def test_shell_text_runs_in_the_shell(tmp_path: Path) -> None:
 
 
 def test_script_with_an_interpreter_runs_itself(tmp_path: Path) -> None:
-    for form in (Form.BATCH, Form.RUN):
+    for form, name in ((Form.BATCH, "job/slurm_script"), (Form.RUN, "job.run")):
         spec = TaskSpec("job", form=form, run="#!/usr/bin/env python3\nprint(1)\n", args=("x",))
         command = prepare_command(spec, str(tmp_path), "/marker")
-        assert command == Command((str(tmp_path / "job.run"), "x"))
-    assert os.stat(tmp_path / "job.run").st_mode & 0o777 == 0o700
+        assert command == Command((str(tmp_path / name), "x"))
+        assert os.stat(tmp_path / name).st_mode & 0o777 == 0o700
 
 
 def test_set_up_is_a_script_of_its_own(tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_batch_script_is_process_0_on_a_node_and_counts_its_tasks() -> None:
         "SLURM_CPUS_PER_TASK": "2",
     }
     assert {name: variables.get(name) for name in expected} == expected
+    # sbatch tells a number of tasks only where one was asked for.
+    assert "SLURM_NTASKS" not in _variables(_job(TaskSpec("job", form=Form.BATCH, num_nodes=2)), "job")
 
 
 def test_size_of_the_resources() -> None:
@@ -223,3 +225,14 @@ def test_a_folder_of_commands_comes_first_on_the_path() -> None:
     job = _job(BATCH, environment={"PATH": "/usr/bin"})
     assert _variables(job, "batch", extra={"OVERSPAN_SHIMS": "/state/shims"})["PATH"] == "/state/shims:/usr/bin"
     assert _variables(job, "batch")["PATH"] == "/usr/bin"
+
+
+def test_memory_is_told_as_it_was_asked_for() -> None:
+    def memory(asked: Resources) -> dict[str, str]:
+        task = TaskSpec("job", form=Form.BATCH, run="true", resources=asked)
+        found = _variables(_job(task, name="job"), "job")
+        return {name: value for name, value in found.items() if name.startswith("SLURM_MEM")}
+
+    assert memory(Resources(cpus=2, memory_mib=100)) == {"SLURM_MEM_PER_NODE": "100"}
+    assert memory(Resources(cpus=2, memory_mib_per_cpu=100)) == {"SLURM_MEM_PER_CPU": "100"}
+    assert memory(Resources(cpus=2)) == {}

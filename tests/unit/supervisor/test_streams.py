@@ -11,7 +11,7 @@ import pytest
 from overspan.bridge.model.job import Element, Job, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, Streams, TaskSpec
 from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths, record_paths
+from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths, names_folder, record_paths
 
 FIRST = NodeKey("job", 0, 0, 0)
 
@@ -47,6 +47,26 @@ def test_run_form_has_a_file_for_each_stream_of_each_run(tmp_path: Path) -> None
 )
 def test_patterns_of_sbatch(tmp_path: Path, streams: Streams, output: str, error: str, source: str) -> None:
     assert _choose(_job(streams=streams), tmp_path) == Paths(source, output, error, False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        ("logs/%j/%j.out", True),
+        ("/x/%5A-%a/out", True),
+        ("%a/0.out", True),
+        ("logs/%j.out", False),
+        ("%j", False),
+        ("%%j/out", False),
+        ("%x/%j", False),
+        ("a\\b/%j/out", False),
+        ("", False),
+    ],
+)
+def test_only_a_folder_of_the_jobs_own_is_waited_for(tmp_path: Path, pattern: str, named: bool) -> None:
+    assert names_folder(pattern) is named
+    assert _choose(_job(streams=Streams(output=pattern)), tmp_path).folders_awaited is named
+    assert _choose(_job(streams=Streams(output="o", error=pattern)), tmp_path).folders_awaited is named
 
 
 @pytest.mark.parametrize(

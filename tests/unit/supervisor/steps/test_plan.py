@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import parse_words
 from overspan.bridge.supervisor.steps.allocation import Allocation, Component, Node
 from overspan.bridge.supervisor.steps.layout import LayoutError, count_tasks, distribute, fold_counts
@@ -20,8 +22,9 @@ from overspan.bridge.supervisor.steps.plan import (
     rank_environment,
     step_environment,
 )
-from overspan.bridge.supervisor.steps.srun import find_own, read_order
-from overspan.bridge.supervisor.steps.wish import Manner, WishError, read_manner, read_wish
+from overspan.bridge.supervisor.steps.requests import choose_readers, choose_streams, open_sinks
+from overspan.bridge.supervisor.steps.srun import find_own, read_order, share_nodes
+from overspan.bridge.supervisor.steps.wish import Flow, Manner, WishError, read_manner, read_wish
 
 FACTS = Facts("5", "login", "127.0.0.1", 0, 99, 0o22)
 
@@ -202,27 +205,69 @@ def test_own_nodes() -> None:
     assert find_own(two, {**here, "OVERSPAN_JOB_ID": "8"}) == [first]
 
 
-def manner(words: str, **environment: str) -> Manner:
-    return read_manner(parse_words("srun", words.split())[0], environment)
-
-
 @pytest.mark.parametrize(
     ("words", "environment", "changed"),
     [
-        ("-l -u x", {}, {"label": True, "unbuffered": True}),
-        ("x", {"SLURM_LABELIO": "1", "SLURM_UNBUFFEREDIO": "0"}, {"label": True}),
         ("-K x", {}, {"kill_on_bad_exit": True}),
         ("--kill-on-bad-exit=0 x", {"SLURM_KILL_BAD_EXIT": "1"}, {}),
         ("-W 60 x", {}, {"wait": 60}),
-        ("-o a -e b --open-mode=append x", {}, {"output": "a", "error": "b", "append": True}),
         ("--pty x", {}, {"pty": True}),
     ],
 )
 def test_manners(words: str, environment: dict[str, str], changed: dict[str, Any]) -> None:
-    assert manner(words, **environment) == Manner()._replace(**changed)
+    assert read_manner(parse_words("srun", words.split())[0], environment) == Manner()._replace(**changed)
 
 
-@pytest.mark.parametrize("words", ["-n 0 x", "-N 2-1 x", "--gpus=two x", "-c many x", "--mpi=smoke x"])
+@pytest.mark.parametrize(
+    ("words", "environment", "flows"),
+    [
+        ("-l -u x", {}, [Flow(label=True, unbuffered=True)]),
+        ("x", {"SLURM_LABELIO": "1", "SLURM_UNBUFFEREDIO": "0"}, [Flow(label=True)]),
+        ("-o a -e b --open-mode=append x", {}, [Flow(output="a", error="b", append=True)]),
+        ("-o a x : -o b --open-mode=append y", {}, [Flow(output="a"), Flow(output="b", append=True)]),
+        ("-l -o a x : -e b y : -o c z", {}, [Flow(True, False, "a"), Flow(True, False, "a", "b")]),
+        ("x : -o b y", {"SRUN_OUTPUT": "all"}, [Flow(output="all"), Flow(output="b")]),
+    ],
+)
+def test_each_component_has_its_streams(words: str, environment: dict[str, str], flows: list[Flow]) -> None:
+    order = read_order(words.split(), environment)
+    assert [wish.flow for _, wish in order.wishes][: len(flows)] == flows
+
+
+def test_readers_and_files_are_those_of_the_component(tmp_path: Path) -> None:
+    laid = plan("-i none -n2 -N2 x : -n2 y", TWO, TWO)
+    streams = [choose_streams(side.wish.flow) for side in laid.sides]
+    assert choose_readers(Manner(), laid, streams) == frozenset()
+    laid = plan(f"-n2 -N2 -o {tmp_path}/a-%j -i 1 x : -n2 -N2 -o {tmp_path}/b-%j -i all y", TWO, TWO)
+    streams = [choose_streams(side.wish.flow) for side in laid.sides]
+    assert choose_readers(Manner(), laid, streams) == {1, 2, 3}
+    sinks = open_sinks(Manner(), laid, streams, FilenameFields(job=7))
+    sinks.write(0, b"first\n", error=False)
+    sinks.write(3, b"second\n", error=False)
+    sinks.write(2, b"wrong", error=True)
+    sinks.finish(2)
+    assert ((tmp_path / "a-7").read_text(), (tmp_path / "b-7").read_text()) == ("first\n", "second\nwrong")
+
+
+def test_the_command_of_a_component_may_stand_in_a_later_one() -> None:
+    wishes = read_order(["-n1", ":", "-n2", "echo", "x", ":", "true"], {}).wishes
+    assert [wish.command for _, wish in wishes] == [("echo", "x"), ("echo", "x"), ("true",)]
+
+
+def test_components_in_an_ordinary_job_have_nodes_of_their_own() -> None:
+    three = allocation(Component(nodes(3), 0, 0, 0))
+    shared = share_nodes(three, read_order(["-N1", "a", ":", "-N2", "b"], {}))
+    assert [[node.number for node in part.nodes] for part in shared.components] == [[0], [1, 2]]
+    for words, text in (
+        ("-N2 a : -N2 b", "Allocation failure of 2 nodes: job size of 3, already allocated 2 nodes"),
+        ("--het-group=0 a", "No directives to start application"),
+        ("--het-group=1-2 a", r"exceeds highest hetjob index \(2 > 0\)"),
+    ):
+        with pytest.raises(PlanError, match=text):
+            share_nodes(three, read_order(words.split(), {}))
+
+
+@pytest.mark.parametrize("words", ["-n 0 x", "-N 2-1 x", "--gpus=two x", "-c many x", "--mpi=smoke x", "-t 5min x"])
 def test_bad_values(words: str) -> None:
     with pytest.raises(WishError):
         read_order(words.split(), {})

@@ -98,6 +98,12 @@ def test_programs_of_ranks() -> None:
     ]
 
 
+def test_words_behind_a_program_file_go_to_every_rank() -> None:
+    assert read_programs("* a %t\n", 2, "conf", ["-l"]) == [("a", "0", "-l"), ("a", "1", "-l")]
+    with pytest.raises(ProgramError, match="Configuration file conf invalid, no record for task id 1"):
+        read_programs("0 a\n", 2, "conf")
+
+
 @pytest.mark.parametrize("text", ["0 a\n", "0\n", "x a\n", "0-1 'a\n"])
 def test_bad_program_files(text: str) -> None:
     with pytest.raises(ProgramError):

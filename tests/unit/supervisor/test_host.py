@@ -1,0 +1,72 @@
+"""Whose turn it is in the supervisor's loop."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from overspan.bridge.supervisor import host as host_module
+from overspan.bridge.supervisor.host import LOOK_SECONDS, Host
+from overspan.bridge.supervisor.processes import Shim
+from overspan.bridge.supervisor.rundir import RunDirectory
+
+
+class NoForker:
+    """Forks nothing."""
+
+    def spawn(self, launch: object) -> Shim:
+        raise AssertionError(launch)
+
+
+class FakeRun:
+    """A run that counts its turns."""
+
+    def __init__(self, directory: RunDirectory, services: object, now: float) -> None:
+        self.nodes_folder = f"{directory.path}/nodes"
+        self.done = False
+        self.due: float | None = None
+        self.turns: list[tuple[float, int]] = []
+
+    def turn(self, ended: list[Shim], now: float) -> None:
+        self.turns.append((now, len(ended)))
+
+    def wake_at(self, now: float) -> float | None:
+        return self.due
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_run_has_a_turn_when_it_has_news_or_is_due_and_all_have_one_when_there_may_be_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "Run", FakeRun)
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        host = Host(str(tmp_path), lock, NoForker())  # type: ignore[arg-type]
+        runs: list[FakeRun] = []
+        for number in (7, 8):
+            host._open((f"/runs/{number}", 0), 10.0)
+            runs.append(host._runs[f"/runs/{number}", 0])  # type: ignore[arg-type]
+        first, second = runs
+        second.due = 10.5
+        host._turn([], 10.0, everybody=False)
+        assert (first.turns, second.turns) == ([(10.0, 0)], [(10.0, 0)])
+        host._turn([Shim(first.nodes_folder, "key", 0, None)], 10.1, everybody=False)
+        assert (first.turns[1:], second.turns[1:]) == ([(10.1, 1)], [])
+        second.due = None
+        host._turn([], 10.5, everybody=False)
+        host._turn([], 10.6, everybody=False)
+        assert (first.turns[2:], second.turns[1:]) == ([], [(10.5, 0)])
+        host._turn([], 10.7, everybody=True)
+        assert (first.turns[2:], second.turns[2:]) == ([(10.7, 0)], [(10.7, 0)])
+        assert host._timeout(10.9) == pytest.approx(LOOK_SECONDS - 0.2)
+        # A clock that was set back keeps nobody waiting.
+        assert host._timeout(1.0) == LOOK_SECONDS
+        first.done = True
+        host._turn([], 10.8, everybody=True)
+        assert list(host._runs) == list(host._due) == [("/runs/8", 0)]
+    finally:
+        os.close(lock)
