@@ -29,6 +29,7 @@ def test_messages_are_slurms_with_a_remedy_below(span: Any, tmp_path: Path) -> N
     trial = span.run("sbatch", "--test-only", "-p", "nowhere", "--wrap", "true", check=False)
     assert trial.stderr == (
         "sbatch: error: invalid partition specified: nowhere\nallocation failure: Invalid partition name specified\n"
+        "  `span sinfo -M local` shows what its nodes and partitions have\n"
     )
 
 

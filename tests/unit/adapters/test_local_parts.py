@@ -126,22 +126,23 @@ def test_what_never_fits_is_refused() -> None:
 
 
 def test_hosts_of_a_batch_script_are_this_machine() -> None:
-    def refusal(form: Form = Form.BATCH, **options: str) -> str:
+    def refusal(options: dict[str, str], form: Form = Form.BATCH) -> str:
         return find_refusal(job(TaskSpec("t", form=form, native={"slurm": options})), Settings(), MACHINE)
 
     own = name_machine()
-    for good in ({}, {"nodelist": own}, {"nodelist": "localhost"}, {"exclude": ""}):
-        assert refusal(**good) == ""
+    goods: list[dict[str, str]] = [{}, {"nodelist": own}, {"nodelist": "localhost"}, {"exclude": ""}]
+    for good in goods:
+        assert refusal(good) == ""
     for bad in (
         {"nodelist": "other"},
         {"nodelist": f"{own},other"},
         {"exclude": "o[1-2]"},
         {"nodelist": "n[1-99999999]"},
     ):
-        assert refusal(**bad) == NO_NODE
-    assert refusal(exclude=own) == NEVER_FITS
+        assert refusal(bad) == NO_NODE
+    assert refusal({"exclude": own}) == NEVER_FITS
     # What a job file says to Slurm clusters is nothing to this machine.
-    assert refusal(form=Form.RUN, nodelist="other") == ""
+    assert refusal({"nodelist": "other"}, Form.RUN) == ""
 
 
 def test_one_of_several_partitions_is_enough() -> None:

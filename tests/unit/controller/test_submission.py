@@ -75,7 +75,7 @@ def test_what_is_refused_is_not_written() -> None:
             "Batch job submission failed: Requested node configuration",
         ]
         bench.cluster.impossible = "Invalid generic resource (gres) specification"
-        with pytest.raises(Rejected, match="^Invalid generic"):
+        with pytest.raises(Rejected, match=r"^Invalid generic"):
             await bench.submit()
         assert bench.ledger.transactions == 0
 
