@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Path, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from overspan.bridge.api.bodies import (
     CancelBody,
@@ -110,9 +110,13 @@ def _add_views(router: APIRouter, controller: Controller) -> None:
     async def show(ref: Ref) -> Response:
         return answer(now=controller.clock(), job=await controller.job(ref))
 
-    @router.get("/jobs/{ref}/script", summary="The batch script or job file as it was submitted")
+    @router.get(
+        "/jobs/{ref}/script",
+        summary="The batch script or job file as it was submitted",
+        response_class=PlainTextResponse,
+    )
     async def script(ref: Ref) -> Response:
-        return Response(await controller.script(ref), media_type="text/plain; charset=utf-8")
+        return PlainTextResponse(await controller.script(ref))
 
     @router.get("/jobs/{ref}/timeline", summary="Every transition of a job")
     async def timeline(ref: Ref) -> Response:
