@@ -1,4 +1,5 @@
-"""Slurm clusters: what is given to sbatch, and what its answers mean.
+"""Slurm clusters: real jobs through sbatch, squeue, sacct and scancel, on this machine or over ssh."""
 
-Everything here so far is pure; nothing opens a cluster yet, so no adapter is registered under this kind.
-"""
+from overspan.adapters.slurm.cluster import SlurmCluster, open_cluster
+
+__all__ = ["SlurmCluster", "open_cluster"]

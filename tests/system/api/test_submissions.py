@@ -153,8 +153,12 @@ THINGS = (
 )  # fmt: skip
 # Commands and options that wait, follow or repeat by design; what is typed for them is bounded elsewhere.
 PATIENT = {"wait": ("--timeout", "0")}
-QUIET = {verb for verb in COMMANDS if verb not in ("daemon", "shutdown")}
-words = st.lists(st.sampled_from(FLAGS) | st.sampled_from(THINGS) | st.text(max_size=8), max_size=5)
+# They end the daemon, or make way for another program: this one would be gone.
+LAST = ("daemon", "shutdown", "srun", "salloc")
+QUIET = {verb for verb in COMMANDS if verb not in LAST}
+# No argument of a process can hold a NUL.
+typed_text = st.text(st.characters(exclude_characters="\0"), max_size=8)
+words = st.lists(st.sampled_from(FLAGS) | st.sampled_from(THINGS) | typed_text, max_size=5)
 
 
 def patient(verb: str, typed: list[str]) -> bool:
@@ -174,12 +178,12 @@ def test_made_up_command_lines(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
     span.submit("name: g\n---\nname: a\nrun: 'true'\n---\nname: b\nrun: 'true'\n", "--hold")
     monkeypatch.chdir(span.folder)
     # An internal error is raised then instead of being told.
-    environment = {**span.environment, "SPAN_DEBUG": "1"}
+    environment = {**span.environment, "SPAN_DEBUG": "1", "EDITOR": "true", "VISUAL": "true"}
 
     @bounded(4000)
     @given(verb=st.sampled_from(sorted(QUIET)) | st.text(max_size=5), typed=words)
     def check(verb: str, typed: list[str]) -> None:
-        if door.closed or patient(verb, typed) or verb in ("daemon", "shutdown"):
+        if door.closed or patient(verb, typed) or verb in LAST:
             return
         extra = ("--hold",) if verb in ("sbatch", "submit") else PATIENT.get(verb, ())
         code, told = run(Call(verb, (*extra, *typed), environment))
