@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 LOCAL = "local"
 GROUP = "overspan.adapters"
-BUILT_IN: Mapping[str, str] = {"local": "overspan.adapters.local:open_cluster"}
+BUILT_IN: Mapping[str, str] = {
+    "local": "overspan.adapters.local:open_cluster",
+    "slurm": "overspan.adapters.slurm:open_cluster",
+}
 """Adapters that need no entry point, so that a source tree works as it is."""
 
 OpenerOf = Callable[[str], Opener]

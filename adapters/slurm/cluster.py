@@ -1,0 +1,196 @@
+"""The adapter of a Slurm cluster: single jobs through Slurm's own commands, here or over ssh.
+
+Slurm decides about its jobs; the adapter copies its verdicts and carries orders out. It keeps nothing that has to
+survive: handles and cursors have it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+from overspan.adapters.contract import (
+    Accepted,
+    ClusterConfig,
+    Decider,
+    Finding,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+)
+from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
+from overspan.adapters.slurm.checking import check_cluster
+from overspan.adapters.slurm.handles import is_handle
+from overspan.adapters.slurm.logs import Logs
+from overspan.adapters.slurm.ordering import Orderer
+from overspan.adapters.slurm.planning import render_submission
+from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.rendering import Renderer, refuse_unknown, resolve_root, without_array
+from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, Settings, read_settings
+from overspan.adapters.slurm.submission import Submitter
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.watching import Orders, Watch, next_kill
+from overspan.bridge.model.errors import InvalidRequest, TimedOut, Unreachable
+from overspan.bridge.model.job import Job
+
+VERDICT_SECONDS = 5.0
+"""How long a submission waits for what sbatch says of it."""
+_TRIAL = "trial"
+
+
+class SlurmCluster:
+    """One Slurm cluster. Nothing is contacted before its first use."""
+
+    decider = Decider.SUPERVISOR
+
+    def __init__(self, config: ClusterConfig, transport: Transport | None = None) -> None:
+        self.name = config.name
+        self._settings = read_settings(config)
+        self._root = config.root
+        self.transport = transport or open_transport(config.name, self._settings)
+        self._questions = Questions(self.transport, self._settings.timeout)
+        self._renderer = Renderer(self._settings, config.root)
+        self._submitter = Submitter(self._questions, self._renderer, find_start())
+        self._orders = Orders()
+        self._watch = Watch(self._questions, self._orders, self._settings.tick)
+        self._orderer = Orderer(self._questions, self._orders, self._watch)
+        self._logs = Logs(self._questions)
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Submit each launch, or find what its token already submitted."""
+        self._check_open()
+        if not launches:
+            return []
+        # Whoever stops waiting does not stop it half-way.
+        return await asyncio.shield(asyncio.create_task(self._submit(launches)))
+
+    async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        async with self._turn:
+            return await self._submitter.submit(launches)
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of the launches in `since`; the cluster is asked at most once a tick for all of them."""
+        self._check_open()
+        deadline = time.monotonic() + timeout
+        # Launches of a later version wait for that.
+        since = {handle: cursor for handle, cursor in since.items() if is_handle(handle)}
+        while True:
+            self._watch.fresh.clear()
+            await self._watch.look(list(since))
+            reports = self._watch.collect(since)
+            overdue = self._watch.overdue(since, time.time())
+            if overdue:
+                await self._orderer.end(overdue)
+            left = deadline - time.monotonic()
+            if reports or left <= 0:
+                return Observation(tuple(reports), time.time())
+            await self._wait(since, left)
+
+    async def _wait(self, since: Mapping[str, str], left: float) -> None:
+        """Wait for the next look, for an order that was carried out, or for the end of somebody's grace."""
+        until = [left, next_kill(since, time.time())]
+        if since:
+            until.append(self._watch.next_look - time.monotonic())
+        seconds = max(0.01, min(value for value in until if value is not None))
+        try:
+            async with asyncio.timeout(seconds):
+                await self._watch.fresh.wait()
+        except TimeoutError:
+            pass
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out each order by Slurm's own commands."""
+        self._check_open()
+        return await self._orderer.order(orders)
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a log, from the file that Slurm writes."""
+        return await self._logs.read(request)
+
+    async def nodes(self) -> list[Node]:
+        """Every node, once for each of its partitions."""
+        self._check_open()
+        await self._questions.site()
+        return await self._questions.nodes()
+
+    async def close(self) -> None:
+        """Let go of the connection; the jobs go on."""
+        self._closed = True
+        await self._watch.close()
+        await self.transport.close()
+
+    async def check(self) -> list[Finding]:
+        """Try what jobs need on this cluster."""
+        root = self._root
+        try:
+            root = resolve_root(self._root, (await self._questions.site()).home)
+        except Unreachable:
+            pass
+        return await check_cluster(self._questions, self._settings, root)
+
+    def plan(self, job: Job) -> str:
+        """The exact command and script that would be submitted, with no effect at all."""
+        task = job.spec.tasks[0]
+        submission = self._renderer.plan(job)
+        return f"# {job.spec.name}: task {task.name}, one job of Slurm's\n{render_submission(submission)}"
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """What sbatch says of the job, in its own words, without submitting it. Raises Unreachable."""
+        self._check_open()
+        try:
+            refuse_unknown(without_array(job))
+            async with asyncio.timeout(VERDICT_SECONDS):
+                return await self._try(without_array(job))
+        except InvalidRequest as error:
+            return Refusal("", error.message)
+        except (TimeoutError, TimedOut):
+            raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s") from None
+
+    async def _try(self, job: Job) -> Refusal | None:
+        site = await self._questions.site()
+        call = self._renderer.render(Launch(_TRIAL, job), site, test_only=True).call
+        (done,) = await self.transport.run_all([call], VERDICT_SECONDS)
+        if done is None:
+            raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s")
+        if is_unclear(done.rc, done.words):
+            return refuse_memory(job, await self._questions.nodes())
+        return read_trial(done.rc, done.words)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unreachable(f"the cluster {self.name} was closed")
+
+
+def open_transport(cluster: str, settings: Settings) -> Transport:
+    """The transport that the settings ask for; nothing is contacted. InvalidRequest where its package is missing."""
+    if settings.transport == LOCAL:
+        return LocalTransport(settings.path)
+    config = os.path.expanduser(settings.ssh_config)
+    address = Address(settings.host, settings.user, settings.port, config, settings.ssh_options)
+    if settings.transport == PARAMIKO:
+        return ParamikoSsh(address, settings.path)
+    return OpenSsh(cluster, address, settings.path)
+
+
+def find_start() -> float:
+    """When this process began (seconds since the epoch): what is older may be an earlier process's (proc(5), stat)."""
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
+def open_cluster(config: ClusterConfig) -> SlurmCluster:
+    """Open a Slurm cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
+    return SlurmCluster(config)

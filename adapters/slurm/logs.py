@@ -1,0 +1,79 @@
+"""Where a native job writes, and bytes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from overspan.adapters.contract import LogPart, LogRequest
+from overspan.adapters.slurm.handles import Handle, parse_handle
+from overspan.adapters.slurm.questions import Questions
+from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
+
+_KEPT = 5000
+
+
+class Logs:
+    """Reads logs by the paths that Slurm tells; a path once told is remembered, Slurm forgets ended jobs."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._paths: dict[int, tuple[str, str]] = {}
+
+    async def read(self, request: LogRequest) -> LogPart:
+        """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
+
+        A batch script's output is one file, that of its first node.
+        """
+        handle = parse_handle(request.handle)
+        wanted = request.task in ("", handle.task) and request.node == 0
+        if not wanted or request.attempt not in (None, handle.attempt):
+            raise NotFound(f"job {handle.job} has no {request.stream} of task {request.task}, node {request.node}")
+        path = (await self._find(handle))[request.stream == "error"]
+        if not path or path == "/dev/null":
+            raise NotFound(f"the {request.stream} of job {handle.job} goes to {path or 'no file'}")
+        offset = request.offset
+        if offset < 0:
+            offset = max(0, (await self._questions.transport.read(path, 0, 1)).size + offset)
+        piece = await self._questions.transport.read(path, offset, request.limit)
+        return LogPart(piece.data, min(offset, piece.size), piece.size, path)
+
+    async def _find(self, handle: Handle) -> tuple[str, str]:
+        if handle.native not in self._paths:
+            fields = await self._questions.describe(handle.native)
+            if not fields and not handle.output:
+                raise NotFound(
+                    f"Slurm no longer knows job {handle.native}, and with it where its output is",
+                    remedy="look in the folder from which it was submitted",
+                )
+            expected = handle.output, handle.error or handle.output
+            self._paths[handle.native] = read_paths(fields) if fields else expected
+            while len(self._paths) > _KEPT:
+                del self._paths[next(iter(self._paths))]
+        return self._paths[handle.native]
+
+
+def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:
+    """Where a job writes its output and its error, as Slurm fills in the patterns (sbatch(1), FILENAME PATTERN).
+
+    Empty where the first node's name is in the pattern, and for an error that goes with the output.
+    """
+    task = job.spec.tasks[0]
+    element = job.element.index if job.element is not None else None
+    fields = FilenameFields(native, job.spec.name, user, array_job=native, element=element)
+    folder = task.workdir or job.spec.origin.directory
+    default = BATCH_DEFAULT if element is None else ARRAY_DEFAULT
+
+    def fill(pattern: str) -> str:
+        return "" if "%N" in pattern else os.path.join(folder, expand_filename(pattern, fields))
+
+    streams = task.streams
+    return fill(streams.output or default), fill(streams.error) if streams.error else ""
+
+
+def read_paths(fields: Mapping[str, str]) -> tuple[str, str]:
+    """Output and error in the fields of `scontrol show job`; an error that is not told goes with the output."""
+    output = fields.get("StdOut", "")
+    return output, fields.get("StdErr", "") or output

@@ -1,0 +1,183 @@
+"""What is asked of a cluster, by the commands of Slurm over a transport: answers as records, failures as errors."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from overspan.adapters.contract import Node
+from overspan.adapters.slurm import nodes, sacct, squeue
+from overspan.adapters.slurm.errors import Kind, read_failure
+from overspan.adapters.slurm.listings import ask, read_pairs
+from overspan.adapters.slurm.sacct import AccountingRecord
+from overspan.adapters.slurm.script import find_token, has_token
+from overspan.adapters.slurm.squeue import QueueRecord
+from overspan.adapters.slurm.transports.channel import Call, Transport
+from overspan.bridge.model.errors import OverspanError, Unreachable
+
+_NO_ACCOUNTING = ("accounting_storage/none", "(null)", "")
+SACCT_IDS = 200
+"""Ids of one question to the accounting."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a cluster says of itself: Slurm's version, its settings (scontrol show config), the user, their home."""
+
+    version: tuple[int, ...]
+    config: Mapping[str, str]
+    user: str
+    home: str
+
+    @property
+    def accounting(self) -> bool:
+        """Whether jobs are kept in an accounting that sacct can read."""
+        return self.config.get("AccountingStorageType", "") not in _NO_ACCOUNTING
+
+    @property
+    def message_timeout(self) -> float:
+        """Seconds after which a command gives up waiting for the controller (slurm.conf, MessageTimeout)."""
+        return float(read_seconds(self.config.get("MessageTimeout", "")) or 10)
+
+
+class Questions:
+    """Asks; one question for all jobs each time."""
+
+    def __init__(self, transport: Transport, timeout: float) -> None:
+        self.transport = transport
+        self.timeout = timeout
+        self._site: Site | None = None
+        self._addresses: dict[str, str] = {}
+        self._once = asyncio.Lock()
+
+    async def site(self) -> Site:
+        """The cluster's own facts; asked for once. Raises Unreachable."""
+        async with self._once:
+            if self._site is None:
+                self._site = await self._ask_site()
+            return self._site
+
+    async def _ask_site(self) -> Site:
+        calls = [
+            Call(ask("scontrol", "show", "config")),
+            Call(["id", "-un"]),
+            Call(["/bin/sh", "-c", "cd && pwd"]),
+        ]
+        config, user, home = await self.transport.run_all(calls, self.timeout)
+        if config is None or user is None or home is None:
+            raise Unreachable("the cluster did not answer in time")
+        if config.rc != 0:
+            raise read_failure(config.words or config.text, config.rc).error()
+        values = read_config(config.text)
+        version = read_version(values.get("SLURM_VERSION", ""))
+        return Site(version, values, user.text.strip(), home.text.strip())
+
+    async def queue(self, ids: Sequence[int]) -> dict[int, QueueRecord]:
+        """The jobs of those native ids that squeue knows, by id."""
+        site = await self.site()
+        records = await self._ask_queue(squeue.ask_queue(ids, "" if len(ids) <= squeue.MAX_IDS else site.user))
+        return {record.raw: record for record in records}
+
+    async def find_in_queue(self, tokens: Iterable[str]) -> dict[str, list[QueueRecord]]:
+        """The jobs of the user's that have one of the tokens in their comment, by token."""
+        site = await self.site()
+        found: dict[str, list[QueueRecord]] = {token: [] for token in tokens}
+        for record in await self._ask_queue(squeue.ask_queue((), site.user)):
+            token = find_token(record.comment)
+            if token in found:
+                found[token].append(record)
+        return found
+
+    async def _ask_queue(self, words: Sequence[str]) -> tuple[QueueRecord, ...]:
+        done = await self.transport.run(words, timeout=self.timeout)
+        if done.rc != 0:
+            failure = read_failure(done.words, done.rc)
+            if failure.kind is not Kind.UNKNOWN_JOB:
+                raise _unanswered(failure.error())
+        return squeue.read_queue(done.text).records
+
+    async def runs(self, ids: Sequence[int]) -> dict[int, list[AccountingRecord]]:
+        """The runs of those jobs by id, oldest first; empty for what the accounting does not know.
+
+        Raises OverspanError when the accounting does not answer.
+        """
+        site = await self.site()
+        found: dict[int, list[AccountingRecord]] = {native: [] for native in ids}
+        for start in range(0, len(ids), SACCT_IDS):
+            words = sacct.ask_accounts(ids[start : start + SACCT_IDS], site.version)
+            for record in await self._ask_accounts(words, site.version):
+                if record.raw in found and not record.step:
+                    found[record.raw].append(record)
+        for runs in found.values():
+            runs.sort(key=lambda run: run.submit or 0.0)
+        return found
+
+    async def find_in_accounts(self, tokens: Iterable[str], since: float) -> dict[str, int]:
+        """Native ids of the user's jobs since a time that were submitted with one of the tokens."""
+        site = await self.site()
+        found: dict[str, int] = {}
+        words = sacct.ask_since(site.user, since, site.version)
+        wanted = list(tokens)
+        for record in await self._ask_accounts(words, site.version):
+            for token in wanted:
+                if has_token(record.comment, token) or has_token(record.submit_line, token):
+                    found.setdefault(token, record.raw)
+        return found
+
+    async def _ask_accounts(self, words: Sequence[str], version: tuple[int, ...]) -> tuple[AccountingRecord, ...]:
+        done = await self.transport.run(words, timeout=self.timeout)
+        if done.rc != 0:
+            raise _unanswered(read_failure(done.words, done.rc).error())
+        return sacct.read_accounts(done.text, version).records
+
+    async def nodes(self) -> list[Node]:
+        """Nodes and partitions."""
+        done = await self.transport.run(nodes.ask_nodes(), timeout=self.timeout)
+        if done.rc != 0:
+            raise _unanswered(read_failure(done.words, done.rc).error())
+        return nodes.read_nodes(done.text)
+
+    async def addresses(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Where nodes are reached, asked for where a name is new; no answer gives no addresses."""
+        if any(name and name not in self._addresses for name in names):
+            done = await self.transport.run(nodes.ask_addresses(), timeout=self.timeout)
+            if done.rc == 0:
+                self._addresses.update(nodes.read_addresses(done.text))
+        return self._addresses
+
+    async def describe(self, native: int) -> dict[str, str]:
+        """The fields of one job (scontrol show job); empty where Slurm does not know it any more."""
+        done = await self.transport.run(ask("scontrol", "--oneliner", "show", "job", str(native)), timeout=self.timeout)
+        if done.rc != 0:
+            failure = read_failure(done.words, done.rc)
+            if failure.transient:
+                raise failure.error()
+            return {}
+        return dict(read_pairs(done.text.splitlines()[0])) if done.text.strip() else {}
+
+
+def _unanswered(error: OverspanError) -> OverspanError:
+    """A question that failed tells nothing of any job."""
+    if error.transient:
+        return error
+    return Unreachable(error.message, remedy=error.remedy)
+
+
+def read_config(text: str) -> dict[str, str]:
+    """The lines NAME = VALUE of `scontrol show config`."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def read_version(text: str) -> tuple[int, ...]:
+    """The numbers of a version such as 22.05.8 or 23.02.0-0rc1; none for a text without any."""
+    match = re.match(r"(?:slurm\s+)?(\d+(?:\.\d+)*)", text.strip())
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+
+def read_seconds(text: str) -> int | None:
+    """The number of a setting such as `10 sec`."""
+    match = re.match(r"\s*(\d+)\b", text)
+    return int(match[1]) if match else None

@@ -1,0 +1,131 @@
+"""A Slurm cluster's own settings, read from its entry in the configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from overspan.adapters.contract import ClusterConfig
+from overspan.bridge.model.errors import InvalidRequest
+
+LOCAL, SSH, PARAMIKO = "local", "ssh", "paramiko"
+TRANSPORTS = (LOCAL, SSH, PARAMIKO)
+DEFAULT_TICK = 10.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a cluster is reached, and what jobs get that say nothing themselves.
+
+    `path` is the folder of Slurm's commands where they are not on PATH. `shared` says whether jobs see the submitter's
+    file system. Times are seconds.
+    """
+
+    transport: str = LOCAL
+    host: str = ""
+    user: str = ""
+    port: int = 0
+    ssh_config: str = ""
+    ssh_options: tuple[str, ...] = ()
+    path: str = ""
+    python: str = "python3"
+    shared: bool = True
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    tick: float = DEFAULT_TICK
+    timeout: float = 60.0
+
+
+def read_settings(config: ClusterConfig) -> Settings:
+    """Check and read the settings of one cluster; raises InvalidRequest that names the key and the remedy."""
+    given = config.settings
+    for key in given:
+        if key not in _READERS:
+            raise InvalidRequest(
+                f"clusters.{config.name}: {key!r} is not a setting of a Slurm cluster",
+                remedy=f"use {', '.join(_READERS)}",
+            )
+    values: dict[str, Any] = {}
+    for key, read in _READERS.items():
+        if given.get(key) is not None:
+            try:
+                values[key] = read(given[key])
+            except ValueError as error:
+                raise InvalidRequest(f"clusters.{config.name}.{key}: {error}") from None
+    if values.get("host") and "transport" not in values:
+        values["transport"] = SSH
+    remote = values.get("transport", LOCAL) != LOCAL
+    if remote and not values.get("host"):
+        raise InvalidRequest(
+            f"clusters.{config.name}: `transport: {values['transport']}` needs a host",
+            remedy="set `host` to the login node, by the name that ssh knows",
+        )
+    values.setdefault("shared", not remote)
+    if config.root and not config.root.startswith(("/", "~/")):
+        raise InvalidRequest(f"clusters.{config.name}.root: {config.root!r} is not an absolute path on the cluster")
+    return Settings(**values)
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str) or not value or value.startswith("-") or not value.isprintable():
+        raise ValueError(f"{value!r} is not a name")
+    return value
+
+
+def _read_path(value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith(("/", "~/")):
+        raise ValueError(f"{value!r} is not an absolute path")
+    return value
+
+
+def _read_words(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise ValueError("write a list of words for ssh, such as [-o, Compression=yes]")
+    return tuple(value)
+
+
+def _read_transport(value: Any) -> str:
+    if value not in TRANSPORTS:
+        raise ValueError(f"{value!r} is not a way to reach a cluster; write one of {', '.join(TRANSPORTS)}")
+    return str(value)
+
+
+def _read_port(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
+        raise ValueError(f"{value!r} is not a port")
+    return value
+
+
+def _read_switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _seconds(least: float, most: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise ValueError(f"{value!r} is not a number of seconds from {least:g} to {most:g}")
+        return float(value)
+
+    return read
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "transport": _read_transport,
+    "host": _read_text,
+    "user": _read_text,
+    "port": _read_port,
+    "ssh_config": _read_path,
+    "ssh_options": _read_words,
+    "path": _read_path,
+    "python": _read_text,
+    "shared": _read_switch,
+    "partition": _read_text,
+    "account": _read_text,
+    "qos": _read_text,
+    "tick": _seconds(0.2, 3600),
+    "timeout": _seconds(1, 3600),
+}

@@ -1,0 +1,205 @@
+"""From what Slurm tells of a native job to the events of a launch. Pure; the same records give the same events.
+
+Slurm decides about a single job and this copies its verdicts: a grant and a start, an end with its cause, a requeue.
+Every time is Slurm's own, so that a story that is told again is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, Handle
+from overspan.adapters.slurm.outcomes import Outcome, Phase, Ran, end_events, judge, restart_cause
+from overspan.adapters.slurm.sacct import AccountingRecord
+from overspan.adapters.slurm.squeue import QueueRecord
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import (
+    Cancel,
+    Event,
+    Expire,
+    Granted,
+    Hold,
+    Launch,
+    LaunchLost,
+    NodeEnded,
+    NodeStarted,
+    Release,
+    Requeue,
+    Resume,
+    Suspend,
+)
+
+BY_SLURM = "slurm"
+"""Who ordered what nobody ordered through Overspan."""
+_STOPPING = (9, 15)
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
+
+    `asked` is when the question was asked (this machine's time): orders that came later are not in the answer.
+    """
+
+    outcome: Outcome
+    reason: str
+    nodes: tuple[str, ...]
+    start: float | None
+    end: float | None
+    limit: int | None
+    asked: float
+    over_at: float | None = None
+    why: Cause = Cause.REQUEUE
+    held: bool = False
+
+
+class Told(NamedTuple):
+    """Events in their order, and the cursor behind them."""
+
+    events: tuple[Event, ...]
+    cursor: Cursor
+
+
+class Ordered(NamedTuple):
+    """An order that was carried out: its place among the cluster's orders, and when it was."""
+
+    number: int
+    event: Event
+    done_at: float
+
+
+def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> View:
+    """The view of a run from squeue's record, and from the accounting's where the run is over already."""
+    if record.restarts > run:
+        again = record.submit or asked
+        return _view_past(runs[run] if run < len(runs) - 1 else None, again, _is_held(record.reason), asked)
+    outcome = judge(record.state, record.reason, record.exit)
+    return View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked, held=False)
+
+
+def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> View | None:
+    """The view of a run from the accounting alone: records of one job, oldest first; None where it has no such run."""
+    if run >= len(runs):
+        return None
+    record = runs[run]
+    if run < len(runs) - 1:
+        return _view_past(record, runs[run + 1].submit or asked, False, asked)
+    outcome = judge(record.state, record.reason, record.exit)
+    return View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+
+
+def _view_past(record: AccountingRecord | None, again: float, held: bool, asked: float) -> View:
+    if record is None:
+        # Without accounting nothing is known of it but that it is over.
+        return View(Outcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again, held=held)
+    end = min(record.end or again, again)
+    cause = restart_cause(record.state)
+    outcome = Outcome(Phase.REQUEUED, cause)
+    return View(outcome, "None", record.nodes, record.start, end, None, asked, end, cause, held)
+
+
+def _is_held(reason: str) -> bool:
+    return reason.startswith("JobHeld")
+
+
+def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], addresses: Mapping[str, str]) -> Told:
+    """The events behind a cursor: orders that were carried out, then what Slurm has done."""
+    events: list[Event] = []
+    if cursor.phase == ENDED:
+        return Told((), cursor)
+    ran = bool(view.nodes) or view.over_at is not None
+    late = [order for order in orders if order.number > cursor.orders]
+    # What was ordered of a waiting job; orders to end come behind the start.
+    early = [order for order in late if cursor.phase == NOTHING and not isinstance(order.event, (Cancel, Expire))]
+    rest = [order for order in late if order not in early and not _is_moot(order, view)]
+    events += [order.event for order in early]
+    cursor = _note_orders(cursor, late, handle)
+    if cursor.phase == NOTHING and not ran:
+        told, cursor = _tell_hold(view, cursor, orders)
+        events += told
+    if ran and view.outcome.phase is not Phase.QUEUED:
+        told, cursor = _tell_start(handle, view, cursor, addresses)
+        events += told
+    events += [order.event for order in rest]
+    if view.outcome.phase in (Phase.ENDED, Phase.REQUEUED):
+        events += _tell_end(handle, view, ran)
+        cursor = cursor.at(ENDED)
+    elif cursor.phase == STARTED:
+        told, cursor = _tell_suspension(view, cursor)
+        events += told
+    return Told(tuple(events), cursor)
+
+
+def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> Cursor:
+    for order in orders:
+        if isinstance(order.event, (Hold, Release)):
+            cursor = replace(cursor, held=isinstance(order.event, Hold))
+        if isinstance(order.event, Cancel):
+            grace = handle.grace if order.event.grace is None else order.event.grace
+            cursor = replace(cursor, kill_at=int(order.event.at) + grace + 1)
+        cursor = replace(cursor, orders=max(cursor.orders, order.number))
+    return cursor
+
+
+def _tell_hold(view: View, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
+    """Holds and releases that were given to Slurm itself."""
+    if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
+        return [], cursor
+    held = _is_held(view.reason)
+    if held == cursor.held:
+        return [], cursor
+    event = Hold(view.asked, BY_SLURM, view.reason == "JobHeldAdmin") if held else Release(view.asked, BY_SLURM)
+    return [event], replace(cursor, held=held)
+
+
+def _tell_start(handle: Handle, view: View, cursor: Cursor, addresses: Mapping[str, str]) -> tuple[list[Event], Cursor]:
+    at = view.start or view.end or view.over_at or view.asked
+    events: list[Event] = []
+    if cursor.phase == NOTHING:
+        names = view.nodes or ("",)
+        members = tuple((handle.task, index, name, addresses.get(name, ""), ()) for index, name in enumerate(names))
+        events += [Granted(at, members), Launch(at, handle.task, handle.attempt)]
+        cursor = replace(cursor.at(GRANTED), held=False)
+    if cursor.phase == GRANTED and view.outcome.phase is not Phase.STARTING:
+        events += [NodeStarted(at, handle.task, handle.attempt, node) for node in range(handle.nodes)]
+        cursor = cursor.at(STARTED)
+    return events, cursor
+
+
+def _tell_suspension(view: View, cursor: Cursor) -> tuple[list[Event], Cursor]:
+    suspended = view.outcome.phase is Phase.SUSPENDED
+    if suspended == cursor.suspended:
+        return [], cursor
+    event: Event = Suspend(view.asked, BY_SLURM) if suspended else Resume(view.asked, BY_SLURM)
+    return [event], replace(cursor, suspended=suspended)
+
+
+def _is_moot(order: Ordered, view: View) -> bool:
+    """Whether the job had surely ended by itself before the order to end it."""
+    if view.outcome.phase is not Phase.ENDED or view.outcome.cause is Cause.CANCEL or view.end is None:
+        return False
+    by_order = view.outcome.signal in _STOPPING or view.outcome.exit_code - 128 in _STOPPING
+    # Slurm tells whole seconds.
+    return view.end + 1 <= order.event.at and not by_order
+
+
+def _tell_end(handle: Handle, view: View, ran: bool) -> list[Event]:
+    if view.over_at is not None:
+        # The order that nobody gave keeps the budgets out of it: Slurm has the job in its queue again.
+        lost = LaunchLost(view.over_at, handle.launch, view.why.value, "requeued by Slurm")
+        return [Requeue(view.over_at, BY_SLURM, view.held), lost]
+    at = view.end or view.asked
+    ended = list(end_events(view.outcome, Ran(handle.task, handle.attempt, handle.launch, handle.nodes), at))
+    if not ran and any(isinstance(event, NodeEnded) for event in ended):
+        cause = view.outcome.cause or Cause.LAUNCH
+        return [LaunchLost(at, handle.launch, cause.value, view.outcome.detail)]
+    return ended
+
+
+def tell_gone(handle: Handle, at: float, accounting: bool) -> LaunchLost:
+    """The end of a launch that Slurm has no trace of. It is never run again: it may have run to its end."""
+    missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
+    detail = f"Slurm no longer knows the job {handle.native}, and {missing}: how it ended is not known"
+    return LaunchLost(at, handle.launch, Cause.LAUNCH.value, detail)

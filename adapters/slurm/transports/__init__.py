@@ -1,0 +1,1 @@
+"""Ways to reach a cluster: commands of this machine, the OpenSSH programs, paramiko."""

@@ -1,0 +1,192 @@
+"""The OpenSSH programs with one master connection a cluster: all of the user's own ssh configuration counts.
+
+ssh(1), ssh_config(5): ControlMaster, ControlPath, ControlPersist, BatchMode. Only `span login` may ask questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import stat
+import tempfile
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+
+from overspan.adapters.slurm.transports.processes import Ended, feed_process
+from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.shell import Raw, Shell
+from overspan.bridge.model.errors import Denied, Unreachable
+
+MAX_SESSIONS = 4
+"""Commands at once over one connection; servers allow 10 by default (sshd_config(5), MaxSessions)."""
+OPEN_SECONDS = 30.0
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+_LOST = 255
+_NOT_BEGUN = re.compile(
+    rb"Control socket|mux_client_\w+: (session|master)|Connection (refused|timed out)|Could not resolve|"
+    rb"Permission denied|Host key|Connection closed by UNKNOWN|Broken pipe|master is dead|kex_exchange"
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to connect: a host of the user's ssh configuration; `options` are words for ssh, `config` its -F file."""
+
+    host: str
+    user: str = ""
+    port: int = 0
+    config: str = ""
+    options: tuple[str, ...] = ()
+
+
+class OpenSsh(Shell):
+    """Commands through the ssh program over a master connection, which is opened on demand and again with backoff."""
+
+    def __init__(self, cluster: str, address: Address, path: str = "", folder: str = "") -> None:
+        super().__init__(path)
+        self._address = address
+        self._folder = folder or find_folder()
+        self._socket = socket_path(self._folder, cluster, address)
+        self._sessions = asyncio.Semaphore(MAX_SESSIONS)
+        self._opening = asyncio.Lock()
+        self._known_open = False
+        self._opened = False
+        self._failures = 0
+        self._next_try = 0.0
+        self._trouble = ""
+
+    async def carry(self, program: bytes, timeout: float) -> Raw:
+        """Have sh at the other end run the program."""
+        await self._ensure_master()
+        # Without a master this must fail: a connection of its own would ask for another one-time code.
+        words = [*self._ssh(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-T", "--", self._address.host]
+        async with self._sessions:
+            ended = await self._start([*words, f"exec {INTERPRETER}"], program, timeout)
+        if ended.code is None:
+            return Raw(ended.out, ended.err, f"{self._address.host}: no answer within {timeout:g} s")
+        if ended.code == _LOST:
+            self._known_open = False
+            said = _last_line(ended.err)
+            if not ended.out and _NOT_BEGUN.search(ended.err):
+                raise Unreachable(f"{self._address.host}: {said or 'the connection is gone'}")
+            return Raw(ended.out, ended.err, f"{self._address.host}: {said or 'the connection went away'}")
+        return Raw(ended.out, ended.err)
+
+    async def close(self) -> None:
+        """End the master that this process opened; one of `span login` stays."""
+        if self._opened:
+            self._opened = self._known_open = False
+            await self._start(self.control_words("exit"), b"", OPEN_SECONDS)
+
+    def login_words(self) -> list[str]:
+        """The command that opens the master on a terminal and may ask for passwords and codes."""
+        options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=yes", "-o", "BatchMode=no"]
+        return [*self._ssh(batch=False), *options, "-fNT", "--", self._address.host]
+
+    def control_words(self, request: str) -> list[str]:
+        """The command that asks the master something (ssh(1), -O): check, exit."""
+        return [*self._ssh(), "-O", request, self._address.host]
+
+    async def _ensure_master(self) -> None:
+        if self._known_open and os.path.exists(self._socket):
+            return
+        async with self._opening:
+            if self._known_open and os.path.exists(self._socket):
+                return
+            self._known_open = False
+            if await self._answers():
+                self._known_open = True
+                return
+            if time.monotonic() < self._next_try:
+                raise Unreachable(self._trouble)
+            await self._open()
+
+    async def _answers(self) -> bool:
+        ended = await self._start(self.control_words("check"), b"", OPEN_SECONDS)
+        return ended.code == 0
+
+    async def _open(self) -> None:
+        """Open the master. Its stderr goes to a file: it keeps that open for as long as it lives."""
+        make_folder(self._folder)
+        with contextlib.suppress(FileNotFoundError):
+            # Of a master that was killed: ssh would connect without sharing.
+            os.unlink(self._socket)
+        options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=600", "-o", "ConnectTimeout=15"]
+        words = [*self._ssh(), *options, "-fNT", "--", self._address.host]
+        with tempfile.TemporaryFile() as said:
+            code = await _wait_for(words, said.fileno())
+            said.seek(0)
+            text = said.read()
+        if code == 0:
+            self._known_open = self._opened = True
+            self._failures = 0
+            return
+        self._trouble = f"{self._address.host}: {_last_line(text) or 'ssh cannot connect'}"
+        wait = min(FIRST_WAIT * 2**self._failures, LONGEST_WAIT)
+        self._failures += 1
+        self._next_try = time.monotonic() + wait
+        raise Unreachable(self._trouble, remedy="`span login` opens the connection where a code or password is asked")
+
+    def _ssh(self, batch: bool = True) -> list[str]:
+        address = self._address
+        words = ["ssh", *(["-F", address.config] if address.config else []), *address.options]
+        words += ["-o", f"ControlPath={self._socket}", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"]
+        words += ["-o", "BatchMode=yes"] if batch else []
+        words += ["-l", address.user] if address.user else []
+        return words + (["-p", str(address.port)] if address.port else [])
+
+    async def _start(self, words: list[str], stdin: bytes, timeout: float) -> Ended:
+        try:
+            return await feed_process(words, stdin, timeout)
+        except OSError as error:
+            raise Unreachable(
+                f"ssh cannot be started: {error.strerror}", remedy="install the OpenSSH client"
+            ) from error
+
+
+async def _wait_for(words: list[str], stderr: int) -> int | None:
+    """The exit code of a program that leaves a child behind; None when it took too long."""
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=null, stdout=null, stderr=stderr, start_new_session=True
+        )
+    except OSError as error:
+        raise Unreachable(f"ssh cannot be started: {error.strerror}", remedy="install the OpenSSH client") from error
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            return await process.wait()
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def find_folder() -> str:
+    """The folder of control sockets: short, on a local disk, the same for every process of the user."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return f"{runtime}/overspan" if runtime else f"/tmp/overspan-{os.getuid()}"
+
+
+def make_folder(folder: str) -> None:
+    """Make the folder of control sockets, 0700. Denied when it is somebody else's or open to others."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise Denied(f"{folder} is not this user's own folder with mode 0700", remedy="remove it or mend its mode")
+
+
+def socket_path(folder: str, cluster: str, address: Address) -> str:
+    """The control socket of a cluster; paths of sockets have 107 bytes at most (unix(7)), ssh adds 17 for a while."""
+    name = sha256("\0".join((cluster, address.host, address.user, str(address.port), address.config)).encode())
+    return f"{folder}/{name.hexdigest()[:16]}"
+
+
+def _last_line(data: bytes) -> str:
+    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("ssh: ") if lines else ""

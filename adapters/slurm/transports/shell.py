@@ -1,0 +1,100 @@
+"""Everything that a transport does, by way of one program for sh at the other end."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Interrupted, Item, Piece
+from overspan.adapters.slurm.transports.programs import (
+    INTERPRETER,
+    NO_FILE,
+    NO_REGULAR,
+    NO_RIGHT,
+    read_answers,
+    read_list,
+    render_calls,
+    render_list,
+    render_read,
+    render_write,
+)
+from overspan.bridge.model.errors import Denied, NotFound, OverspanError
+
+FILE_SECONDS = 30.0
+
+
+class Raw(NamedTuple):
+    """What came back of a program before its end, or that of the link; `trouble` says which, empty for its own end."""
+
+    out: bytes
+    err: bytes
+    trouble: str = ""
+
+
+class Shell:
+    """The part of a transport that all have in common; a subclass carries programs."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+
+    async def carry(self, program: bytes, timeout: float) -> Raw:
+        """Have the program run by sh. Unreachable when it surely was not."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+
+    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+        """Run commands in order; None for each whose end is not known."""
+        answers, _ = await self._run_all(calls, timeout)
+        return answers
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        environment: Mapping[str, str] = NO_VARIABLES,
+        timeout: float = 60.0,
+    ) -> Done:
+        """Run one command. Interrupted when its end is not known."""
+        (answer,), trouble = await self._run_all([Call(argv, stdin, environment)], timeout)
+        if answer is None:
+            raise Interrupted(trouble)
+        return answer
+
+    async def _run_all(self, calls: Sequence[Call], timeout: float) -> tuple[list[Done | None], str]:
+        mark = secrets.token_hex(8)
+        raw = await self.carry(render_calls(calls, mark, self._path), timeout)
+        return read_answers(raw.out, raw.err, mark, len(calls)), raw.trouble or "the shell ended before its commands"
+
+    async def read(self, path: str, offset: int, limit: int) -> Piece:
+        """Bytes of a regular file, and its size."""
+        done = await self._run_program(render_read(path, offset, limit))
+        if done.rc == NO_FILE:
+            raise NotFound(f"there is no file {path}")
+        if done.rc == NO_REGULAR:
+            raise NotFound(f"{path} is not a file")
+        if done.rc == NO_RIGHT:
+            raise Denied(f"{path} may not be read")
+        if done.rc != 0:
+            raise OverspanError(f"{path} cannot be read: {done.words.strip()}")
+        size, _, data = done.out.partition(b"\n")
+        return Piece(data, int(size))
+
+    async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        """Write a file whole or not at all."""
+        done = await self._run_program(render_write(path, data, mode))
+        if done.rc != 0:
+            said = done.words.strip().splitlines()
+            raise OverspanError(f"{path} cannot be written: {said[-1] if said else 'no word why'}")
+
+    async def list(self, path: str) -> list[Item]:
+        """What is in a folder."""
+        done = await self._run_program(render_list(path))
+        if done.rc == NO_FILE:
+            raise NotFound(f"there is no folder {path}")
+        return read_list(done.out)
+
+    async def _run_program(self, program: str) -> Done:
+        return await self.run([INTERPRETER], stdin=program.encode("utf-8", "surrogateescape"), timeout=FILE_SECONDS)

@@ -1,0 +1,78 @@
+"""The suite against a real Slurm, over ssh from outside."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.contract.conformance import Conformance, Rig
+from tests.rigs.plugin import slurm_rig
+from tests.rigs.reach import SshAccess, open_access
+from tests.rigs.slurm import SlurmRig
+
+from overspan.adapters.contract import Adapter, ClusterConfig
+from overspan.adapters.slurm import open_cluster
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.resources import Resources
+from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
+
+__all__ = ["slurm_rig"]
+
+pytestmark = pytest.mark.timeout(600)
+
+SCRIPT = "#!/bin/bash\n#SBATCH --mem={memory}M\n#SBATCH --job-name=contract\n{text}\n"
+
+
+class RemoteSlurm:
+    """The rig's cluster as an adapter's settings, and small jobs for it."""
+
+    task = "main"
+
+    def __init__(self, access: SshAccess, form: Form, ids: Iterator[int]) -> None:
+        self._access = access
+        self._form = form
+        self._ids = ids
+
+    def open(self) -> Adapter:
+        settings = {"transport": "ssh", "tick": 0.5, **self._access.settings}
+        return open_cluster(ClusterConfig("rig", "slurm", settings))
+
+    def short_job(self, exit_code: int = 0) -> Job:
+        return self._job(f"printf 'one\\ntwo\\nthree\\n'; exit {exit_code}")
+
+    def long_job(self) -> Job:
+        return self._job("exec sleep 300")
+
+    def impossible_job(self) -> Job:
+        return self._job("true", 99_000_000)
+
+    def clean(self) -> None:
+        self._access.rig.run(["scancel", "--user=researcher"])
+
+    def _job(self, text: str, memory: int = 50) -> Job:
+        script = SCRIPT.format(memory=memory, text=text) if self._form is Form.BATCH else text
+        task = TaskSpec(name=self.task, form=self._form, run=script, resources=Resources(memory_mib=memory))
+        spec = JobSpec(name="contract", tasks=(task,), origin=Origin(directory="/nowhere", command=("sbatch", "x")))
+        return new_job(next(self._ids), spec, time.time())
+
+
+@pytest.fixture(scope="module")
+def access(slurm_rig: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshAccess]:
+    with open_access(slurm_rig, tmp_path_factory.mktemp("ssh")) as access:
+        yield access
+
+
+@pytest.fixture(scope="module")
+def ids() -> Iterator[int]:
+    # Tokens and folders stay on the cluster for as long as it runs.
+    return itertools.count(1)
+
+
+class TestSlurm(Conformance):
+    @pytest.fixture(params=[Form.RUN, Form.BATCH], ids=["task", "script"])
+    def rig(self, request: pytest.FixtureRequest, access: SshAccess, ids: Iterator[int]) -> Iterator[Rig]:
+        rig = RemoteSlurm(access, request.param, ids)
+        yield rig
+        rig.clean()

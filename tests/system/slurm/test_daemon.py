@@ -1,0 +1,74 @@
+"""A daemon outside the cluster, reached by the commands: one job each from submission to its end, over ssh."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.system.conftest import Span
+from tests.system.slurm.conftest import Site
+from tests.waiting import WaitUntil
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
+    """The commands of an installation that knows the rig."""
+    span = Span(tmp_path, wait_until)
+    settings = {"kind": "slurm", "tick": 0.5, **site.access.settings}
+    span.config.write_text(json.dumps({"clusters": {"rig": settings}}))
+    yield span
+    span.close()
+
+
+def submit(span: Span, *words: str) -> int:
+    done = span.run("sbatch", "--parsable", "-M", "rig", "--mem=50", *words)
+    return int(done.stdout.partition(";")[0])
+
+
+def test_a_job_that_ended_while_no_daemon_was_there(remote: Span, site: Site) -> None:
+    job = submit(remote, "--wrap", "echo hello; sleep 2; exit 9")
+    remote.until(job, "RUNNING")
+    remote.kill_daemon()
+    remote.wait_until(lambda: "FAILED" in site.slurm("squeue", "-ht", "all", "-o", "%T"), 20, "Slurm's end of it")
+    ended = remote.until(job, "FAILED")
+    assert ended["exit_code"] == 9
+    assert ended["ended_at"] - ended["started_at"] in (2.0, 3.0)
+    assert "hello" in remote.log(job)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-p", "nope", "--wrap", "true"], "Invalid partition name specified"),
+        (["--mem=99999G", "--wrap", "true"], "Memory specification can not be satisfied"),
+    ],
+)
+def test_a_rejection_is_told_at_submission(remote: Span, words: list[str], said: str) -> None:
+    done = remote.run("sbatch", "-M", "rig", *words, check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not json.loads(remote.run("squeue", "--json").stdout)["jobs"]
+
+
+def test_arguments_elements_and_named_variables_arrive(remote: Span) -> None:
+    script = remote.folder / "a.sh"
+    script.write_text('#!/bin/bash\n#SBATCH --mem=50\necho "$1|$SLURM_ARRAY_TASK_ID|$GREETING|$UNNAMED"\n')
+    variables = {"GREETING": "it's", "UNNAMED": "x"}
+    words = ("sbatch", "--parsable", "-M", "rig", "--array=1-2", "--export=ALL,GREETING", str(script), "x  y")
+    array = remote.run(*words, environment=variables).stdout.partition(";")[0]
+    remote.until(f"{array}_2", "COMPLETED")
+    assert remote.log(f"{array}_2") == "x  y|2|it's|\n"
+
+
+def test_a_cancel_and_a_requeue(remote: Span) -> None:
+    job = submit(remote, "--wrap", "sleep 300")
+    remote.until(job, "RUNNING")
+    remote.run("scontrol", "requeue", str(job))
+    remote.until(job, "PENDING")
+    remote.wait_until(lambda: remote.job(job)["reason"] == "BeginTime", 20, "Slurm's own reason")
+    remote.run("scancel", str(job))
+    remote.until(job, "CANCELLED")
