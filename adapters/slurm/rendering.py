@@ -113,6 +113,12 @@ def refuse_unknown(job: Job) -> None:
         raise InvalidRequest(
             "groups on Slurm are not carried out by this version", remedy="send the group to another cluster with -M"
         )
+    retry = job.spec.tasks[0].retry
+    if retry.max_restarts_on_errors or retry.recover_on_exit_codes:
+        raise InvalidRequest(
+            "restarts after errors on Slurm are not carried out by this version",
+            remedy="leave max_restarts_on_errors and recover_on_exit_codes out; --requeue and lost nodes are heeded",
+        )
 
 
 def name_run(launch: Launch) -> str:

@@ -13,6 +13,7 @@ import overspan.bridge.client as client
 from overspan.adapters import contract
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.local.settings import read_settings
+from overspan.adapters.slurm.settings import read_settings as read_slurm_settings
 from overspan.bridge.config.settings import ClusterSettings, Limits, Settings, Ticks
 from overspan.bridge.model import errors
 from overspan.bridge.model.errors import InvalidRequest
@@ -25,9 +26,11 @@ ADAPTERS = ROOT / "docs" / "adapters.md"
 def test_settings_are_those_of_the_configuration() -> None:
     known = {*Settings.model_fields, "final"} - {"ticks", "limits"}
     known |= {f"ticks.{name}" for name in Ticks.model_fields} | {f"limits.{name}" for name in Limits.model_fields}
-    with pytest.raises(InvalidRequest) as raised:
-        read_settings(ClusterConfig("c", "local", {"no-such-key": 1}))
-    own = set(raised.value.remedy.removeprefix("use ").split(", ")) | set(ClusterSettings.model_fields)
+    own = set(ClusterSettings.model_fields)
+    for read in (read_settings, read_slurm_settings):
+        with pytest.raises(InvalidRequest) as raised:
+            read(ClusterConfig("c", "any", {"no-such-key": 1}))
+        own |= set(raised.value.remedy.removeprefix("use ").split(", "))
     assert set(pages.first_words(pages.read_section(OPERATIONS, "Configuration"))) == known | own
 
 

@@ -203,3 +203,6 @@ class TestFacts:
         assert "overspan=<token>" in plan and plan.endswith("#!/bin/sh\ntrue\n")
         with pytest.raises(InvalidRequest, match="groups on Slurm are not carried out by this version"):
             cluster.plan(read_file("name: g\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n"))
+        restarting = "name: x\nresources: {job_recovery: {max_restarts_on_errors: 2}}\nrun: x\n"
+        with pytest.raises(InvalidRequest, match="restarts after errors on Slurm are not carried out"):
+            cluster.plan(read_file(restarting))
