@@ -141,6 +141,9 @@ class Dispatcher:
         return next_try(self.backoff, now, cluster.failures, cluster.name)
 
     async def _submit(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
+        async with self.recorder.book.locked(row.job_id for row in rows):
+            # A change that began before these calls counted as tried (a cancel, say) is written by now.
+            rows = [row for row in rows if self.recorder.outbox.owes(row.token)]
         await self.admission.mark((cluster.name, SUBMIT), rows)
         launches = []
         for row in rows:

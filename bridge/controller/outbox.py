@@ -100,6 +100,10 @@ class Outbox:
             heapq.heappop(later)
         return later[0][0] if later else None
 
+    def owes(self, token: str) -> bool:
+        """Whether the call is still owed."""
+        return token in self._rows
+
     def tried(self, token: str) -> bool:
         """Whether the cluster may know of the call."""
         return token in self._tried
