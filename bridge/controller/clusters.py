@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -170,11 +169,13 @@ def installed_kinds() -> set[str]:
 
 
 def _configure(settings: Settings, state_dir: str) -> Iterator[ClusterConfig]:
-    """The clusters of the files; `local` always, and `slurm` where sbatch is on PATH and an adapter is installed."""
+    """The clusters of the files, and `local` always.
+
+    A Slurm beside it has to be named in a file: not everything can be sent there yet, and an `sbatch` on PATH may be
+    one that calls `span`.
+    """
     found = {name: (part.kind, part.own, part.root) for name, part in settings.clusters.items()}
     found.setdefault("local", ("local", {}, ""))
-    if shutil.which("sbatch") and "slurm" in installed_kinds():
-        found.setdefault("slurm", ("slurm", {}, ""))
     for name, (kind, own, root) in found.items():
         if kind == "local" and not root:
             root = os.path.join(state_dir, "clusters", name)
