@@ -6,10 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytestmark = pytest.mark.timeout(900)
-
 PROGRAM = """
 import json, time
 from datetime import timedelta

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytestmark = pytest.mark.timeout(900)
-
 
 def test_its_own_workload(run_client: Any, tmp_path: Path) -> None:
     folder = tmp_path / "job"

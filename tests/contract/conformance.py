@@ -35,7 +35,7 @@ from overspan.bridge.model.events import Cancel, Event, Granted, Queued
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 
-DEADLINE = 60.0
+DEADLINE = 300.0
 OUTPUT = b"one\ntwo\nthree\n"
 
 

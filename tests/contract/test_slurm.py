@@ -20,7 +20,6 @@ from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
 
 __all__ = ["slurm_rig"]
 
-pytestmark = pytest.mark.timeout(600)
 
 SCRIPT = "#!/bin/bash\n#SBATCH --mem={memory}M\n#SBATCH --job-name=contract\n{text}\n"
 

@@ -116,11 +116,11 @@ def start_jobs(run: Run) -> dict[str, str]:
             ):
                 _until(run, state, [ids[job] for job in ended])
     _until(run, "R", [ids["array"], ids["pair"]])
-    _until(run, "TO", [ids["timeout"]], seconds=150)
+    _until(run, "TO", [ids["timeout"]], seconds=400)
     return ids
 
 
-def _until(run: Run, state: str, jobs: list[str], seconds: float = 40) -> None:
+def _until(run: Run, state: str, jobs: list[str], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     for job in jobs:
         while True:

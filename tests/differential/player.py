@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-COMMAND_SECONDS = 20
+COMMAND_SECONDS = 30
 SUBMITTED = (
     re.compile(r"^Submitted batch job (\d+)"),
     re.compile(r"^sbatch: Job (\d+) to start"),

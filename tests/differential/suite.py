@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import re
 import sqlite3
@@ -41,6 +42,7 @@ ONE_NODE = Variant(
 )
 
 Answers = dict[str, list[dict[str, Any]]]
+_PLAYED = itertools.count()
 
 
 def all_cases() -> list[Case]:
@@ -58,8 +60,8 @@ def play_slurm(rig: SlurmRig, cases: Iterable[Case], workers: int = 8) -> Answer
     """Slurm's answers, all of them from one command in the rig."""
     home = "/home/researcher"
     user = {"HOME": home, "USER": "researcher", "LOGNAME": "researcher", "SHELL": "/bin/bash"}
-    env = {**user, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PATIENCE": "40"}
-    request = _request(cases, [], f"{home}/cases", env, workers)
+    env = {**user, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PATIENCE": "120"}
+    request = _request(cases, [], f"{home}/cases{next(_PLAYED)}", env, workers)
     rig.put("/run/player.py", (HERE / "player.py").read_text())
     rig.put("/run/cases.json", json.dumps(request))
     return _answers(rig.run(["python3", "/run/player.py", "/run/cases.json"]).stdout)
@@ -67,14 +69,15 @@ def play_slurm(rig: SlurmRig, cases: Iterable[Case], workers: int = 8) -> Answer
 
 def play_span(span: Span, cases: Iterable[Case], workers: int = 3) -> Answers:
     """Overspan's answers, by `span VERB`, from one daemon."""
-    span.config.write_text(LOCAL)
-    _begin_at(span, FIRST_ID)
+    if not span.state.exists():
+        span.config.write_text(LOCAL)
+        _begin_at(span, FIRST_ID)
     kept = re.compile("PATH|HOME|LANG|TZ|SHELL|USER|LOGNAME|SPAN_.*")
     env = {key: value for key, value in span.environment.items() if kept.fullmatch(key)}
-    env["PATIENCE"] = "10"
+    env["PATIENCE"] = "60"
     command = str(Path(sys.executable).with_name("span"))
     file = span.folder / "cases.json"
-    file.write_text(json.dumps(_request(cases, [command], str(span.folder / "cases"), env, workers)))
+    file.write_text(json.dumps(_request(cases, [command], str(span.folder / f"cases{next(_PLAYED)}"), env, workers)))
     done = subprocess.run([sys.executable, str(HERE / "player.py"), str(file)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return _answers(done.stdout)

@@ -18,7 +18,6 @@ from tests.differential.comparison import (
 )
 from tests.differential.suite import Answers, all_cases, read_golden
 
-pytestmark = pytest.mark.timeout(900)
 VERBS = sorted({case.verb for case in all_cases()})
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-START_SECONDS = 40
+START_SECONDS = 120
 TIMEOUT = 600
 
 

@@ -18,7 +18,7 @@ from tests.rigs.engine import RigMissing, open_engine
 from tests.rigs.images import ensure_image
 
 CONTEXT = Path(__file__).parents[2] / "containers" / "slurm-test"
-READY_SECONDS = 60
+READY_SECONDS = 240
 # Runs one request inside a container; the SDK's own exec has no end of input.
 RUNNER = """\
 import base64, json, os, pwd, subprocess, sys

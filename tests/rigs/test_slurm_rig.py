@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.rigs.slurm import SlurmRig, render_lines
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class TestLines:
     def test_replaces_the_line_that_begins_so(self) -> None:

@@ -44,7 +44,7 @@ class Span:
             input=stdin,
             text=True,
             capture_output=True,
-            timeout=extra.pop("timeout", 60),
+            timeout=extra.pop("timeout", 300),
             cwd=extra.pop("cwd", self.folder),
             env=environment,
         )

@@ -92,10 +92,12 @@ def test_wall_time_ends_the_job_and_a_notice_signal_comes_before(span: Any) -> N
 def test_priority_goes_first_and_equals_in_order(span: Any) -> None:
     span.config.write_text("clusters:\n  local: {kind: local, cpus: 1, memory: 4G}\n")
     order = span.folder / "order"
-    first = span.wrap("sleep 1")
+    go = span.folder / "go"
+    first = span.wrap(f"until [ -e {go} ]; do sleep 0.05; done")
     jobs = [span.wrap(f"echo {number} >> {order}") for number in range(12)]
     urgent = span.wrap(f"echo urgent >> {order}", "--priority=1000000")
     assert "Resources" in span.run("squeue").stdout
+    go.touch()
     for job in [first, *jobs, urgent]:
         span.run("wait", str(job))
     assert order.read_text().split() == ["urgent", *map(str, range(12))]

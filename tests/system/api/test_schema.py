@@ -104,7 +104,6 @@ def aimed(operation: Any, refs: list[str]) -> Any:
     return st.tuples(cases, st.none() | st.sampled_from(refs)).map(aim)
 
 
-@pytest.mark.timeout(150)
 def test_every_answer_fits_the_description(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     schema = schemathesis.openapi.from_dict(service.app.openapi())
     operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]

@@ -182,7 +182,6 @@ def settle(span: Any, load: Load) -> None:
     span.wait_until(lambda: not span.run("squeue", "--noheader").stdout.strip(), 90, "all jobs to end")
 
 
-@pytest.mark.timeout(240)
 def test_daemon_killed_at_twenty_moments(span: Any) -> None:
     load = Load(span, 1)
     load.run()
@@ -193,7 +192,6 @@ def test_daemon_killed_at_twenty_moments(span: Any) -> None:
     assert killer.kills == KILLS
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("seed", "kinds"), [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon))], ids=["supervisors", "everything"]
 )

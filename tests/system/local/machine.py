@@ -42,7 +42,7 @@ def list_started(root: Path) -> list[kernel.Process]:
 
 def end_supervisors(root: Path) -> None:
     """Kill the supervisors of a cluster and everything below them, and wait until they are gone."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while started := list_started(root):
         assert time.monotonic() < deadline, "supervisors do not end"
         for process in started:

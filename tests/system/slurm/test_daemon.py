@@ -11,8 +11,6 @@ from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.waiting import WaitUntil
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:

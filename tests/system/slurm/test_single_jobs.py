@@ -25,8 +25,6 @@ from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.states import State
 
-pytestmark = pytest.mark.timeout(600)
-
 HOUR = 3600
 
 

@@ -180,7 +180,9 @@ def test_probe_without_user_namespaces(as_nobody: Forked) -> None:
 
 
 def test_probe_leaves_nothing(forked: Forked) -> None:
-    before = (Path("/proc/self/mountinfo").read_text(), socket.gethostname())
+    def look() -> tuple[object, ...]:
+        return Path("/proc/self/mountinfo").read_text(), socket.gethostname(), kernel.read_children(os.getpid())
+
+    before = look()
     isolation.probe()
-    assert (Path("/proc/self/mountinfo").read_text(), socket.gethostname()) == before
-    assert kernel.read_children(os.getpid()) == []
+    assert look() == before

@@ -495,7 +495,7 @@ async def turn(times: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-async def until(fact: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until a fact is true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
