@@ -194,6 +194,14 @@ class Admission(Protocol):
 
 
 @runtime_checkable
+class Verdict(Protocol):
+    """The cluster itself judges each submission: its answer is waited for, and no trial is made before."""
+
+    verdict_seconds: float
+    """How long a submitter waits for it at most."""
+
+
+@runtime_checkable
 class Notes(Protocol):
     """The adapter can say what of a job its cluster accepts without effect."""
 

@@ -32,6 +32,8 @@ class Entry:
     cursor: str = ""
     retry_at: float | None = None
     """When a submission that was refused for now is tried again."""
+    refusal: str = ""
+    """What the cluster said when it refused the submission for good."""
     row: bytes | None = None
     """The encoded queue row; None until somebody asks for it after a change."""
     task_rows: tuple[bytes, ...] | None = None

@@ -197,6 +197,7 @@ class Dispatcher:
                 entry.retry_at = at
         by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
         for row, answer in pairs:
+            self._note_refusal(row, answer)
             if not (is_kept(row) and answer is None):
                 by_job.setdefault(row.job_id, []).append((row, answer))
 
@@ -211,6 +212,12 @@ class Dispatcher:
                 self._release_orders(row.job_id)
         for row, refusal, at in deferred:
             await self.recorder.ledger.defer(row.token, at, refusal.message)
+
+    def _note_refusal(self, row: OutboxRow, answer: Answer) -> None:
+        """Keep the cluster's words for the submitter, who may wait for its verdict."""
+        entry = self.recorder.book.get(row.job_id)
+        if entry is not None and row.kind == SUBMIT and isinstance(answer, Refusal) and not answer.transient:
+            entry.refusal = answer.message
 
     def _release_orders(self, job_id: int) -> None:
         """Orders that waited for a submission's answer may go."""

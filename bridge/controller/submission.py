@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overspan.adapters.contract import Admission, Plan
+from overspan.adapters.contract import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.notes import list_notes
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.trials import describe_trial
+from overspan.bridge.controller.verdicts import await_verdict
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, Unreachable
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.names import fill_name
@@ -119,7 +120,19 @@ class Submitter:
         job = new_job(first, spec, self.recorder.clock())
         entry = Entry(job, cluster.name, submission.user)
         await self.recorder.insert([entry], run.record(first) if run is not None else None)
+        await self._hear(entry, cluster, submission.kind)
         return _answer(entry.job, cluster, reading)
+
+    async def _hear(self, entry: Entry, cluster: Cluster, kind: str) -> None:
+        """Wait for the verdict of a cluster that gives one. Raises Rejected in its words."""
+        if not isinstance(cluster.adapter, Verdict):
+            return
+        refusal = await await_verdict(self.recorder, cluster, entry, cluster.adapter.verdict_seconds)
+        if refusal is not None:
+            raise Rejected(
+                word_refusal(refusal) if kind == SCRIPT else refusal,
+                remedy=f"`span show {entry.job.id}` keeps it; `span sinfo -M {cluster.name}` shows what is there",
+            )
 
     async def _try(self, job: Job, cluster: Cluster) -> str:
         """What would become of the job; as with Slurm it costs an id."""
@@ -207,7 +220,7 @@ class Submitter:
 async def _admit(cluster: Cluster, job: Job, kind: str) -> None:
     """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission."""
     adapter = cluster.adapter
-    if not isinstance(adapter, Admission):
+    if not isinstance(adapter, Admission) or isinstance(adapter, Verdict):
         return
     admission: Callable[[Job], Awaitable[Any]] = adapter.admit
     try:

@@ -1,0 +1,35 @@
+"""A cluster's own verdict on a submission: waited for after the commit, so that a refusal comes in its own words."""
+
+from __future__ import annotations
+
+import asyncio
+
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clusters import Cluster
+from overspan.bridge.controller.outbox import SUBMIT
+from overspan.bridge.controller.recording import Recorder
+
+_LOOK_SECONDS = 0.2
+"""How often is looked whether the cluster has stopped answering, which no job tells."""
+
+
+async def await_verdict(recorder: Recorder, cluster: Cluster, entry: Entry, seconds: float) -> str | None:
+    """Wait until the cluster has taken or refused the job, or will not say soon: the refusal, or None.
+
+    A job that is not sent yet (held back, dependent, put off) has no verdict to wait for.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not entry.launched and not entry.job.over and _is_due(recorder, entry):
+        left = deadline - loop.time()
+        if left <= 0 or cluster.stale_since is not None:
+            return None
+        await recorder.wakes.jobs.wait(entry.job.id, min(left, _LOOK_SECONDS))
+    return entry.refusal or None
+
+
+def _is_due(recorder: Recorder, entry: Entry) -> bool:
+    """Whether its submission may be made now."""
+    now = recorder.clock()
+    rows = recorder.outbox.of_job(entry.job.id)
+    return any(row.kind == SUBMIT and row.next_try_at <= now for row in rows)
