@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.waiting import WaitUntil
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def span_answers(tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUntil) -> Iterator[Answers]:
     """What Overspan's local cluster answers to the corpus."""
     span = Span(tmp_path_factory.mktemp("differential"), wait_until)
@@ -26,7 +26,7 @@ def span_answers(tmp_path_factory: pytest.TempPathFactory, wait_until: WaitUntil
         span.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def slurm_answers() -> Iterator[Answers]:
     """What a real Slurm answers to the corpus."""
     with rig_or_skip(ONE_NODE) as rig:
