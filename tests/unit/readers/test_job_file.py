@@ -310,7 +310,7 @@ SET: list[tuple[tuple[str, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "check"), SET, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("overrides", "check"), SET, ids=lambda value: str(value)[:40] if isinstance(value, tuple) else "")
 def test_overrides(overrides: tuple[str, ...], check: Any) -> None:
     assert check(read(GROUP + A + B, replace(LOCAL, overrides=overrides)))
 
