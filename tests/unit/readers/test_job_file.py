@@ -310,7 +310,7 @@ SET: list[tuple[tuple[str, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "check"), SET, ids=lambda value: str(value)[:40] if isinstance(value, tuple) else "")
+@pytest.mark.parametrize(("overrides", "check"), SET, ids=[str(overrides)[:40] for overrides, _ in SET])
 def test_overrides(overrides: tuple[str, ...], check: Any) -> None:
     assert check(read(GROUP + A + B, replace(LOCAL, overrides=overrides)))
 
