@@ -34,7 +34,7 @@ demo: setup ## run the five-component reinforcement-learning group on this machi
 	@bash examples/demo.sh $(BIN)
 
 test: setup ## run all tests
-	$(QUIET) $(BIN)/pytest
+	$(QUIET) $(BIN)/pytest -n 2 --dist loadfile
 
 check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/ruff format --check .
