@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
 
 FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
@@ -140,6 +141,26 @@ class Finding:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """A job that the cluster has and Overspan did not submit: its facts, `spec.adopted` set, and its submit time."""
+
+    spec: JobSpec
+    submitted_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """How a user opens the way to a cluster on a terminal: a command, and what to be told.
+
+    No words: there is nothing to be run. `check` is a command that ends with 0 where the way is open.
+    """
+
+    message: str
+    words: tuple[str, ...] = ()
+    check: tuple[str, ...] = ()
+
+
 @runtime_checkable
 class Adapter(Protocol):
     """The code for one kind of cluster, opened on one cluster."""
@@ -175,6 +196,25 @@ class Check(Protocol):
 
     async def check(self) -> list[Finding]:
         """Try each thing that jobs need there."""
+
+
+@runtime_checkable
+class Login(Protocol):
+    """The way to the cluster may ask for passwords and codes, which only a terminal can answer."""
+
+    async def login(self) -> Invitation:
+        """What to run on the user's terminal."""
+
+
+@runtime_checkable
+class Import(Protocol):
+    """The adapter can watch jobs that it did not submit.
+
+    `submit` takes a launch whose spec has `adopted` set as that job, and never makes a new one of it.
+    """
+
+    async def find_job(self, native: str) -> Foreign:
+        """The facts of a native job. NotFound, InvalidRequest, Denied and Conflict in the cluster's terms."""
 
 
 @runtime_checkable

@@ -1,25 +1,35 @@
-"""What `span check` tries on a Slurm cluster. Each finding says what to do about it."""
+"""What `span check` tries on a Slurm cluster."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 
 from overspan.adapters.contract import Finding
-from overspan.adapters.slurm.questions import Questions, Site, read_version
+from overspan.adapters.slurm.findings import (
+    judge_compute,
+    judge_hetjobs,
+    judge_kill_wait,
+    judge_login,
+    judge_pace,
+    judge_trial,
+    judge_version,
+    read_probe,
+)
+from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.settings import LOCAL, Settings
 from overspan.bridge.model.errors import OverspanError
 
 MAX_SKEW = 5.0
-_OLDEST = (20, 11)
-_OLDEST_PYTHON = (3, 9)
 _PROBE = """\
 echo host=$(uname -n)
 echo python=$("$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
-unshare --user true 2>/dev/null && echo userns=yes
+unshare --user --map-root-user true 2>/dev/null && echo userns=yes
 command -v bwrap >/dev/null 2>&1 && bwrap --dev-bind / / true 2>/dev/null && echo bwrap=yes
 for f in /usr/lib*/libnss_wrapper.so /usr/lib/*/libnss_wrapper.so; do [ -e "$f" ] && echo nss_wrapper=$f; done
 [ -e "$2" ] && echo shared=yes
+echo free=$(df -Pm "${2%/*}" 2>/dev/null | awk 'NR == 2 { print $4 }')
 :
 """
 _PROBE_SECONDS = 40.0
@@ -34,17 +44,23 @@ async def check_cluster(questions: Questions, settings: Settings, root: str) -> 
         await questions.transport.run(["true"], timeout=questions.timeout)
     except OverspanError as error:
         return [Finding("reach", False, f"{where}: {error.message}", error.remedy or _reach_remedy(settings))]
-    seconds = time.monotonic() - began
-    findings = [
-        Finding(
-            "reach", True, f"{where} by {settings.transport}, as {site.user}; a command takes {seconds * 1000:.0f} ms"
-        ),
-        _check_version(site),
-        await _check_partitions(questions),
-        await _check_accounting(questions, site),
-        await _check_clock(questions),
-    ]
+    taken = (time.monotonic() - began) * 1000
+    reach = f"{where} by {settings.transport}, as {site.user}; a command takes {taken:.0f} ms"
+    findings = [Finding("reach", True, reach), judge_version(site)]
+    findings += await _try("nodes", "see `sinfo` there", lambda: _check_nodes(questions))
+    findings += await _try("submit", "see `sbatch --test-only` there", lambda: _check_trial(questions, settings))
+    findings += await _check_accounting(questions, site)
+    findings += await _try("clock", "GNU date is needed there", lambda: _check_clock(questions))
+    findings += [judge_hetjobs(site), judge_kill_wait(site), judge_pace(site, settings)]
     return findings + await _check_places(questions, settings, root)
+
+
+async def _try(what: str, remedy: str, check: Callable[[], Awaitable[Finding]]) -> list[Finding]:
+    """One check whose failure is a finding."""
+    try:
+        return [await check()]
+    except OverspanError as error:
+        return [Finding(what, False, error.message, error.remedy or remedy)]
 
 
 def _reach_remedy(settings: Settings) -> str:
@@ -53,33 +69,34 @@ def _reach_remedy(settings: Settings) -> str:
     return f"try `ssh {settings.host} scontrol ping`; `span login` opens a connection that asks for codes"
 
 
-def _check_version(site: Site) -> Finding:
-    works = site.version >= _OLDEST
-    seen = ".".join(map(str, site.version)) or "not told"
-    seen += f", cluster {site.config.get('ClusterName', '?')}, KillWait {site.config.get('KillWait', '?')}"
-    return Finding("Slurm", works, seen, "" if works else "Slurm 20.11 or newer is needed")
-
-
-async def _check_partitions(questions: Questions) -> Finding:
-    try:
-        nodes = await questions.nodes()
-    except OverspanError as error:
-        return Finding("nodes", False, error.message, "see `sinfo` there")
+async def _check_nodes(questions: Questions) -> Finding:
+    nodes = await questions.nodes()
     names = list(dict.fromkeys(node.partition for node in nodes))
     up = len({node.name for node in nodes if node.state in ("idle", "mixed", "allocated", "completing")})
     seen = f"{up} of {len({node.name for node in nodes})} nodes work; partitions {', '.join(names)}"
     return Finding("nodes", up > 0, seen, "" if up else "no node is up: ask the site")
 
 
-async def _check_accounting(questions: Questions, site: Site) -> Finding:
+async def _check_trial(questions: Questions, settings: Settings) -> Finding:
+    words = ["sbatch", "--test-only", "--time=1", *_choices(settings, "account", "qos"), "--wrap=true"]
+    return judge_trial(await questions.transport.run(words, timeout=questions.timeout), settings)
+
+
+def _choices(settings: Settings, *names: str) -> list[str]:
+    """The cluster's defaults as options."""
+    chosen = {name: getattr(settings, name) for name in ("partition", *names)}
+    return [f"--{name}={value}" for name, value in chosen.items() if value]
+
+
+async def _check_accounting(questions: Questions, site: Site) -> list[Finding]:
     if not site.accounting:
-        remedy = "the ends of jobs are known for MinJobAge only: let the daemon run"
-        return Finding("accounting", True, "none", remedy)
+        seen = f"none: ends of jobs are known for {site.config.get('MinJobAge', 'MinJobAge')} only, with a daemon"
+        return [Finding("accounting", True, seen)]
     try:
         await questions.runs([1])
     except OverspanError as error:
-        return Finding("accounting", False, error.message, "the ends of jobs are told late until it answers")
-    return Finding("accounting", True, "sacct answers")
+        return [Finding("accounting", False, error.message, "the ends of jobs are told late until it answers")]
+    return [Finding("accounting", True, "sacct answers")]
 
 
 async def _check_clock(questions: Questions) -> Finding:
@@ -91,12 +108,12 @@ async def _check_clock(questions: Questions) -> Finding:
     except ValueError:
         return Finding("clock", False, done.words.strip() or "date has no answer", "GNU date is needed there")
     works = abs(skew) <= MAX_SKEW + (after - before) / 2
-    seen = f"{skew:+.1f} s against this machine"
-    return Finding("clock", works, seen, "" if works else "let both machines set their clocks by NTP")
+    remedy = "times that are shown are the cluster's; let both machines set their clocks by NTP"
+    return Finding("clock", works, f"{skew:+.1f} s against this machine", "" if works else remedy)
 
 
 async def _check_places(questions: Questions, settings: Settings, root: str) -> list[Finding]:
-    """Probe a compute node where one is free, else the login node."""
+    """Probe the login node, and a compute node where one is free at once."""
     marker = f"{root}/check-{secrets.token_hex(4)}"
     try:
         await questions.transport.write(marker, b"")
@@ -104,45 +121,13 @@ async def _check_places(questions: Questions, settings: Settings, root: str) -> 
         return [Finding("root", False, error.message, "set `root` to a folder of yours on that cluster")]
     words = ["/bin/sh", "-c", _PROBE, "probe", settings.python, marker]
     srun = ["srun", "--quiet", "--immediate=10", "--nodes=1", "--ntasks=1", "--time=1", "--mem=50M"]
+    srun += [*_choices(settings, "account", "qos"), "--job-name=span-check"]
     try:
-        done = await questions.transport.run([*srun, "--job-name=span-check", *words], timeout=_PROBE_SECONDS)
-        compute = done.rc == 0
-        if not compute:
-            done = await questions.transport.run(words, timeout=questions.timeout)
+        login = await questions.transport.run(words, timeout=questions.timeout)
+        compute = await questions.transport.run([*srun, *words], timeout=_PROBE_SECONDS)
+    except OverspanError as error:
+        return [Finding("root", False, error.message, "try again; the cluster stopped answering")]
     finally:
         await questions.transport.run(["rm", "-f", marker], timeout=questions.timeout)
-    found = dict(line.partition("=")[::2] for line in done.text.splitlines())
-    return read_probe(found, compute, root)
-
-
-def read_probe(found: dict[str, str], compute: bool, root: str) -> list[Finding]:
-    """The findings of a probe: names and values that it printed, and whether it ran on a compute node."""
-    where = f"on {found.get('host', '?')}" + ("" if compute else " (login node: no compute node was free)")
-    python = read_version(found.get("python", ""))
-    works = python >= _OLDEST_PYTHON
-    seen = ".".join(map(str, python)) or "none"
-    shared = "shared" in found
-    return [
-        Finding(
-            "python", works, f"{seen} {where}", "" if works else "set `python` to a Python 3.9 or newer for groups"
-        ),
-        *(_read_method(name, key, found, where) for name, key in _METHODS),
-        Finding(
-            "shared root",
-            shared or not compute,
-            f"{root} {'is seen' if shared else 'is not seen'} {where}",
-            "" if shared else "set `root` to a folder that all nodes share",
-        ),
-    ]
-
-
-_METHODS = (("user namespaces", "userns"), ("bwrap", "bwrap"), ("nss_wrapper", "nss_wrapper"))
-"""Ways to give members their names without root: what `span check` calls them, and what the probe does."""
-
-
-def _read_method(name: str, key: str, found: dict[str, str], where: str) -> Finding:
-    if key in found:
-        return Finding(name, True, where)
-    if any(other in found for _, other in _METHODS):
-        return Finding(name, False, where, "not needed: another of user namespaces, bwrap and nss_wrapper works")
-    return Finding(name, False, where, "names of members need user namespaces, bwrap or nss_wrapper: ask the site")
+    found = read_probe(compute.text) if compute.rc == 0 else {}
+    return [*judge_login(read_probe(login.text), root), *judge_compute(found, root)]

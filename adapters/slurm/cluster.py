@@ -16,6 +16,8 @@ from overspan.adapters.contract import (
     ClusterConfig,
     Decider,
     Finding,
+    Foreign,
+    Invitation,
     Launch,
     LogPart,
     LogRequest,
@@ -26,20 +28,26 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.checking import check_cluster
+from overspan.adapters.slurm.forms import is_group, refuse_unknown
+from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import is_handle
+from overspan.adapters.slurm.imports import Importer
+from overspan.adapters.slurm.login import invite
 from overspan.adapters.slurm.logs import Logs
 from overspan.adapters.slurm.ordering import Orderer
-from overspan.adapters.slurm.planning import render_submission
+from overspan.adapters.slurm.pyslurm_reader import LibraryQuestions
 from overspan.adapters.slurm.questions import Questions
-from overspan.adapters.slurm.rendering import Renderer, refuse_unknown, resolve_root, without_array
-from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, Settings, read_settings
+from overspan.adapters.slurm.rendering import DEFAULT_ROOT, Renderer, Scene, explain, resolve_root, without_array
+from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, read_settings
+from overspan.adapters.slurm.staging import check_sources, preview_staged
 from overspan.adapters.slurm.submission import Submitter
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
-from overspan.adapters.slurm.watching import Orders, Watch, next_kill
-from overspan.bridge.model.errors import InvalidRequest, TimedOut, Unreachable
+from overspan.adapters.slurm.watching import Watch, next_kill
+from overspan.bridge.model.errors import InvalidRequest, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 
 VERDICT_SECONDS = 5.0
@@ -57,9 +65,10 @@ class SlurmCluster:
         self._settings = read_settings(config)
         self._root = config.root
         self.transport = transport or open_transport(config.name, self._settings)
-        self._questions = Questions(self.transport, self._settings.timeout)
-        self._renderer = Renderer(self._settings, config.root)
+        self._questions = open_questions(Paced(self.transport), self._settings)
+        self._renderer = Renderer(self._settings, config.root, config.name)
         self._submitter = Submitter(self._questions, self._renderer, find_start())
+        self._importer = Importer(self._questions)
         self._orders = Orders()
         self._watch = Watch(self._questions, self._orders, self._settings.tick)
         self._orderer = Orderer(self._questions, self._orders, self._watch)
@@ -77,7 +86,7 @@ class SlurmCluster:
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         async with self._turn:
-            return await self._submitter.submit(launches)
+            return await self._importer.submit(launches, self._submitter.submit)
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`; the cluster is asked at most once a tick for all of them."""
@@ -87,11 +96,14 @@ class SlurmCluster:
         since = {handle: cursor for handle, cursor in since.items() if is_handle(handle)}
         while True:
             self._watch.fresh.clear()
-            await self._watch.look(list(since))
+            await self._watch.look(since)
             reports = self._watch.collect(since)
             overdue = self._watch.overdue(since, time.time())
             if overdue:
                 await self._orderer.end(overdue)
+            trouble = None if reports else self._watch.take_trouble()
+            if trouble is not None:
+                raise trouble
             left = deadline - time.monotonic()
             if reports or left <= 0:
                 return Observation(tuple(reports), time.time())
@@ -115,7 +127,7 @@ class SlurmCluster:
         return await self._orderer.order(orders)
 
     async def logs(self, request: LogRequest) -> LogPart:
-        """Bytes of a log, from the file that Slurm writes."""
+        """Bytes of a log, from the file that Slurm or the supervisor says."""
         return await self._logs.read(request)
 
     async def nodes(self) -> list[Node]:
@@ -139,27 +151,40 @@ class SlurmCluster:
             pass
         return await check_cluster(self._questions, self._settings, root)
 
+    async def login(self) -> Invitation:
+        """What opens the connection on a terminal."""
+        return await invite(self.name, self.transport, self._settings)
+
+    async def find_job(self, native: str) -> Foreign:
+        """The facts of a job that somebody gave to Slurm itself."""
+        self._check_open()
+        return await self._importer.find_job(native)
+
     def plan(self, job: Job) -> str:
         """The exact command and script that would be submitted, with no effect at all."""
-        task = job.spec.tasks[0]
-        submission = self._renderer.plan(job)
-        return f"# {job.spec.name}: task {task.name}, one job of Slurm's\n{render_submission(submission)}"
+        travels = ""
+        if not self._settings.shared:
+            job, travels = preview_staged(job, self._root or DEFAULT_ROOT)
+        return travels + self._renderer.plan(job, self._questions.known_nodes)
 
     async def admit(self, job: Job) -> Refusal | None:
         """What sbatch says of the job, in its own words, without submitting it. Raises Unreachable."""
         self._check_open()
         try:
             refuse_unknown(without_array(job))
+            if not self._settings.shared:
+                await asyncio.to_thread(check_sources, job, self._settings.max_staged << 20)
             async with asyncio.timeout(VERDICT_SECONDS):
                 return await self._try(without_array(job))
-        except InvalidRequest as error:
-            return Refusal("", error.message)
+        except (InvalidRequest, Rejected) as error:
+            return Refusal("", explain(error))
         except (TimeoutError, TimedOut):
             raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s") from None
 
     async def _try(self, job: Job) -> Refusal | None:
         site = await self._questions.site()
-        call = self._renderer.render(Launch(_TRIAL, job), site, test_only=True).call
+        scene = Scene(site, await self._questions.nodes() if is_group(job) else ())
+        call = self._renderer.render(Launch(_TRIAL, job), scene, test_only=True).call
         (done,) = await self.transport.run_all([call], VERDICT_SECONDS)
         if done is None:
             raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s")
@@ -170,6 +195,12 @@ class SlurmCluster:
     def _check_open(self) -> None:
         if self._closed:
             raise Unreachable(f"the cluster {self.name} was closed")
+
+
+def open_questions(transport: Transport, settings: Settings) -> Questions:
+    """Who asks: the commands, or the library for what is in the queue."""
+    kind = LibraryQuestions if settings.reader == PYSLURM else Questions
+    return kind(transport, settings.timeout)
 
 
 def open_transport(cluster: str, settings: Settings) -> Transport:

@@ -36,6 +36,9 @@ class Kind(StrEnum):
     """There is no such command on the cluster."""
 
 
+RATE_LIMIT = r"(?i:rate.?limit|too many (concurrent )?(requests|connections)|SLURMCTLD is busy|requested backoff)"
+"""The controller asks for fewer questions (SlurmctldParameters=rl_enable)."""
+
 TABLE: tuple[tuple[str, Kind], ...] = (
     (
         r"Socket timed out on send/recv|Connection timed out|Message receive failure|Zero Bytes were transmitted",
@@ -46,10 +49,7 @@ TABLE: tuple[tuple[str, Kind], ...] = (
     (r"No route to host|Network is unreachable|Transport endpoint is not connected", Kind.UNREACHABLE),
     (r"Unable to establish config(uration)? source|Could not (establish|resolve).*(config|host)", Kind.UNREACHABLE),
     (r"Slurm temporarily unable to accept job|Resource temporarily unavailable|in a transition state", Kind.BUSY),
-    (
-        r"Rate limit exceeded|RPC (user )?rate.?limit|too many (concurrent )?(requests|connections)|SLURMCTLD is busy",
-        Kind.BUSY,
-    ),
+    (RATE_LIMIT, Kind.BUSY),
     (r"Invalid authentication credential|Protocol authentication error|[Mm]unge .*(fail|error|connect)", Kind.BUSY),
     # The policy's own text is the same for sizes, which no wait mends; the reason before it tells (23.02 and later).
     (r"(Assoc|QOS)\w*MaxSubmit\w*", Kind.LIMIT),
@@ -97,6 +97,8 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     (r"Requested node configuration is not available", "ask for less on each node: `span sinfo -N` shows the nodes"),
     (r"DOS line breaks", "convert the script with dos2unix"),
     (r"Requested time limit is invalid|Time limit specification", "`span sinfo` shows the partitions' time limits"),
+    (r"No space left on device|[Qq]uota exceeded", "make room there, or set `root` to a folder with room"),
+    (r"I/O error writing script/environment", "the controller's own disk is full: tell the site"),
     (r"job submit limit", "wait for others to end, or set `max_submitted` of the cluster"),
 )
 

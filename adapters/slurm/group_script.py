@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.dependencies import render_dependency
@@ -31,7 +31,9 @@ class Host:
     command: tuple[str, ...]
     log: str
     directory: str
-    variables: tuple[tuple[str, str], ...] = field(default=())
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The cluster's own options for what the job does not say (account, QOS); `each` are those of every component."""
+    each: Mapping[str, str] = field(default_factory=dict)
 
 
 def render_group(job: Job, plan: Plan, setting: Setting, host: Host) -> Submission:
@@ -40,17 +42,16 @@ def render_group(job: Job, plan: Plan, setting: Setting, host: Host) -> Submissi
     Never requeued by Slurm: a hetjob whose leader loses its node comes back alone (measured on 22.05), so a lost node
     ends the allocation, and the daemon submits the group again.
     """
-    shared = _shared_options(job, setting, host)
+    shared = {**_shared_options(job, setting, host), **host.options}
     lines = ["#!/bin/bash"]
     rest: dict[str, str] = {}
     for number, component in enumerate(plan.components):
         if number:
             lines.append("#SBATCH hetjob")
-        options = {**(shared if number == 0 else {}), **component_options(component)}
+        options = {**(shared if number == 0 else {}), **host.each, **component_options(component)}
         written, unwritten = render_directives(options)
         lines += written
         rest |= unwritten
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in host.variables]
     script = "\n".join([*lines, f"exec {shlex.join(host.command)}", ""])
     words = render_words({**rest, "comment": mark_comment(job.spec.comment, setting.token)})
     ignored = sorted({name for component in plan.components for name in component.options if name in _OWN})
@@ -103,27 +104,29 @@ def _memory(need: Need) -> dict[str, str]:
     return {} if need.memory is None else {"mem": render_memory(need.memory)}
 
 
-def render_step(plan: Plan, step: Step, hosts: Sequence[str], program: Sequence[str] = ()) -> tuple[str, ...]:
-    """The srun of one step. `hosts` are the nodes of its component in Slurm's order (`scontrol show hostnames`).
+def step_options(step: Step) -> tuple[str, ...]:
+    """The words of srun for each node run of a step, but for those that say where: nodes, tasks, component, program.
 
-    Every step names its memory and gres, else the first takes all of them; -w pins the nodes, which --relative does
-    not (measured on 22.05). A member that names no memory shares the allocation's: --mem=0.
+    Every step names its memory and gres, else the first takes all of them. A member that names no memory shares the
+    allocation's: --mem=0.
     """
-    need, count = step.need, len(step.nodes)
-    words = ["srun"]
-    if plan.hetjob:
-        words.append(f"--het-group={step.component}")
-    words += [
+    need = step.need
+    return (
         "--exact",
-        f"--nodes={count}",
-        f"--ntasks={count}",
-        "--ntasks-per-node=1",
-        f"--nodelist={','.join(hosts[node] for node in step.nodes)}",
         f"--cpus-per-task={need.cpus}",
         f"--mem={render_memory(need.memory or 0)}",
         f"--gres={render_gres(need) or 'none'}",
         f"--job-name={step.task}",
         "--export=ALL",
         "--kill-on-bad-exit=0",
-    ]
-    return (*words, *program)
+    )
+
+
+def render_sruns(plan: Plan, step: Step, program: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """The sruns of a step, one for each node run, as the supervisor makes them; `<k.n>` stands for a node's name.
+
+    -w pins the node, which --relative does not (measured on 22.05).
+    """
+    group = (f"--het-group={step.component}",) if plan.hetjob else ()
+    where = (("--nodes=1", "--ntasks=1", f"--nodelist=<{step.component}.{node}>") for node in step.nodes)
+    return [("srun", *group, *words, *step_options(step), *program) for words in where]

@@ -7,13 +7,16 @@ the adapter's own has to survive.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 from urllib.parse import quote, unquote
 
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 
-_SINGLE = "s"
-"""The form of a handle: one native job. Others are for groups."""
+_SINGLE, _GROUP = "s", "g"
+"""The forms of a handle: one native job that is the user's own, or an allocation with a supervisor in it."""
+GROUP = f"{_GROUP}."
+"""How the handles of groups begin."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,63 @@ def parse_handle(text: str) -> Handle:
     return Handle(native, run, job, launch, attempt, nodes, grace, task, unquote(output), unquote(error))
 
 
+@dataclass(frozen=True)
+class GroupHandle:
+    """One launch of a group in an allocation: `native` is the leader's id, `grace` the longest of its tasks in seconds.
+
+    `folder` is the run directory on the cluster.
+    """
+
+    native: int
+    job: int
+    launch: int
+    grace: int
+    folder: str
+    run: ClassVar[int] = 0
+    """Slurm never requeues a group."""
+
+    def __str__(self) -> str:
+        numbers = (self.native, self.job, self.launch, self.grace)
+        return ".".join([_GROUP, *map(str, numbers), quote(self.folder, safe="/")])
+
+    @property
+    def journal(self) -> str:
+        """The path of the supervisor's record."""
+        return f"{self.folder}/journal.{self.launch}.jsonl"
+
+    @property
+    def orders(self) -> str:
+        """The path of the orders for the supervisor."""
+        return f"{self.folder}/orders.{self.launch}.jsonl"
+
+
+def parse_group(text: str) -> GroupHandle:
+    """Read the handle of a group. NotFound for one that this version did not write."""
+    form, *parts = text.split(".", 5)
+    if form != _GROUP or len(parts) != 5 or not all(part.isdigit() for part in parts[:4]):
+        raise NotFound(f"{text!r} names no group on a Slurm cluster")
+    native, job, launch, grace = (int(part) for part in parts[:4])
+    return GroupHandle(native, job, launch, grace, unquote(parts[4]))
+
+
+def parse_any(text: str) -> Handle | GroupHandle:
+    """Read a handle of either form. NotFound for one that this version did not write."""
+    return parse_group(text) if text.startswith(GROUP) else parse_handle(text)
+
+
 def is_handle(text: str) -> bool:
     """Whether this version can tell the story of a handle."""
     try:
-        parse_handle(text)
+        parse_any(text)
     except NotFound:
         return False
     return True
+
+
+def make_group_handle(job: Job, native: int, folder: str) -> GroupHandle:
+    """The handle of a group's present launch."""
+    grace = max(0, *(task.grace_period for task in job.spec.tasks))
+    return GroupHandle(native, job.id, job.launch, grace, folder)
 
 
 def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", "")) -> Handle:
@@ -90,6 +143,16 @@ class Cursor:
             return ""
         return f"{self.phase}:{self.orders}:{'h' * self.held}{'s' * self.suspended}:{self.kill_at}"
 
+    @property
+    def over(self) -> bool:
+        """Whether everything has been told."""
+        return self.phase == ENDED
+
+    @property
+    def waiting(self) -> bool:
+        """Whether no start has been told, and it is not held."""
+        return self.phase == NOTHING and not self.held
+
     def at(self, phase: int) -> Cursor:
         """The same, with more told."""
         return replace(self, phase=max(self.phase, phase))
@@ -101,3 +164,46 @@ def parse_cursor(text: str) -> Cursor:
     if len(parts) != 4 or not all(part.isdigit() for part in (parts[0], parts[1], parts[3])):
         return Cursor()
     return Cursor(int(parts[0]), int(parts[1]), "h" in parts[2], "s" in parts[2], int(parts[3]))
+
+
+@dataclass(frozen=True)
+class GroupCursor:
+    """What has been told of a group: `offset` in its journal, `order` the number of the last order in there.
+
+    `orders` is the number of the last order that was carried out by Slurm's own commands; `kill_at` as for a single
+    job. `over` says that Slurm's own end has been told.
+    """
+
+    offset: int = 0
+    order: int = 0
+    orders: int = 0
+    held: bool = False
+    suspended: bool = False
+    over: bool = False
+    kill_at: int = 0
+
+    def __str__(self) -> str:
+        if self == GroupCursor():
+            return ""
+        flags = "h" * self.held + "s" * self.suspended + "o" * self.over
+        return f"{_GROUP}:{self.offset}:{self.order}:{self.orders}:{flags}:{self.kill_at}"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether no start has been told, and it is not held."""
+        return not self.offset and not self.held
+
+
+def parse_group_cursor(text: str) -> GroupCursor:
+    """Read a group's cursor; the beginning for one that this version did not write."""
+    parts = text.split(":")
+    if len(parts) != 6 or parts[0] != _GROUP or not all(parts[place].isdigit() for place in (1, 2, 3, 5)):
+        return GroupCursor()
+    offset, order, orders, kill_at = (int(parts[place]) for place in (1, 2, 3, 5))
+    flags = parts[4]
+    return GroupCursor(offset, order, orders, "h" in flags, "s" in flags, "o" in flags, kill_at)
+
+
+def parse_place(handle: Handle | GroupHandle, text: str) -> Cursor | GroupCursor:
+    """Read the cursor that goes with a handle."""
+    return parse_group_cursor(text) if isinstance(handle, GroupHandle) else parse_cursor(text)

@@ -1,4 +1,4 @@
-"""Where a native job writes, and bytes of it."""
+"""Where a native job and the members of a group write, and bytes of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.slurm.handles import Handle, parse_handle
+from overspan.adapters.slurm.group_logs import GroupLogs
+from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.questions import Questions
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
@@ -20,6 +21,7 @@ class Logs:
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
+        self._groups = GroupLogs(questions.transport)
         self._paths: dict[int, tuple[str, str]] = {}
 
     async def read(self, request: LogRequest) -> LogPart:
@@ -27,7 +29,9 @@ class Logs:
 
         A batch script's output is one file, that of its first node.
         """
-        handle = parse_handle(request.handle)
+        handle = parse_any(request.handle)
+        if isinstance(handle, GroupHandle):
+            return await self._groups.read(handle, request)
         wanted = request.task in ("", handle.task) and request.node == 0
         if not wanted or request.attempt not in (None, handle.attempt):
             raise NotFound(f"job {handle.job} has no {request.stream} of task {request.task}, node {request.node}")

@@ -1,21 +1,24 @@
-"""Orders as Slurm's commands, and what their answers mean."""
+"""Carrying orders out by Slurm's commands and by lines for supervisors, and what their answers mean."""
 
 from __future__ import annotations
 
-import math
-import signal as signals
 from collections.abc import Sequence
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.errors import Kind, read_failure
-from overspan.adapters.slurm.handles import Handle, parse_handle
+from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.group_files import LOCKED, NO_FOLDER
+from overspan.adapters.slurm.group_limits import list_limits
+from overspan.adapters.slurm.group_ordering import plan_limits, plan_order
+from overspan.adapters.slurm.handles import GroupHandle, parse_any
+from overspan.adapters.slurm.journals import Part, read_orders
+from overspan.adapters.slurm.order_words import GAVE_UP, Steps, Words, cancel_words, render_order
 from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.questions import Questions
-from overspan.adapters.slurm.script import render_instant, render_limit
 from overspan.adapters.slurm.transports.channel import Call, Done
-from overspan.adapters.slurm.watching import Orders, Watch
+from overspan.adapters.slurm.watching import Watch
 from overspan.bridge.model import events
-from overspan.bridge.model.events import Event
+from overspan.bridge.model.errors import NotFound
 
 ECHOED = (
     events.Cancel,
@@ -27,73 +30,8 @@ ECHOED = (
     events.SetBegin,
     events.Expire,
 )
-"""Orders whose effect is told as the order itself; others show in Slurm's states."""
-_WAIT = "20"
-"""Seconds after which scancel gives up: it tries for a minute on what is about to start."""
-
-_GAVE_UP = 124
-"""timeout(1)'s exit code."""
-
-Words = tuple[str, ...]
-
-
-def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[Words, ...] | None:
-    """The commands that carry an order out; None for an order that has no form on Slurm.
-
-    `starting`: its nodes are being made ready, so that it cannot be signalled yet.
-    """
-    native = str(handle.native)
-    if isinstance(event, events.Cancel):
-        grace = handle.grace if event.grace is None else event.grace
-        return cancel_words(native, grace == 0 or starting)
-    if isinstance(event, events.Expire) or (isinstance(event, events.Preempt) and not event.requeue):
-        return cancel_words(native, True)
-    if isinstance(event, events.Signal):
-        scope = "--batch" if event.batch_only else "--full"
-        return (("timeout", _WAIT, "scancel", "--state=RUNNING", f"--signal={event.signal}", scope, native),)
-    changed = _render_change(event)
-    if changed:
-        return (("scontrol", "update", f"JobId={native}", changed),)
-    verb = _VERBS.get(type(event))
-    if isinstance(event, events.Requeue) and event.hold:
-        verb = "requeuehold"
-    return (("scontrol", verb, native),) if verb else None
-
-
-_VERBS: dict[type, str] = {
-    events.Hold: "hold",
-    events.Release: "release",
-    events.Suspend: "suspend",
-    events.Resume: "resume",
-    events.Requeue: "requeue",
-    events.Restart: "requeue",
-    events.Preempt: "requeue",
-}
-
-
-def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
-    """End a job: at once, or with a TERM for every process of one that runs.
-
-    Each command takes jobs of one state, since scancel waits and tries again when it is to signal one that has not
-    started (measured on 22.05).
-    """
-    scancel: Words = ("timeout", _WAIT, "scancel")
-    if at_once:
-        return ((*scancel, native),)
-    running = (*scancel, "--state=RUNNING", f"--signal={signals.SIGTERM.name[3:]}", "--full", native)
-    return ((*scancel, "--state=PENDING", native), running, (*scancel, "--state=SUSPENDED", native))
-
-
-def _render_change(event: Event) -> str:
-    if isinstance(event, events.SetTime):
-        return f"TimeLimit={render_limit(event.time or 0)}"
-    if isinstance(event, events.SetPriority):
-        return f"Priority={event.priority}"
-    if isinstance(event, events.SetNice):
-        return f"Nice={event.nice}"
-    if isinstance(event, events.SetBegin):
-        return f"StartTime={'now' if event.begin is None else render_instant(math.ceil(event.begin))}"
-    return ""
+"""Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
+_WHOLE = 64 << 20
 
 
 class Orderer:
@@ -107,56 +45,97 @@ class Orderer:
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """One answer for each order. Raises Unreachable when none could be given."""
         answers: dict[str, Refusal | None] = {}
-        calls: list[Call] = []
-        asked: list[tuple[Order, int]] = []
+        asked: list[tuple[Order, Steps]] = []
         for order in orders:
             if order.token in self._orders.tokens or order.token in answers:
                 continue
-            handle = parse_handle(order.handle)
-            view = self._watch.view_of(order.handle)
-            words = render_order(handle, order.event, view is not None and view.outcome.phase is Phase.STARTING)
-            answers[order.token] = None
-            if words is None:
-                kind = type(order.event).__name__
-                answers[order.token] = Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
-                continue
-            calls += [Call(line) for line in words]
-            asked.append((order, len(words)))
+            steps = await self._plan(order)
+            answers[order.token] = steps if isinstance(steps, Refusal) else None
+            if isinstance(steps, Steps) and steps.first:
+                asked.append((order, steps))
         for order, _ in asked:
             self._orders.begin(order.handle)
         try:
-            limit = self._questions.timeout + len(calls)
-            done = await self._questions.transport.run_all(calls, limit) if calls else []
-            place = 0
-            for order, count in asked:
-                answers[order.token] = self._conclude(order, done[place : place + count])
-                place += count
+            answers.update(await self._carry_out(asked))
         finally:
             for order, _ in asked:
                 self._orders.end(order.handle)
             self._watch.fresh.set()
         return [answers.get(order.token) for order in orders]
 
-    def _conclude(self, order: Order, answers: Sequence[Done | None]) -> Refusal | None:
-        """What came of an order; one that came too late is done."""
+    async def _plan(self, order: Order) -> Steps | Refusal:
+        handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
+        phase = None if view is None else view.outcome.phase
+        if isinstance(handle, GroupHandle):
+            steps = plan_order(handle, order, phase, self._watch.journals.has_begun(handle))
+            if steps is not None and isinstance(order.event, events.SetTime):
+                steps = await self._limit(handle, order.event, steps)
+        else:
+            words = render_order(handle, order.event, phase is Phase.STARTING)
+            steps = None if words is None else Steps(words)
+        kind = type(order.event).__name__
+        return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
+
+    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: Steps) -> Steps:
+        """The steps of a new wall time, with the allocation's limits where those have to change."""
+        files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
+        read = self._questions.transport.read
+        try:
+            plan, placement = [(await read(path, 0, _WHOLE)).data for path in files]
+            try:
+                data = (await read(handle.orders, 0, _WHOLE)).data
+            except NotFound:
+                data = b""
+            given = [order for _, order in read_orders(Part(len(data), data))]
+            before, after = list_limits(plan, placement, given), list_limits(plan, placement, [*given, event])
+        except (NotFound, ValueError):
+            return steps
+        return plan_limits(handle, steps, before, after)
+
+    async def _carry_out(self, asked: Sequence[tuple[Order, Steps]]) -> dict[str, Refusal | None]:
+        answers: dict[str, Refusal | None] = {}
+        done = await self._run([(*steps.first, *steps.hints) for _, steps in asked])
+        following: list[tuple[Order, tuple[Words, ...]]] = []
+        for (order, steps), ends in zip(asked, done, strict=True):
+            answers[order.token] = self._conclude(order, ends[: len(steps.first)], not steps.then)
+            if steps.then and answers[order.token] is None:
+                following.append((order, steps.then))
+        for (order, _), ends in zip(following, await self._run([words for _, words in following]), strict=True):
+            answers[order.token] = self._conclude(order, ends[:1], True)
+        return answers
+
+    async def _run(self, lines: Sequence[Sequence[Words]]) -> list[list[Done | None]]:
+        """Run each order's commands, all of them over one round trip."""
+        calls = [Call(words) for each in lines for words in each]
+        if not calls:
+            return [[] for _ in lines]
+        done = iter(await self._questions.transport.run_all(calls, self._questions.timeout + len(calls)))
+        return [[next(done) for _ in each] for each in lines]
+
+    def _conclude(self, order: Order, answers: Sequence[Done | None], whole: bool) -> Refusal | None:
+        """What came of an order, which is noted once it is `whole`; one that came too late is done."""
         refusal: Refusal | None = None
         had_effect = False
         for done in answers:
             if done is None:
                 return Refusal(order.token, "the cluster has not answered", transient=True)
-            if done.rc == 0 or (done.rc == _GAVE_UP and isinstance(order.event, events.Cancel)):
+            if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, events.Cancel)):
                 # What could not be signalled is ended when its grace is over.
                 had_effect = True
+                continue
+            if done.rc in (NO_FOLDER, LOCKED):
+                if done.rc == LOCKED:
+                    return Refusal(order.token, "the orders of the group are locked", transient=True)
                 continue
             failure = read_failure(done.words or done.text, done.rc)
             if failure.kind not in (Kind.UNKNOWN_JOB, Kind.ENDED):
                 refusal = Refusal(order.token, failure.message, failure.transient)
-        if refusal is None and had_effect and isinstance(order.event, ECHOED):
+        if refusal is None and had_effect and whole and isinstance(order.event, ECHOED):
             self._orders.add(order.handle, order.token, order.event)
         return refusal
 
-    async def end(self, handles: Sequence[Handle]) -> None:
+    async def end(self, natives: Sequence[int]) -> None:
         """End what was asked to end and has not."""
-        calls = [Call(line) for handle in handles for line in cancel_words(str(handle.native), True)]
+        calls = [Call(line) for native in natives for line in cancel_words(str(native), True)]
         if calls:
             await self._questions.transport.run_all(calls, self._questions.timeout + len(calls))

@@ -18,6 +18,9 @@ LAUNCH_SIGNAL = 53
 """`0:53`: the batch script could not be started, most often because its output folder is missing."""
 
 
+NO_OUTPUT = "Slurm could not open the job's output or start its script: is the folder of its output there, with room?"
+
+
 class Phase(StrEnum):
     """Where a native job stands."""
 
@@ -134,7 +137,10 @@ def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = 
     if cause in (Cause.TIME, Cause.CANCEL, Cause.SUCCESS):
         # Their codes are those of Slurm's own TERM and KILL.
         code, signal = (0, 0) if cause is Cause.SUCCESS else (0, signal)
-    return Outcome(meaning.phase, cause, code, signal, _describe(state, reason))
+    detail = _describe(state, reason)
+    if cause is Cause.LAUNCH and status == (0, LAUNCH_SIGNAL):
+        detail = f"{detail}: {NO_OUTPUT}" if detail else NO_OUTPUT
+    return Outcome(meaning.phase, cause, code, signal, detail)
 
 
 def _mean(state: NativeState) -> Meaning | None:

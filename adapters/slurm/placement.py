@@ -26,13 +26,14 @@ MEMORY_PER_CPU = 1024
 _UNUSABLE = ("down", "drain", "fail", "maint", "future", "power", "unknown", "no_respond", "reboot", "perfctrs")
 
 
-def measure_sizes(nodes: Iterable[Node]) -> tuple[NodeSize, ...]:
-    """The usable nodes by size; those of the default partition also under no name."""
+def measure_sizes(nodes: Iterable[Node], default: str = "") -> tuple[NodeSize, ...]:
+    """The usable nodes by size; those of the default partition, the cluster's or the one named, also under no name."""
     counts: dict[NodeSize, int] = {}
     for node in nodes:
         if any(word in node.state for word in _UNUSABLE):
             continue
-        for partition in (node.partition, "") if node.default else (node.partition,):
+        standard = node.partition == default if default else node.default
+        for partition in (node.partition, "") if standard else (node.partition,):
             size = NodeSize(partition, int(node.cpus), node.memory, node.gpus, node.gpu_kind, 0)
             counts[size] = counts.get(size, 0) + 1
     return tuple(replace(size, count=count) for size, count in sorted(counts.items()))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
-from overspan.adapters.slurm.group_script import render_step
+from overspan.adapters.slurm.group_script import render_sruns
 from overspan.adapters.slurm.needs import Need, render_gres
 from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.script import Submission
@@ -21,8 +22,8 @@ def render_submission(submission: Submission) -> str:
     return "\n".join(lines) + "\n" + submission.script
 
 
-def render_placement(plan: Plan) -> str:
-    """Bins, components and steps, one line each."""
+def render_placement(plan: Plan, program: Sequence[str] = ()) -> str:
+    """Bins, components and the sruns of every step, one line each; the sruns start the `program`."""
     kind = f"a hetjob of {len(plan.components)} components" if plan.hetjob else "one ordinary job"
     lines = [f"# {kind}, {plan.nodes} node{'s' * (plan.nodes != 1)}"]
     for number, component in enumerate(plan.components):
@@ -32,9 +33,7 @@ def render_placement(plan: Plan) -> str:
             names = ", ".join(f"{member.task}-{member.index}" for member in item.members)
             lines.append(f"#   node {node}: {names}")
     for step in plan.steps:
-        count = len(plan.components[step.component].bins)
-        hosts = [f"<{step.component}.{node}>" for node in range(count)]
-        lines.append("# " + " ".join(render_step(plan, step, hosts)))
+        lines += ["# " + " ".join(words) for words in render_sruns(plan, step, program)]
     return "\n".join(lines) + "\n"
 
 

@@ -48,6 +48,8 @@ class Questions:
     def __init__(self, transport: Transport, timeout: float) -> None:
         self.transport = transport
         self.timeout = timeout
+        self.known_nodes: tuple[Node, ...] = ()
+        """The nodes as they were told last; none before the first time."""
         self._site: Site | None = None
         self._addresses: dict[str, str] = {}
         self._once = asyncio.Lock()
@@ -137,7 +139,9 @@ class Questions:
         done = await self.transport.run(nodes.ask_nodes(), timeout=self.timeout)
         if done.rc != 0:
             raise _unanswered(read_failure(done.words, done.rc).error())
-        return nodes.read_nodes(done.text)
+        found = nodes.read_nodes(done.text)
+        self.known_nodes = tuple(found)
+        return found
 
     async def addresses(self, names: Iterable[str]) -> Mapping[str, str]:
         """Where nodes are reached, asked for where a name is new; no answer gives no addresses."""

@@ -1,6 +1,7 @@
 """What of a job has to change for a cluster that does not see the submitter's file system. Pure.
 
-There the job runs in its run directory: relative paths lead there, absolute ones are the cluster's own.
+There the job runs in its run directory: relative paths lead there, absolute ones are the cluster's own, unless
+`staging` has brought them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 from overspan.adapters.slurm.options import read_command
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT
 from overspan.bridge.model.spec import Form, Streams, TaskSpec
 
 _CARRIED = ("SBATCH_", "SLURM_", "OVERSPAN_", "SPAN_")
@@ -23,6 +25,17 @@ def relocate(job: Job, run_dir: str) -> Job:
     tasks = tuple(_relocate_task(task, job.spec.environment, named, (here, run_dir)) for task in job.spec.tasks)
     origin = replace(job.spec.origin, directory=run_dir)
     return replace(job, spec=replace(job.spec, tasks=tasks, environment={}, origin=origin))
+
+
+def relocate_single(job: Job, run_dir: str) -> Job:
+    """The same for a job that is one native job: a task of a job file writes into the run directory unless it says."""
+    job = relocate(job, run_dir)
+    task = job.spec.tasks[0]
+    if task.form is not Form.RUN or task.streams.output:
+        return job
+    name = BATCH_DEFAULT if job.element is None and job.array is None else ARRAY_DEFAULT
+    streams = replace(task.streams, output=f"{run_dir.replace('%', '%%')}/{name}")
+    return replace(job, spec=replace(job.spec, tasks=(replace(task, streams=streams), *job.spec.tasks[1:])))
 
 
 def name_variables(job: Job) -> frozenset[str]:

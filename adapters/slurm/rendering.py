@@ -1,19 +1,22 @@
-"""A launch as the command and the files that bring it to a cluster. Pure; refuses what Slurm is not given yet."""
+"""A launch as the command and the files that bring it to a cluster, by its form. Pure; refuses what has none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from overspan.adapters.contract import Launch
+from overspan.adapters.contract import Launch, Node
+from overspan.adapters.slurm.forms import is_group, refuse_unknown
+from overspan.adapters.slurm.group_rendering import GroupPlace, render_launch, supervisor_words
 from overspan.adapters.slurm.logs import expect_paths
+from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.questions import Site
-from overspan.adapters.slurm.relocation import relocate
+from overspan.adapters.slurm.relocation import relocate_single
 from overspan.adapters.slurm.script import Setting, Submission, render_job
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Call
-from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 
@@ -40,15 +43,28 @@ class Rendered:
 
 
 @dataclass(frozen=True)
+class Scene:
+    """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them."""
+
+    site: Site
+    nodes: Sequence[Node] = ()
+
+
+@dataclass(frozen=True)
 class Renderer:
     """Renders the launches of one cluster; `root` is where its run directories are."""
 
     settings: Settings
     root: str = ""
+    cluster: str = ""
 
-    def render(self, launch: Launch, site: Site, held: bool = False, test_only: bool = False) -> Rendered:
-        """The command of a launch. Raises InvalidRequest for what this version does not carry out."""
-        run_dir = f"{resolve_root(self.root, site.home)}/runs/{name_run(launch)}"
+    def render(self, launch: Launch, scene: Scene | Site, held: bool = False, test_only: bool = False) -> Rendered:
+        """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes."""
+        scene = scene if isinstance(scene, Scene) else Scene(scene)
+        refuse_unknown(launch.job)
+        run_dir = self.folder(launch, scene.site)
+        if is_group(launch.job):
+            return self._render_group(launch, scene, held, test_only)
         submission, job = self._submit(launch, run_dir, held)
         argv = submission.argv
         if test_only:
@@ -70,20 +86,42 @@ class Renderer:
         )
         return Rendered(call, tuple(files), submission.release)
 
+    def _render_group(self, launch: Launch, scene: Scene, held: bool, test_only: bool) -> Rendered:
+        root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
+        found = render_launch(launch, self.settings, GroupPlace(self.cluster, root, folder, scene.nodes), held)
+        argv = found.submission.argv
+        call = Call(
+            (argv[0], "--test-only", *argv[1:]) if test_only else argv,
+            stdin=found.submission.script.encode("utf-8", "surrogateescape"),
+            umask=launch.job.spec.origin.umask,
+        )
+        files = () if test_only else tuple(File(f"{folder}/{name}", data) for name, data in found.files)
+        return Rendered(call, files)
+
+    def folder(self, launch: Launch, site: Site) -> str:
+        """The job's run directory on the cluster."""
+        return f"{resolve_root(self.root, site.home)}/runs/{name_run(launch)}"
+
     def paths(self, launch: Launch, native: int, site: Site) -> tuple[str, str]:
         """Where the job will write its output and its error on the cluster."""
-        run_dir = f"{resolve_root(self.root, site.home)}/runs/{name_run(launch)}"
-        job = launch.job if self.settings.shared else relocate(launch.job, run_dir)
+        run_dir = self.folder(launch, site)
+        job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
         return expect_paths(job, native, site.user)
 
-    def plan(self, job: Job) -> Submission:
-        """What would be submitted; the token, ids and folders are not known yet."""
-        launch = Launch(PLAN_TOKEN, job)
-        return self._submit(launch, f"{self.root or DEFAULT_ROOT}/runs/N", False)[0]
+    def plan(self, job: Job, nodes: Sequence[Node] = ()) -> str:
+        """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
+        refuse_unknown(job)
+        launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
+        if not is_group(job):
+            head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
+            return head + render_submission(self._submit(launch, f"{root}/runs/N", False)[0])
+        found = render_launch(launch, self.settings, GroupPlace(self.cluster, root, f"{root}/runs/N", nodes), False)
+        agent = (*supervisor_words(self.settings, root), "node")
+        unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
+        return unknown + render_placement(found.plan, agent) + render_submission(found.submission)
 
     def _submit(self, launch: Launch, run_dir: str, held: bool) -> tuple[Submission, Job]:
-        refuse_unknown(launch.job)
-        job = launch.job if self.settings.shared else relocate(launch.job, run_dir)
+        job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
         task = job.spec.tasks[0]
         setting = Setting(
             token=launch.token,
@@ -105,20 +143,9 @@ class Renderer:
         return {**defaults, **own, **(daemon if self.settings.shared else {})}
 
 
-def refuse_unknown(job: Job) -> None:
-    """Refuse what has no form on Slurm yet. Raises InvalidRequest."""
-    if job.array is not None and job.element is None:
-        raise InvalidRequest("arrays as a whole are not given to Slurm by this version; their elements are")
-    if job.spec.group or len(job.spec.tasks) > 1:
-        raise InvalidRequest(
-            "groups on Slurm are not carried out by this version", remedy="send the group to another cluster with -M"
-        )
-    retry = job.spec.tasks[0].retry
-    if retry.max_restarts_on_errors or retry.recover_on_exit_codes:
-        raise InvalidRequest(
-            "restarts after errors on Slurm are not carried out by this version",
-            remedy="leave max_restarts_on_errors and recover_on_exit_codes out; --requeue and lost nodes are heeded",
-        )
+def explain(error: OverspanError) -> str:
+    """What is wrong, and of a placement that cannot be also why."""
+    return f"{error.message}\n{error.remedy}" if error.remedy and isinstance(error, Rejected) else error.message
 
 
 def name_run(launch: Launch) -> str:

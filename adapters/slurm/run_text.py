@@ -33,6 +33,16 @@ esac
 exec /bin/bash -c "$run" run "$@"
 """
 
+_MOUNT = """\
+mount_path() {
+  [ -e "$1" ] || { echo "cannot mount what is not there: $1" >&2; exit 1; }
+  mkdir -p -- "$(dirname -- "$2")" || exit 1
+  [ -e "$2" ] || ln -s -- "$1" "$2" 2>/dev/null
+  [ "$(readlink -f -- "$1")" = "$(readlink -f -- "$2")" ] && return
+  echo "cannot mount $1, there is something else: $2" >&2; exit 1
+}
+"""
+
 _ADDRESSES = """\
 SKYPILOT_NODE_IPS=$(for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
   address=$(getent ahostsv4 "$node" | head -n 1 | cut -d " " -f 1); echo "${address:-$node}"
@@ -54,6 +64,9 @@ def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str) -> st
     lines = [f"export {name}={shlex.quote(value)}" for name, value in _variables(job, task, run_dir).items()]
     if task.secrets:
         lines.append(f". {shlex.quote(secrets_path)} || exit 1")
+    if task.file_mounts:
+        lines.append(_MOUNT.rstrip("\n"))
+        lines += [f"mount_path {shlex.quote(source)} {_quote(target)}" for target, source in task.file_mounts.items()]
     if task.num_nodes > 1:
         lines.append(_ADDRESSES.rstrip("\n"))
     lines += [
@@ -63,6 +76,11 @@ def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str) -> st
         f"export overspan_marker={shlex.quote(f'{run_dir}/setup-failed' if run_dir else '')}",
     ]
     return "\n".join([*lines, _start(task), ""])
+
+
+def _quote(path: str) -> str:
+    """A path as a word of the shell's, which knows the home."""
+    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 def _start(task: TaskSpec) -> str:

@@ -8,10 +8,13 @@ from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.sizes import parse_memory
 
 LOCAL, SSH, PARAMIKO = "local", "ssh", "paramiko"
 TRANSPORTS = (LOCAL, SSH, PARAMIKO)
+COMMANDS, PYSLURM = "commands", "pyslurm"
 DEFAULT_TICK = 10.0
+DEFAULT_STAGED = 256
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Settings:
     qos: str = ""
     tick: float = DEFAULT_TICK
     timeout: float = 60.0
+    reader: str = COMMANDS
+    max_staged: int = DEFAULT_STAGED
+    """MiB that one `workdir` or source of `file_mounts` may have where it has to travel."""
 
 
 def read_settings(config: ClusterConfig) -> Settings:
@@ -63,6 +69,11 @@ def read_settings(config: ClusterConfig) -> Settings:
             remedy="set `host` to the login node, by the name that ssh knows",
         )
     values.setdefault("shared", not remote)
+    if remote and values.get("reader") == PYSLURM:
+        raise InvalidRequest(
+            f"clusters.{config.name}: `reader: pyslurm` asks from this machine, and the cluster is reached by ssh",
+            remedy="leave `reader` out, or run the daemon on a login node with `transport: local`",
+        )
     if config.root and not config.root.startswith(("/", "~/")):
         raise InvalidRequest(f"clusters.{config.name}.root: {config.root!r} is not an absolute path on the cluster")
     return Settings(**values)
@@ -104,6 +115,19 @@ def _read_switch(value: Any) -> bool:
     return value
 
 
+def _read_reader(value: Any) -> str:
+    if value not in (COMMANDS, PYSLURM):
+        raise ValueError(f"{value!r} is neither {COMMANDS} nor {PYSLURM}")
+    return str(value)
+
+
+def _read_size(value: Any) -> int:
+    try:
+        return parse_memory(str(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is not a size; write a whole number with M or G, such as 500M") from None
+
+
 def _seconds(least: float, most: float) -> Callable[[Any], float]:
     def read(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
@@ -128,4 +152,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "qos": _read_text,
     "tick": _seconds(0.2, 3600),
     "timeout": _seconds(1, 3600),
+    "max_staged": _read_size,
+    "reader": _read_reader,
 }

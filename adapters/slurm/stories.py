@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, Handle
+from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupHandle, Handle
 from overspan.adapters.slurm.outcomes import Outcome, Phase, Ran, end_events, judge, restart_cause
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
@@ -198,7 +198,7 @@ def _tell_end(handle: Handle, view: View, ran: bool) -> list[Event]:
     return ended
 
 
-def tell_gone(handle: Handle, at: float, accounting: bool) -> LaunchLost:
+def tell_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
     """The end of a launch that Slurm has no trace of. It is never run again: it may have run to its end."""
     missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
     detail = f"Slurm no longer knows the job {handle.native}, and {missing}: how it ended is not known"

@@ -6,19 +6,23 @@ message timeout apart; only then the job is submitted again, held, and released 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
-from overspan.adapters.slurm.handles import make_handle
+from overspan.adapters.slurm.forms import is_group
+from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle
+from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.outcomes import Phase, judge
-from overspan.adapters.slurm.questions import Questions
-from overspan.adapters.slurm.rendering import Rendered, Renderer
+from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
 from overspan.adapters.slurm.squeue import QueueRecord
+from overspan.adapters.slurm.staging import Stager
 from overspan.adapters.slurm.transports.channel import Done
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, TimedOut
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut
 
 BATCH = 50
 """Submissions of one round trip."""
@@ -44,6 +48,10 @@ class Submitter:
     def __init__(self, questions: Questions, renderer: Renderer, started_at: float) -> None:
         self._questions = questions
         self._renderer = renderer
+        settings = renderer.settings
+        transport, limit = questions.transport, settings.max_staged << 20
+        self._stager = None if settings.shared else Stager(transport, limit, settings.timeout)
+        self._library = Library(transport)
         self._started_at = started_at
         self._known: dict[str, Answer] = {}
         self._doubts: dict[str, Doubt] = {}
@@ -82,7 +90,8 @@ class Submitter:
         """Find native jobs that Slurm has requeued; what an earlier process may have sent is in doubt."""
         again = [launch for launch in launches if launch.job.launch and launch.token not in self._doubts]
         if again:
-            await self._adopt_requeued(again)
+            await self._adopt_requeued([launch for launch in again if not is_group(launch.job)])
+            await self._end_earlier([launch for launch in again if is_group(launch.job)])
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
                 # Whoever made the call may still be at it.
@@ -91,7 +100,19 @@ class Submitter:
     def _is_settled(self, launch: Launch) -> bool:
         return launch.token in self._known or launch.token in self._doubts
 
+    async def _end_earlier(self, launches: Sequence[Launch]) -> None:
+        """End what Slurm still has of a group's earlier launches: no two of them run at once."""
+        if not launches:
+            return
+        tokens = {token for launch in launches for token in earlier_tokens(launch)}
+        found = await self._questions.find_in_queue(tokens)
+        left = sorted({record.raw for records in found.values() for record in _alive(records)})
+        if left:
+            await self._questions.transport.run(["scancel", *map(str, left)])
+
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
+        if not launches:
+            return
         tokens = {token for launch in launches for token in (launch.token, *earlier_tokens(launch))}
         found = await self._questions.find_in_queue(tokens)
         held = []
@@ -168,24 +189,28 @@ class Submitter:
     # --- sbatch ------------------------------------------------------------------------------------------------------
 
     async def _send(self, launches: Sequence[Launch], held: bool = False) -> None:
-        site = await self._questions.site()
+        scene = await self._set_scene(launches)
         rendered: list[tuple[Launch, Rendered]] = []
         for launch in launches:
             try:
-                rendered.append((launch, self._renderer.render(launch, site, held)))
-            except InvalidRequest as error:
-                self._known[launch.token] = Refusal(launch.token, error.message)
-        if not rendered:
-            return
+                staged = await self._stage(launch, scene.site)
+                rendered.append((staged, self._renderer.render(staged, scene, held)))
+            except (InvalidRequest, Rejected) as error:
+                self._known[launch.token] = Refusal(launch.token, explain(error))
+            except OverspanError as error:
+                if error.transient:
+                    raise
+                self._known[launch.token] = Refusal(launch.token, error.message, True, "Resources")
         for launch, one in list(rendered):
             try:
-                for file in one.files:
-                    await self._questions.transport.write(file.path, file.data)
+                await self._bring(launch, one, scene.site)
             except OverspanError as error:
                 if error.transient:
                     raise
                 self._known[launch.token] = Refusal(launch.token, error.message, True, "Resources")
                 rendered.remove((launch, one))
+        if not rendered:
+            return
         limit = self._questions.timeout + len(rendered)
         answers = await self._questions.transport.run_all([one.call for _, one in rendered], limit) if rendered else []
         failures = [await self._read(launch, done) for (launch, _), done in zip(rendered, answers, strict=True)]
@@ -193,6 +218,28 @@ class Submitter:
         for failure in failures:
             if failure is not None:
                 raise failure.error()
+
+    async def _set_scene(self, launches: Sequence[Launch]) -> Scene:
+        """What the launches are rendered for; the nodes are asked for where a group is among them."""
+        site = await self._questions.site()
+        groups = any(is_group(launch.job) for launch in launches)
+        return Scene(site, await self._questions.nodes() if groups else ())
+
+    async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
+        """Write what has to be there before; independent files at once."""
+        write = self._questions.transport.write
+        works = [write(file.path, file.data) for file in rendered.files]
+        if is_group(launch.job):
+            works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
+        for failure in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def _stage(self, launch: Launch, site: Site) -> Launch:
+        """The launch with its files on a cluster that does not see the submitter's."""
+        if self._stager is None:
+            return launch
+        return await self._stager.stage(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
     async def _read(self, launch: Launch, done: Done | None) -> Failure | None:
         """Take in an answer of sbatch's; a failure that says nothing of the job is given back."""
@@ -222,8 +269,12 @@ class Submitter:
 
     async def _accept(self, launch: Launch, native: int, run: int) -> None:
         self._doubts.pop(launch.token, None)
-        paths = self._renderer.paths(launch, native, await self._questions.site())
-        handle = make_handle(launch.job, native, run, paths)
+        site = await self._questions.site()
+        handle: Handle | GroupHandle
+        if is_group(launch.job):
+            handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))
+        else:
+            handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site))
         self._known[launch.token] = Accepted(launch.token, str(handle), str(native))
 
 

@@ -1,7 +1,7 @@
 """Looking at all launches with one question a tick, and telling each story from where it was left.
 
 squeue is asked for all of them; the accounting only for what squeue does not know, and for the earlier run of what
-was requeued.
+was requeued. Journals of groups are read beside that.
 """
 
 from __future__ import annotations
@@ -9,15 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.contract import Report
-from overspan.adapters.slurm.handles import ENDED, Cursor, Handle, parse_cursor, parse_handle
+from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.group_stories import GroupTold, Sight, tell_group
+from overspan.adapters.slurm.handles import (
+    GROUP,
+    Cursor,
+    GroupCursor,
+    GroupHandle,
+    Handle,
+    parse_any,
+    parse_group,
+    parse_group_cursor,
+    parse_place,
+)
+from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.stories import Ordered, View, tell, tell_gone, view_accounts, view_queue
+from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_queue
+from overspan.adapters.slurm.turns import Turn
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event
 
@@ -28,6 +42,8 @@ MISSES = 2
 ESTIMATE_SECONDS = 60.0
 """A change of the expected start that is worth telling."""
 KILL_AGAIN = 30.0
+YOUNG = 20.0
+"""Seconds for which the journal of a new launch is read as often as that of one that runs: it may start at once."""
 SLOW = 4
 """A question that takes long is asked more seldom: at most one part in so many of the time."""
 
@@ -36,43 +52,14 @@ SLOW = 4
 class Seen:
     """What is known of one native job and run."""
 
+    handle: Handle | GroupHandle
     view: View | None = None
     misses: int = 0
     accounting: bool = True
     told: tuple[str, float] | None = None
     """The reason and the expected start that were told last."""
     killed_at: float = -KILL_AGAIN
-
-
-@dataclass
-class Orders:
-    """The orders that were carried out, by handle; their numbers grow from one process to the next."""
-
-    by_handle: dict[str, list[Ordered]] = field(default_factory=dict)
-    tokens: dict[str, None] = field(default_factory=dict)
-    busy: dict[str, int] = field(default_factory=dict)
-    """Launches whose orders are under way, and how many: their story goes on when it is known what came of those."""
-    last: int = 0
-
-    def begin(self, handle: str) -> None:
-        """An order is being carried out."""
-        self.busy[handle] = self.busy.get(handle, 0) + 1
-
-    def end(self, handle: str) -> None:
-        """It is known what came of an order."""
-        self.busy[handle] -= 1
-        if not self.busy[handle]:
-            del self.busy[handle]
-
-    def add(self, handle: str, token: str, event: Event) -> None:
-        """Note an order that has been carried out."""
-        self.tokens[token] = None
-        self.last = max(self.last + 1, time.time_ns() // 1000)
-        self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time()))
-        while len(self.by_handle) > 20_000:
-            del self.by_handle[next(iter(self.by_handle))]
-        while len(self.tokens) > 50_000:
-            del self.tokens[next(iter(self.tokens))]
+    since: float = field(default_factory=time.monotonic)
 
 
 class Watch:
@@ -83,47 +70,52 @@ class Watch:
         self._orders = orders
         self._tick = tick
         self._seen: dict[str, Seen] = {}
-        self._asking: asyncio.Task[None] | None = None
         self._next = 0.0
         self._addresses: Mapping[str, str] = {}
+        self.journals = JournalWatch(questions.transport, questions.timeout)
         self.fresh = asyncio.Event()
+        self._looking, self._reading = Turn(self.fresh), Turn(self.fresh)
 
     @property
     def next_look(self) -> float:
-        """When the cluster may be asked again (monotonic time)."""
-        return self._next
+        """When there may be something to ask again (monotonic time)."""
+        return min(self._next, self.journals.next_look) if self._has_groups else self._next
+
+    @property
+    def _has_groups(self) -> bool:
+        return any(isinstance(seen.handle, GroupHandle) for seen in self._seen.values())
 
     def view_of(self, handle: str) -> View | None:
         """What was seen of a launch last."""
         seen = self._seen.get(handle)
         return seen.view if seen else None
 
-    async def look(self, handles: Sequence[str]) -> None:
-        """Ask if a tick has passed; whoever stops waiting does not stop the question. Raises Unreachable."""
-        if self._asking is None:
-            if time.monotonic() < self._next or not handles:
-                return
-            self._asking = asyncio.create_task(self._ask(list(handles)))
-            self._asking.add_done_callback(self._end)
-        await asyncio.shield(self._asking)
+    async def look(self, since: Mapping[str, str]) -> None:
+        """Ask what is due, until the first answer; whoever stops waiting does not stop a question."""
+        if since and time.monotonic() >= self._next:
+            self._looking.begin(lambda: self._ask(list(since)))
+        readings = self._choose(since)
+        if readings:
+            self._reading.begin(lambda: self.journals.read(readings))
+        tasks = [turn.task for turn in (self._looking, self._reading) if turn.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._asking = None
-        if not task.cancelled():
-            # Seen here: whoever waited may have gone.
-            task.exception()
+    def take_trouble(self) -> Exception | None:
+        """Why a question had no answer; told once."""
+        return self._looking.take_trouble() or self._reading.take_trouble()
 
     async def close(self) -> None:
         """Stop asking."""
-        task = self._asking
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._looking.close()
+        await self._reading.close()
+
+    # --- Slurm -------------------------------------------------------------------------------------------------------
 
     async def _ask(self, texts: list[str]) -> None:
         began, asked = time.monotonic(), time.time()
         self._next = began + self._tick
-        handles = {text: parse_handle(text) for text in texts}
+        handles = {text: parse_any(text) for text in texts}
         records = await self._questions.queue(sorted({handle.native for handle in handles.values()}))
         unclear = [
             handle.native
@@ -132,9 +124,10 @@ class Watch:
         ]
         runs, accounting, answered = await self._ask_accounts(sorted(set(unclear)))
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
+        self.journals.forget({**self._seen, **handles})
         names: set[str] = set()
         for text, handle in handles.items():
-            seen = self._seen.setdefault(text, Seen())
+            seen = self._seen.setdefault(text, Seen(handle))
             record = records.get(handle.native)
             view: View | None
             if record is not None:
@@ -143,13 +136,12 @@ class Watch:
                 view = view_accounts(runs.get(handle.native, []), handle.run, asked)
             if view is not None:
                 seen.view, seen.misses = view, 0
-                names.update(view.nodes)
+                names.update(() if isinstance(handle, GroupHandle) else view.nodes)
             elif answered:
                 seen.misses, seen.accounting = seen.misses + 1, accounting
         if names:
             self._addresses = await self._questions.addresses(names)
         self._next = max(self._next, time.monotonic() + SLOW * (time.monotonic() - began) - self._tick)
-        self.fresh.set()
 
     async def _ask_accounts(self, ids: list[int]) -> tuple[dict[int, list[AccountingRecord]], bool, bool]:
         """The runs of what squeue does not tell, whether there is an accounting, and whether it has answered."""
@@ -165,6 +157,29 @@ class Watch:
             _log.info("the accounting does not answer: %s", error.message)
             return {}, True, False
 
+    # --- journals ----------------------------------------------------------------------------------------------------
+
+    def _choose(self, since: Mapping[str, str]) -> list[Reading]:
+        """The journals that are to be read now."""
+        if self._reading.task is not None:
+            return []
+        readings = []
+        for text, place in since.items():
+            if not text.startswith(GROUP):
+                continue
+            handle, cursor = parse_group(text), parse_group_cursor(place)
+            seen = self._seen.setdefault(text, Seen(handle))
+            view = seen.view
+            phase = Phase.QUEUED if view is None else view.outcome.phase
+            young = time.monotonic() - seen.since < YOUNG
+            over = view is not None and phase in (Phase.ENDED, Phase.REQUEUED)
+            ended_at = view.asked if over and view is not None else None
+            if seen.misses >= MISSES and ended_at is None:
+                ended_at = seen.since
+            if not cursor.over:
+                readings.append(Reading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
+        return self.journals.choose(readings, self._tick)
+
     # --- telling -----------------------------------------------------------------------------------------------------
 
     def collect(self, since: Mapping[str, str]) -> list[Report]:
@@ -177,23 +192,38 @@ class Watch:
         return reports
 
     def _report(self, text: str, place: str) -> Report | None:
-        handle, cursor, seen = parse_handle(text), parse_cursor(place), self._seen.get(text)
-        if seen is None or cursor.phase == ENDED or text in self._orders.busy:
+        seen = self._seen.get(text)
+        if seen is None or text in self._orders.busy:
             return None
-        if seen.misses >= MISSES:
-            lost = tell_gone(handle, time.time(), seen.accounting)
-            return Report(text, (lost,), place, gone=True)
-        if seen.view is None:
+        cursor = parse_place(seen.handle, place)
+        if cursor.over:
             return None
-        told = tell(handle, seen.view, cursor, self._orders.by_handle.get(text, []), self._addresses)
-        events = (*told.events, *self._waiting(seen, seen.view, told.cursor))
+        orders = self._orders.by_handle.get(text, [])
+        gone = seen.misses >= MISSES
+        told: Told | GroupTold
+        if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
+            told = tell_group(seen.handle, self._see(seen.handle, seen, cursor), cursor, orders)
+        elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
+            if gone:
+                return Report(text, (tell_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
+            if seen.view is None:
+                return None
+            told = tell(seen.handle, seen.view, cursor, orders, self._addresses)
+        else:
+            return None
+        events = (*told.events, *self._waiting(seen, told.cursor))
         if not events and str(told.cursor) == place:
             return None
-        return Report(text, events, str(told.cursor))
+        return Report(text, events, str(told.cursor), gone=gone and told.cursor.over)
 
-    def _waiting(self, seen: Seen, view: View, cursor: Cursor) -> tuple[Event, ...]:
+    def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
+        gone = tell_gone(handle, 0.0, seen.accounting).detail if seen.misses >= MISSES else ""
+        return Sight(seen.view, self.journals.page(handle, cursor.offset), self.journals.given(handle), gone)
+
+    def _waiting(self, seen: Seen, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
         """Why a job waits, when that has changed."""
-        if view.outcome.phase is not Phase.QUEUED or cursor.phase or cursor.held:
+        view = seen.view
+        if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
             seen.told = None
             return ()
         until = view.start or 0.0
@@ -203,21 +233,25 @@ class Watch:
         event = queue_event(view.outcome, view.reason, view.asked, view.start)
         return () if event is None else (event,)
 
-    def overdue(self, since: Mapping[str, str], now: float) -> list[Handle]:
-        """Launches that were asked to end and have not, after their grace."""
+    def overdue(self, since: Mapping[str, str], now: float) -> list[int]:
+        """The native ids of launches that were asked to end and have not, after their grace."""
         found = []
         for text, place in since.items():
-            cursor, seen = parse_cursor(place), self._seen.get(text)
-            if not cursor.kill_at or cursor.kill_at > now or cursor.phase == ENDED or seen is None or seen.view is None:
+            seen = self._seen.get(text)
+            if seen is None or seen.view is None:
+                continue
+            cursor = parse_place(seen.handle, place)
+            if not cursor.kill_at or cursor.kill_at > now or cursor.over:
                 continue
             alive = seen.view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED, Phase.ENDING)
             if alive and time.monotonic() - seen.killed_at >= KILL_AGAIN:
                 seen.killed_at = time.monotonic()
-                found.append(parse_handle(text))
+                found.append(seen.handle.native)
         return found
 
 
 def next_kill(since: Mapping[str, str], now: float) -> float | None:
     """Seconds until the next launch's grace is over; None where nothing ends."""
-    times = [cursor.kill_at for cursor in map(parse_cursor, since.values()) if cursor.kill_at > now]
+    cursors = [parse_place(parse_any(text), place) for text, place in since.items() if place]
+    times = [cursor.kill_at for cursor in cursors if cursor.kill_at > now]
     return min(times) - now if times else None

@@ -1,8 +1,18 @@
-"""`python -m overspan.bridge.supervisor HOST_DIRECTORY`, or an entry of the module `steps.entry` and its words."""
+"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or an entry of `steps` or `remote` and its words."""
 
 import sys
 
-from overspan.bridge.supervisor.host import main
-from overspan.bridge.supervisor.steps import entry
+from overspan.bridge.supervisor.remote import entry as remote
+from overspan.bridge.supervisor.steps import entry as steps
 
-sys.exit(entry.main(sys.argv[1:]) if sys.argv[1] in entry.ENTRIES else main())
+
+def _serve_host() -> int:
+    from overspan.bridge.supervisor.host import main
+
+    return main()
+
+
+for _entry in (remote, steps):
+    if sys.argv[1] in _entry.ENTRIES:
+        sys.exit(_entry.main(sys.argv[1:]))
+sys.exit(_serve_host())

@@ -14,7 +14,7 @@ import os
 import tempfile
 import zipfile
 
-PACKAGES = ("model", "lifecycle", "supervisor", "supervisor/steps")
+PACKAGES = ("model", "lifecycle", "supervisor", "supervisor/steps", "supervisor/remote")
 
 _FORMAT = 1
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,6 +40,12 @@ sys.modules["inspect"] = Later("inspect")
 
 if sys.argv[1] in ("stepd", "srun", "salloc"):
     from overspan.bridge.supervisor.steps.entry import main as enter
+
+    gc.enable()
+    sys.exit(enter(sys.argv[1:]))
+
+if sys.argv[1] in ("slurm", "node"):
+    from overspan.bridge.supervisor.remote.entry import main as enter
 
     gc.enable()
     sys.exit(enter(sys.argv[1:]))

@@ -31,7 +31,8 @@ class NodeLaunch(NamedTuple):
 
     `stdin`, `stdout` and `stderr` are paths, relative ones to `cwd`; an empty one is /dev/null; equal outputs share one
     descriptor. `append` keeps what output files hold. `folders_awaited` gives the folders of output files a few seconds
-    to appear. `umask` None keeps the supervisor's.
+    to appear. `umask` None keeps the supervisor's. `recorded` False writes no record: somebody who outlives the program
+    knows of it.
     """
 
     directory: str
@@ -45,6 +46,7 @@ class NodeLaunch(NamedTuple):
     append: bool = False
     folders_awaited: bool = False
     umask: Optional[int] = None
+    recorded: bool = True
     isolation: Isolation = Isolation()
 
 
@@ -77,7 +79,8 @@ def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
             if "SLURM_JOB_ID" in environment:
                 environment["SLURM_TASK_PID"] = str(os.getpid())
             environment[processes.NODE_KEY] = processes.name_node(launch.directory, launch.key)
-            _begin_record(launch, records.make_record(gate.shim, os.getpid(), gate.subreaper))
+            if launch.recorded:
+                _begin_record(launch, records.make_record(gate.shim, os.getpid(), gate.subreaper))
             os.write(gate.report, READY)
             if os.read(gate.release, 1) != GO:
                 os._exit(1)

@@ -31,6 +31,8 @@ class Place(NamedTuple):
     run_dir: str
     cluster: str
     extra: Mapping[str, str]
+    real_nodes: bool = False
+    """Whether Slurm's variables name the cluster's nodes, and not members as their peers reach them."""
 
 
 def domain_of(job: Job) -> str:
@@ -111,7 +113,7 @@ def _skypilot(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
 
 def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
     origin = job.spec.origin
-    own_name = _node_names(job, [_placement(job, place)])[0]
+    own_name = _node_names(job, [_placement(job, place)], place.real_nodes)[0]
     variables = {
         "ENVIRONMENT": "BATCH",
         "SLURM_JOB_ID": str(job.id),
@@ -132,7 +134,7 @@ def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
         "SLURM_TOPOLOGY_ADDR": own_name,
         "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
         "SLURMD_NODENAME": own_name,
-        **_slurm_shape(job, spec, _members(job, place.task)),
+        **_slurm_shape(job, spec, place.real_nodes),
     }
     gpus = _placement(job, place).gpus
     if gpus:
@@ -147,7 +149,7 @@ def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
     if job.element is not None:
         variables.update(_array(job, job.element))
     if len(job.spec.tasks) > 1:
-        variables.update(_slurm_components(job, place.cluster))
+        variables.update(_slurm_components(job, place))
     return variables
 
 
@@ -165,13 +167,14 @@ def _array(job: Job, element: Element) -> dict[str, str]:
     return variables
 
 
-def _slurm_shape(job: Job, spec: TaskSpec, members: Sequence[Placement]) -> dict[str, str]:
+def _slurm_shape(job: Job, spec: TaskSpec, real_nodes: bool) -> dict[str, str]:
     """What Slurm says of the size of an allocation: here, of one task's nodes."""
+    members = _members(job, spec.name)
     count = max(1, len(members))
     ntasks = spec.ntasks or (spec.ntasks_per_node or 1) * spec.num_nodes
     each = -(-ntasks // count)
     cpus = _count_cpus(spec, each)
-    nodes = compress(_node_names(job, members))
+    nodes = compress(_node_names(job, members, real_nodes))
     variables = {
         "SLURM_JOB_NAME": job.spec.name,
         "SLURM_JOB_NODELIST": nodes,
@@ -204,13 +207,13 @@ def _count_cpus(spec: TaskSpec, tasks: int) -> int:
     return max(1, -(-spec.resources.need().cpu_milli // MILLI))
 
 
-def _slurm_components(job: Job, cluster: str) -> dict[str, str]:
+def _slurm_components(job: Job, place: Place) -> dict[str, str]:
     """A group as a heterogeneous job: the shape of each task with its component's number."""
     variables = {"SLURM_HET_SIZE": str(len(job.spec.tasks))}
     for number, task in enumerate(job.spec.tasks):
-        shape = _slurm_shape(job, task, _members(job, task.name))
+        shape = _slurm_shape(job, task, place.real_nodes)
         shape["SLURM_JOB_ID"] = str(job.id + number)
-        shape["SLURM_JOB_PARTITION"] = job.spec.partition or cluster
+        shape["SLURM_JOB_PARTITION"] = job.spec.partition or place.cluster
         for name, value in shape.items():
             variables[f"{name}_HET_GROUP_{number}"] = value
     return variables
@@ -231,9 +234,9 @@ def _placement(job: Job, place: Place) -> Placement:
     return Placement(place.task, place.node)
 
 
-def _node_names(job: Job, members: Sequence[Placement]) -> list[str]:
+def _node_names(job: Job, members: Sequence[Placement], real: bool = False) -> list[str]:
     """The nodes' names as peers reach them: the members' own, or the machine's for an ordinary single-node job."""
-    if not has_names(job):
+    if real or not has_names(job):
         return [item.node or "localhost" for item in members] or ["localhost"]
     return [member_name(item.task, item.index) for item in members]
 

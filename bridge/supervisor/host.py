@@ -20,13 +20,17 @@ import time
 import traceback
 from typing import Optional
 
+from overspan.bridge.model.events import Granted
+from overspan.bridge.model.job import Job
 from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.environment import has_names, list_members
 from overspan.bridge.supervisor.forker import Forker
-from overspan.bridge.supervisor.isolation import Probe, probe
-from overspan.bridge.supervisor.nodes import SHORTAGES
+from overspan.bridge.supervisor.isolation import ENV, Isolation, Probe, prepare_isolation, probe
+from overspan.bridge.supervisor.node_runs import SHORTAGES, NodeRuns
+from overspan.bridge.supervisor.nodes import Nodes, Setting
 from overspan.bridge.supervisor.processes import EndWatch, Shim, reap_all
 from overspan.bridge.supervisor.run import Run, Services
-from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.supervisor.rundir import Plan, RunDirectory
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
@@ -49,7 +53,8 @@ class Host:
         self._inbox_offset = 0
         self._probe: Optional[Probe] = None
         self._idle_since = time.time()
-        self._services = Services(forker.spawn, self._ends.add, self._probe_once, self._wake)
+        self._forker = forker
+        self._services = Services(_read_grant, self._open_nodes, self._wake)
 
     def serve(self) -> None:
         """Run until nothing is left to look after."""
@@ -180,6 +185,17 @@ class Host:
         finally:
             os.close(inbox)
 
+    def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
+        isolation = self._isolate(directory, job)
+        return Nodes(Setting(directory, plan.cluster, isolation, plan.environment, self._forker.spawn, self._ends.add))
+
+    def _isolate(self, directory: RunDirectory, job: Job) -> Isolation:
+        if directory.read_grant().isolation == ENV or not has_names(job):
+            return Isolation()
+        folder = os.path.join(directory.path, f"names.{directory.launch}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return prepare_isolation(folder, self._probe_once(), list_members(job))
+
     def _probe_once(self) -> Probe:
         if self._probe is None:
             self._probe = probe()
@@ -206,6 +222,10 @@ class Host:
                 file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
         except OSError:
             pass
+
+
+def _read_grant(directory: RunDirectory) -> Granted:
+    return directory.read_grant().event()
 
 
 def _drain(fd: int) -> None:

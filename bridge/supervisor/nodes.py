@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from overspan.bridge.model.allocations import is_held, is_kept, runs_daemon
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Event, NodeEnded, NodeStarted
+from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.supervisor import processes
@@ -17,6 +16,7 @@ from overspan.bridge.supervisor.commands import Command, prepare_command
 from overspan.bridge.supervisor.environment import Place, build_environment, name_members
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.mounts import link_mounts
+from overspan.bridge.supervisor.node_runs import LAUNCH_SIGNAL, report_end, report_failure, report_unstarted
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.rundir import RunDirectory
@@ -24,14 +24,10 @@ from overspan.bridge.supervisor.shim import NodeLaunch
 from overspan.bridge.supervisor.steps.allocation import describe_allocation, own_program, write_allocation
 from overspan.bridge.supervisor.streams import NodeKey, choose_paths, daemon_paths, record_paths
 
-# Slurm's exit code of a job that could not be launched is 0:53.
-LAUNCH_SIGNAL = 53
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
 _SETTLE_PAUSE = 0.02
 _LOST = "lost"
-# What the machine lacks is not the user's fault.
-SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Setting(NamedTuple):
@@ -47,7 +43,7 @@ class Setting(NamedTuple):
 
 
 class Nodes:
-    """The node runs that may have processes."""
+    """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -62,20 +58,20 @@ class Nodes:
 
     def start(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         """Start a node run; the report where it cannot be started at all."""
-        attempt = job.task(key.task).current
-        if attempt is not None and attempt.stop is not None:
-            return [_ended(key, now, cause=attempt.stop.cause, detail="ended before its start")]
+        unstarted = report_unstarted(job, key, now)
+        if unstarted is not None:
+            return [unstarted]
         try:
             launch = self._launch(job, key)
         except (OSError, ValueError) as error:
-            return [_failed(key, now, error)]
+            return [report_failure(key, now, error)]
         try:
             shim = self._setting.spawn(launch)
         except FileExistsError:
             return self.adopt(job, key, now)
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
-            return [_failed(key, now, error)]
+            return [report_failure(key, now, error)]
         self._watch(key, shim)
         self._await_start(key, now)
         return []
@@ -95,6 +91,14 @@ class Nodes:
             reports.append(_started(key, node.record))
         report = self._close(key, node, now)
         return reports if report is None else [*reports, report]
+
+    def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
+        """What has happened since the last call; `ended` are shims that the poll loop found ended."""
+        reports = self.look(now)
+        for shim in ended:
+            reports.extend(self.end(shim, now))
+        reports.extend(self.settle(now))
+        return reports
 
     def look(self, now: float) -> list[Event]:
         """Reports of node runs that have started since the last look."""
@@ -168,12 +172,12 @@ class Nodes:
 
     def _close(self, key: NodeKey, node: processes.Node, now: float) -> Optional[Event]:
         if node.state == processes.UNSTARTED:
-            return _ended(key, now, cause=Cause.NODE, detail="the shim ended before the program was started")
+            return report_end(key, now, cause=Cause.NODE, detail="the shim ended before the program was started")
         if node.state == processes.LOST:
             return self._settle(key, now)
         if node.state == processes.ENDED and node.record is not None:
             return self._report(key, node.record, now)
-        return _ended(key, now, cause=Cause.NODE, detail=f"the node is {node.state} although its shim has ended")
+        return report_end(key, now, cause=Cause.NODE, detail=f"the node is {node.state} although its shim has ended")
 
     def _settle(self, key: NodeKey, now: float) -> Optional[Event]:
         record = None
@@ -190,11 +194,11 @@ class Nodes:
     def _report(self, key: NodeKey, record: NodeRecord, now: float) -> Event:
         at = record.ended_at or now
         if record.failed_at == _LOST:
-            return _ended(key, at, cause=Cause.NODE, detail=record.error)
+            return report_end(key, at, cause=Cause.NODE, detail=record.error)
         if record.failed_at:
-            return _ended(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=record.error)
+            return report_end(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=record.error)
         cause = Cause.SETUP if record.exit_code and os.path.exists(self._marker(key)) else None
-        return _ended(key, at, cause=cause, exit_code=record.exit_code or 0, signal=record.signal or 0)
+        return report_end(key, at, cause=cause, exit_code=record.exit_code or 0, signal=record.signal or 0)
 
     def _marker(self, key: NodeKey) -> str:
         return os.path.join(self._folder, f"{key}.setup-failed")
@@ -257,15 +261,3 @@ def _has_started(record: NodeRecord) -> bool:
 
 def _started(key: NodeKey, record: NodeRecord) -> Event:
     return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run)
-
-
-def _failed(key: NodeKey, now: float, error: Exception) -> Event:
-    cause = Cause.NODE if isinstance(error, OSError) and error.errno in SHORTAGES else Cause.LAUNCH
-    return _ended(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
-
-
-def _ended(
-    key: NodeKey, at: float, *, cause: Optional[Cause] = None, exit_code: int = 0, signal: int = 0, detail: str = ""
-) -> Event:
-    why = cause.value if cause else ""
-    return NodeEnded(at, key.task, key.attempt, key.node, key.run, exit_code, signal, why, detail)

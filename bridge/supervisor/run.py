@@ -10,24 +10,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Event
+from overspan.bridge.model.events import Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.spec import Form
-from overspan.bridge.supervisor.environment import Place, build_environment, has_names, list_members
-from overspan.bridge.supervisor.isolation import ENV, Isolation, Probe, prepare_isolation
+from overspan.bridge.supervisor.environment import Place, build_environment
 from overspan.bridge.supervisor.journal import Journal
-from overspan.bridge.supervisor.nodes import Nodes, Setting
+from overspan.bridge.supervisor.node_runs import NodeRuns
 from overspan.bridge.supervisor.orders import OrderFile
 from overspan.bridge.supervisor.probes import Probes, Target
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.rundir import Plan, RunDirectory
-from overspan.bridge.supervisor.shim import NodeLaunch
 from overspan.bridge.supervisor.streams import NodeKey
 
 _RETRY_FLUSH = 1.0
@@ -35,11 +34,13 @@ _KILL_AGAIN = 1.0
 
 
 class Services(NamedTuple):
-    """What the poll loop does for its runs."""
+    """What differs with where a run's nodes are.
 
-    spawn: Callable[[NodeLaunch], Shim]
-    watch: Callable[[Shim], None]
-    probe: Callable[[], Probe]
+    `grant` gives the journal's first event, `open_nodes` the node runs of a launch, `wake` tells the daemon of news.
+    """
+
+    grant: Callable[[RunDirectory], Granted]
+    open_nodes: Callable[[RunDirectory, Plan, Job], NodeRuns]
     wake: Callable[[str], None]
 
 
@@ -67,24 +68,19 @@ class Run:
             for entry in self._journal.entries:
                 self.job = reduce(self.job, entry.event)
                 self._seen_order = max(self._seen_order, entry.order)
-            grant = directory.read_grant()
+            if self.done:
+                return
             if self.job.granted_at is None and not self._journal.entries:
-                self._record(grant.event())
-            isolation = Isolation() if self.done else self._isolate(grant.isolation)
-            self._nodes = Nodes(
-                Setting(
-                    directory, self._plan.cluster, isolation, self._plan.environment, services.spawn, services.watch
-                )
-            )
+                self._record(services.grant(directory))
+            self._nodes = services.open_nodes(directory, self._plan, self.job)
         except Exception:
             self._journal.close()
             raise
-        if not self.done:
-            self._adopt(now)
+        self._adopt(now)
 
     # --- a turn ------------------------------------------------------------------------------------------------------
 
-    def turn(self, ended: list[Shim], now: float) -> None:
+    def turn(self, ended: Sequence[Shim], now: float) -> None:
         """Take in what happened, decide, make it durable, act."""
         if self.done:
             return
@@ -96,12 +92,7 @@ class Run:
             if order.seq > self._seen_order:
                 self._seen_order = order.seq
                 self._record(order.event, order.seq)
-        for event in self._nodes.look(now):
-            self._record(event)
-        for shim in ended:
-            for event in self._nodes.end(shim, now):
-                self._record(event)
-        for event in self._nodes.settle(now):
+        for event in self._nodes.collect(ended, now):
             self._record(event)
         for task, attempt in self._probes.step(now):
             self._record(events.TaskReady(now, task, attempt))
@@ -272,13 +263,6 @@ class Run:
         return self._nodes.signal(task, attempt.number, number, scope)
 
     # --- beginning ---------------------------------------------------------------------------------------------------
-
-    def _isolate(self, method: str) -> Isolation:
-        if method == ENV or not has_names(self.job):
-            return Isolation()
-        folder = os.path.join(self.directory.path, f"names.{self.directory.launch}")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        return prepare_isolation(folder, self._services.probe(), list_members(self.job))
 
     def _adopt(self, now: float) -> None:
         """Take over what an earlier supervisor of this launch had begun."""

@@ -25,15 +25,15 @@ from overspan.bridge.supervisor.child import Gate, NodeLaunch, StartError
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord
 
-__all__ = ["ALL_SIGNALS", "NodeLaunch", "detach", "hold", "run_shim", "spawn"]
+__all__ = ["ALL_SIGNALS", "NodeLaunch", "Tree", "detach", "fork_child", "hold", "run_shim", "spawn"]
 
 _COMM = "span-shim"
 # Descriptors above this are not in use by any supervisor.
 _DESCRIPTORS = 65536
 # Seconds between two rounds of killing, and until a process that cannot be killed is left (Slurm's
 # UnkillableStepTimeout, slurm.conf(5)).
-_KILL_INTERVAL = 0.02
-_UNKILLABLE_TIMEOUT = 60.0
+KILL_INTERVAL = 0.02
+UNKILLABLE_TIMEOUT = 60.0
 # Seconds between two tries to write the end, and until errors other than a full disk are given up.
 _WRITE_INTERVAL = 0.5
 _WRITE_TIMEOUT = 60.0
@@ -122,7 +122,7 @@ def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: i
     except OSError:
         subreaper = False
     try:
-        pid, report, release = _fork_child(lock, start, subreaper)
+        pid, report, release = fork_child(lock, start, subreaper)
     except OSError as error:
         failure = StartError("start", f"cannot fork: {os.strerror(error.errno or 0)}", error.errno or 0)
         return _record_failure(claim, failure, subreaper)
@@ -140,8 +140,11 @@ def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: i
     return _record_failure(claim, failure, subreaper)
 
 
-def _fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
-    """Fork the gated child: its pid, the pipe that tells what it reports, the pipe that lets it go."""
+def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
+    """Fork the gated child: its pid, the pipe that tells what it reports, the pipe that lets it go.
+
+    `lock` is a descriptor that the child does not get, -1 where there is none.
+    """
     report_reading, report_writing = os.pipe()
     release_reading, release_writing = os.pipe()
     shim = os.getpid()
@@ -150,7 +153,8 @@ def _fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) -
         try:
             # The lock is the shim's alone: with it, a child could pass for a living shim.
             for number in (lock, report_reading, release_writing):
-                os.close(number)
+                if number >= 0:
+                    os.close(number)
             start(Gate(shim, report_writing, release_reading, subreaper))
         finally:
             os._exit(127)
@@ -196,13 +200,13 @@ def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
     return number
 
 
-def _sleep(pid: int, release: int) -> _Tree:
+def _sleep(pid: int, release: int) -> Tree:
     """Let the child go, and wait for the first signal with as little memory as can be."""
-    tree: Optional[_Tree] = None
+    tree: Optional[Tree] = None
     # A signal that came this early is for the child alone: what the program starts at once could be missed.
     early = signal.sigtimedwait(_PASSED, 0)
     while early is not None:
-        tree = tree or _Tree(pid)
+        tree = tree or Tree(pid)
         tree.obey(early.si_signo)
         early = signal.sigtimedwait(_PASSED, 0)
     try:
@@ -211,12 +215,12 @@ def _sleep(pid: int, release: int) -> _Tree:
         pass  # killed at the gate: its status tells
     os.close(release)
     first = signal.sigwaitinfo(_WATCHED)
-    tree = tree or _Tree(pid)
+    tree = tree or Tree(pid)
     tree.obey(first.si_signo)
     return tree
 
 
-def _complete(directory: str, key: str, tree: _Tree) -> tuple[int, NodeRecord]:
+def _complete(directory: str, key: str, tree: Tree) -> tuple[int, NodeRecord]:
     """The start's record, with the end in it, and its open file."""
     record = records.read_record(directory, key)
     if record is None:
@@ -244,25 +248,27 @@ def _insist_update(file: int, record: NodeRecord) -> int:
         time.sleep(_WRITE_INTERVAL)
 
 
-class _Tree:
+class Tree:
     """Everything below the shim: the main process first, then what it leaves behind."""
 
-    __slots__ = ("_leader", "_patient", "_status", "_usage")
+    __slots__ = ("_usage", "leader", "patient", "status")
 
     def __init__(self, leader: int) -> None:
-        self._leader = leader
-        self._patient = False
-        self._status: Optional[int] = None
+        self.leader = leader
+        self.patient = False
+        """Whether what outlives the main process is left alone until KILL."""
+        self.status: Optional[int] = None
+        """The main process's wait status, once it has ended."""
         self._usage: tuple[float, float, int] = (0.0, 0.0, 0)
 
     def follow(self) -> None:
         """Wait until the main process has ended, passing signals on."""
-        while self._reap() and self._status is None:
+        while self.reap() and self.status is None:
             self.obey(signal.sigwaitinfo(_WATCHED).si_signo)
 
     def conclude(self, record: NodeRecord) -> NodeRecord:
         """The record, completed with the main process's end."""
-        ended = processes.conclude(record, self._status or 0)
+        ended = processes.conclude(record, self.status or 0)
         user, system, memory = self._usage
         return ended._replace(user_seconds=round(user, 3), system_seconds=round(system, 3), max_rss=memory)
 
@@ -272,19 +278,19 @@ class _Tree:
         After a SIGTERM the survivors have until the supervisor's SIGKILL.
         """
         killed: set[int] = set()
-        deadline = time.monotonic() + _UNKILLABLE_TIMEOUT
-        while self._reap():
-            if self._patient:
+        deadline = time.monotonic() + UNKILLABLE_TIMEOUT
+        while self.reap():
+            if self.patient:
                 self.obey(signal.sigwaitinfo(_WATCHED).si_signo)
-                deadline = time.monotonic() + _UNKILLABLE_TIMEOUT
+                deadline = time.monotonic() + UNKILLABLE_TIMEOUT
                 continue
             if time.monotonic() > deadline:
                 return len(killed), len(kernel.list_tree(os.getpid()))
-            killed.update(kernel.signal_tree(os.getpid(), signal.SIGKILL))
-            signal.sigtimedwait({signal.SIGCHLD}, _KILL_INTERVAL)
+            killed.update(self.kill())
+            signal.sigtimedwait({signal.SIGCHLD}, KILL_INTERVAL)
         return len(killed), 0
 
-    def _reap(self) -> bool:
+    def reap(self) -> bool:
         """Reap what has ended; tells whether a child is left."""
         while True:
             try:
@@ -293,20 +299,24 @@ class _Tree:
                 return False
             if pid == 0:
                 return True
-            if pid == self._leader:
-                self._status = status
+            if pid == self.leader:
+                self.status = status
                 self._usage = (usage.ru_utime, usage.ru_stime, usage.ru_maxrss)
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill what is there now; gives the pids that were reached."""
+        return kernel.signal_tree(os.getpid(), signal.SIGKILL)
 
     def obey(self, signum: int) -> None:
         """Do what a signal to the shim asks for."""
         if signum == signal.SIGCHLD:
             return
-        if signum == processes.KILL_ORDER:
-            self._patient = False
-            kernel.signal_tree(os.getpid(), signal.SIGKILL)
+        if signum in (processes.KILL_ORDER, signal.SIGKILL):
+            self.patient = False
+            self.kill()
             return
         if signum == signal.SIGTERM:
-            self._patient = True
+            self.patient = True
         kernel.signal_tree(os.getpid(), signum)
         if signum in processes.ENDING:
             kernel.signal_tree(os.getpid(), signal.SIGCONT)

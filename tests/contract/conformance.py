@@ -10,6 +10,7 @@ A rig gives the adapter and jobs that do something there. Optional abilities tha
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
@@ -368,5 +369,4 @@ def as_refusal(answer: Accepted | Refusal) -> Refusal:
 
 def unknown_handle(handle: str) -> str:
     """A handle of the same form that names no launch."""
-    digits = next(part for part in handle.split(".") if part.isdigit())
-    return handle.replace(digits, f"98765{digits}", 1)
+    return re.sub(r"\d+", lambda found: f"98765{found[0]}", handle)

@@ -21,6 +21,7 @@ from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
 __all__ = ["slurm_rig"]
 
 
+HELPER = TaskSpec(name="helper", run="exec sleep 300", primary=False, resources=Resources(memory_mib=50))
 SCRIPT = "#!/bin/bash\n#SBATCH --mem={memory}M\n#SBATCH --job-name=contract\n{text}\n"
 
 
@@ -29,9 +30,10 @@ class RemoteSlurm:
 
     task = "main"
 
-    def __init__(self, access: SshAccess, form: Form, ids: Iterator[int]) -> None:
+    def __init__(self, access: SshAccess, kind: str, ids: Iterator[int]) -> None:
         self._access = access
-        self._form = form
+        self._group = kind == "group"
+        self._form = Form.BATCH if kind == "script" else Form.RUN
         self._ids = ids
 
     def open(self) -> Adapter:
@@ -53,7 +55,9 @@ class RemoteSlurm:
     def _job(self, text: str, memory: int = 50) -> Job:
         script = SCRIPT.format(memory=memory, text=text) if self._form is Form.BATCH else text
         task = TaskSpec(name=self.task, form=self._form, run=script, resources=Resources(memory_mib=memory))
-        spec = JobSpec(name="contract", tasks=(task,), origin=Origin(directory="/nowhere", command=("sbatch", "x")))
+        origin = Origin(directory="/nowhere", command=("sbatch", "x"))
+        tasks = (task, HELPER) if self._group else (task,)
+        spec = JobSpec(name="contract", tasks=tasks, group=self._group, origin=origin)
         return new_job(next(self._ids), spec, time.time())
 
 
@@ -70,7 +74,7 @@ def ids() -> Iterator[int]:
 
 
 class TestSlurm(Conformance):
-    @pytest.fixture(params=[Form.RUN, Form.BATCH], ids=["task", "script"])
+    @pytest.fixture(params=["task", "script", "group"])
     def rig(self, request: pytest.FixtureRequest, access: SshAccess, ids: Iterator[int]) -> Iterator[Rig]:
         rig = RemoteSlurm(access, request.param, ids)
         yield rig

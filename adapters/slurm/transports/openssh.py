@@ -81,6 +81,15 @@ class OpenSsh(Shell):
             self._opened = self._known_open = False
             await self._start(self.control_words("exit"), b"", OPEN_SECONDS)
 
+    async def invite(self) -> tuple[bool, list[str]]:
+        """Whether the master is open already, else the command that opens it on a terminal."""
+        if await self._answers():
+            return True, []
+        make_folder(self._folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._socket)
+        return False, self.login_words()
+
     def login_words(self) -> list[str]:
         """The command that opens the master on a terminal and may ask for passwords and codes."""
         options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=yes", "-o", "BatchMode=no"]

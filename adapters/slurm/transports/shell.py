@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from overspan.adapters.slurm.transports.programs import (
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError
 
 FILE_SECONDS = 30.0
+FULL = re.compile(r"No space left on device|[Qq]uota exceeded")
+ROOM = "make room there, or set `root` to a folder with room"
 
 
 class Raw(NamedTuple):
@@ -87,7 +90,8 @@ class Shell:
         done = await self._run_program(render_write(path, data, mode))
         if done.rc != 0:
             said = done.words.strip().splitlines()
-            raise OverspanError(f"{path} cannot be written: {said[-1] if said else 'no word why'}")
+            remedy = ROOM if FULL.search(done.words) else "look at the folder's owner and rights there"
+            raise OverspanError(f"{path} cannot be written: {said[-1] if said else 'no word why'}", remedy=remedy)
 
     async def list(self, path: str) -> list[Item]:
         """What is in a folder."""

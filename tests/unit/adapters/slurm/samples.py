@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from overspan.bridge.model.job import Job, new_job
-from overspan.bridge.readers.submission import SubmissionRequest, read_submission
+from overspan.bridge.readers.submission import Submission, read_submission
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -16,15 +16,15 @@ NOW = 1_800_000_000.0
 
 def read_file(text: str, number: int = 7) -> Job:
     """The job of a job file."""
-    request = SubmissionRequest("job_file", text, "job.yaml", directory="/home/ada", user="ada", now=NOW)
-    return new_job(number, read_submission(request), NOW)
+    request = Submission("job_file", text, "job.yaml", directory="/home/ada", user="ada")
+    return new_job(number, read_submission(request, now=NOW), NOW)
 
 
 def read_script(
     text: str, words: Sequence[str] = ("train.sh",), number: int = 8, env: dict[str, str] | None = None
 ) -> Job:
     """The job of a batch script that was submitted with these words after `sbatch`."""
-    request = SubmissionRequest(
+    request = Submission(
         "script",
         text,
         "train.sh",
@@ -33,9 +33,8 @@ def read_script(
         directory="/home/ada",
         environment=env or {},
         user="ada",
-        now=NOW,
     )
-    return new_job(number, read_submission(request), NOW)
+    return new_job(number, read_submission(request, now=NOW), NOW)
 
 
 def check_golden(name: str, text: str) -> None:

@@ -10,10 +10,9 @@ from tests.unit.adapters.slurm.samples import read_file, read_script
 from overspan.adapters.contract import Check, ClusterConfig, Launch, Node, Plan
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
-from overspan.adapters.slurm.checking import read_probe
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.logs import expect_paths, read_paths
-from overspan.adapters.slurm.ordering import render_order
+from overspan.adapters.slurm.order_words import render_order
 from overspan.adapters.slurm.questions import Site, read_config, read_seconds, read_version
 from overspan.adapters.slurm.relocation import relocate
 from overspan.adapters.slurm.rendering import Renderer, name_run, resolve_root
@@ -191,18 +190,11 @@ class TestFacts:
         assert read_version("") == ()
         assert not Site((), {"AccountingStorageType": "accounting_storage/none"}, "", "").accounting
 
-    def test_findings_that_fail_have_a_remedy(self) -> None:
-        for found in ({}, {"python": "3.6.8", "host": "n1"}, {"bwrap": "yes"}):
-            for finding in read_probe(found, True, "/r"):
-                assert finding.works or finding.remedy, finding
-
     def test_the_adapter_has_its_abilities(self) -> None:
         cluster = open_cluster(ClusterConfig("c", "slurm"))
         assert isinstance(cluster, Check) and isinstance(cluster, Plan)
         plan = cluster.plan(read_script("#!/bin/sh\ntrue\n"))
         assert "overspan=<token>" in plan and plan.endswith("#!/bin/sh\ntrue\n")
-        with pytest.raises(InvalidRequest, match="groups on Slurm are not carried out by this version"):
-            cluster.plan(read_file("name: g\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n"))
-        restarting = "name: x\nresources: {job_recovery: {max_restarts_on_errors: 2}}\nrun: x\n"
-        with pytest.raises(InvalidRequest, match="restarts after errors on Slurm are not carried out"):
-            cluster.plan(read_file(restarting))
+        group = cluster.plan(read_file("name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n"))
+        assert "the cluster was not asked for its nodes" in group
+        assert "--nodelist=<0.1>" in group and "exec python3 -I -S " in group

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.adapters.slurm.samples import EXAMPLES, check_golden, read_file
 
-from overspan.adapters.slurm.group_script import Host, render_group, render_step
+from overspan.adapters.slurm.group_script import Host, render_group, render_sruns
 from overspan.adapters.slurm.packing import NodeSize
 from overspan.adapters.slurm.placement import plan_group
 from overspan.adapters.slurm.planning import render_placement, render_submission
@@ -13,8 +13,8 @@ from overspan.adapters.slurm.script import Setting
 from overspan.bridge.model.job import Job
 
 HOST = Host(
-    ("/usr/bin/python3", "/shared/overspan/supervisor-1.pyz", "--slurm", "/shared/overspan/runs/42"),
-    "/shared/overspan/runs/42/logs/supervisor.%j.log",
+    ("/usr/bin/python3", "-I", "-S", "/shared/overspan/lib/supervisor-1.pyz", "slurm", "/shared/overspan/runs/42", "0"),
+    "/shared/overspan/runs/42/supervisor.0.log",
     "/shared/overspan/runs/42",
 )
 SMALL = NodeSize("", 32, 64_000, count=8)
@@ -27,7 +27,9 @@ TRAINER = (
 
 def render(job: Job, *sizes: NodeSize) -> str:
     plan = plan_group(job, sizes, ("h100",))
-    return render_placement(plan) + render_submission(render_group(job, plan, Setting("42.0"), HOST))
+    return render_placement(plan, ("python3", "node")) + render_submission(
+        render_group(job, plan, Setting("42.0"), HOST)
+    )
 
 
 def test_golden_demo_group_on_big_nodes() -> None:
@@ -84,8 +86,12 @@ def test_steps_name_their_nodes_memory_and_gpus(shared: bool) -> None:
     text = f"---\nname: data\ntime: 2h\nresources: {{cpus: 2, memory: 8}}\nrun: d\n{rest}"
     plan = plan_group(read_file(HEADER + TRAINER + text), (LARGE, replace(SMALL, partition="cpu")), ("h100",))
     (trainer,) = [step for step in plan.steps if step.task == "trainer"][:1]
-    words = render_step(plan, trainer, ["n7", "n9"], ["wrapper", "x"])
-    assert words[-2:] == ("wrapper", "x")
-    assert {"--exact", "--gres=gpu:h100:8", "--mem=204800M", "--cpus-per-task=60"} <= set(words)
-    assert any(word.startswith("--nodelist=n7") for word in words)
-    assert ("--het-group=0" in words) is plan.hetjob
+    sruns = render_sruns(plan, trainer, ["wrapper", "x"])
+    assert [words[-2:] for words in sruns] == [("wrapper", "x")] * 2
+    assert [word for words in sruns for word in words if "nodelist" in word] == [
+        "--nodelist=<0.0>",
+        "--nodelist=<0.1>",
+    ]
+    for words in sruns:
+        assert {"--exact", "--gres=gpu:h100:8", "--mem=204800M", "--cpus-per-task=60"} <= set(words)
+        assert ("--het-group=0" in words) is plan.hetjob

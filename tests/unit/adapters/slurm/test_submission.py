@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pytest
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 
-from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.contract import Accepted, Launch, Node, Refusal
 from overspan.adapters.slurm.handles import parse_handle
+from overspan.adapters.slurm.library import name_archive
 from overspan.adapters.slurm.listings import Limit
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.rendering import Renderer
@@ -21,12 +22,15 @@ from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.states import read_state
 from overspan.adapters.slurm.submission import Submitter
 from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
-from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
+from overspan.bridge.model.errors import NotFound, OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 
 T = TypeVar("T")
 SITE = Site((22, 5), {"MessageTimeout": "10 sec", "AccountingStorageType": "accounting_storage/slurmdbd"}, "ada", "/h")
 TIMED_OUT = Done(1, b"", b"sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
+
+
+GROUP = read_file("name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n", 1)
 
 
 class World:
@@ -107,6 +111,8 @@ class Wire:
         return done
 
     async def read(self, path: str, offset: int, limit: int) -> Piece:
+        if path not in self.files:
+            raise NotFound(f"no {path}")
         return Piece(self.files[path], len(self.files[path]))
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
@@ -130,6 +136,9 @@ class Asked(Questions):
 
     async def site(self) -> Site:
         return SITE
+
+    async def nodes(self) -> list[Node]:
+        return [Node(f"n{number}", "main", "idle", 4, 0, 4000, 0) for number in range(2)]
 
     async def find_in_queue(self, tokens: Iterable[str]) -> dict[str, list[QueueRecord]]:
         self.world.commands.append(("squeue",))
@@ -245,11 +254,9 @@ class TestSubmission:
         assert isinstance(first, Accepted) and isinstance(second, Accepted)
         assert len(bench.world.jobs) == 2
 
-    def test_groups_and_arrays_are_refused(self) -> None:
-        group = read_file("name: g\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n")
-        (refusal,) = play(Bench().submit(launch(job=group)))
-        assert isinstance(refusal, Refusal)
-        assert refusal.message == "groups on Slurm are not carried out by this version"
+    def test_an_array_as_a_whole_is_refused(self) -> None:
+        (refusal,) = play(Bench().submit(launch(job=read_script("#!/bin/sh\n#SBATCH --array=1-2\ntrue\n"))))
+        assert isinstance(refusal, Refusal) and not refusal.transient
 
     def test_secrets_travel_as_a_file(self) -> None:
         bench = Bench()
@@ -365,6 +372,47 @@ class TestDoubt:
 
         play(story())
         assert sorted(token for token, _, _ in bench.world.jobs.values()) == ["inst-1-0", "inst-2-0", "inst-3-0"]
+
+
+class TestGroups:
+    def test_a_group_brings_its_files_and_the_application_once(self) -> None:
+        bench = Bench()
+        answer, _ = play(bench.submit(launch(job=GROUP), launch(2)))
+        assert isinstance(answer, Accepted)
+        assert answer.handle == "g.100.1.0.30./r/runs/inst-1"
+        folder = "/r/runs/inst-1"
+        library = f"/r/lib/{name_archive()}"
+        assert bench.asked.wire.files.keys() == {f"{folder}/plan.0.json", f"{folder}/placement.0.json", library}
+        assert bench.asked.wire.files[library].startswith(b"PK")
+        bench.asked.wire.files[library] = b"as it was"
+        play(bench.submit(launch(3, job=replace(GROUP, id=3))))
+        assert bench.asked.wire.files[library] == b"as it was"
+
+    def test_what_fits_on_no_nodes_is_refused_with_the_reason(self) -> None:
+        wide = read_file("name: g\nnum_nodes: 3\nrun: x\n", 1)
+        refusal, accepted = play(Bench().submit(launch(job=wide), launch(2)))
+        assert isinstance(refusal, Refusal) and not refusal.transient
+        assert refusal.message.startswith("Requested node configuration is not available\nthere are 2 usable nodes")
+        assert isinstance(accepted, Accepted)
+
+    def test_a_full_root_holds_the_group_back(self) -> None:
+        (refusal,) = play(Bench(root="/full").submit(launch(job=GROUP)))
+        assert isinstance(refusal, Refusal) and refusal.transient and "No space left" in refusal.message
+
+    def test_the_next_launch_is_a_new_allocation_and_the_earlier_one_is_ended(self) -> None:
+        bench = Bench()
+        left = bench.world.add("inst-1-0", "RUNNING")
+        (answer,) = play(bench.submit(launch(launches=1, job=GROUP)))
+        assert isinstance(answer, Accepted) and answer.native_id != str(left)
+        assert ("scancel", str(left)) in bench.world.commands
+        assert "/r/runs/inst-1/plan.1.json" in bench.asked.wire.files
+
+    def test_a_group_in_doubt_is_found(self) -> None:
+        bench = Bench()
+        bench.world.behaviour = ["no answer"]
+        answer = play(bench.persist(launch(job=GROUP)))
+        assert answer.handle.startswith("g.100.")
+        assert bench.world.count("sbatch") == 1
 
 
 class TestRequeued:

@@ -1,0 +1,33 @@
+"""Which form a job takes on Slurm: the native job itself, or one allocation with a supervisor in it. Pure."""
+
+from __future__ import annotations
+
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, TaskSpec
+
+
+def is_group(job: Job) -> bool:
+    """Whether a supervisor runs the job: several tasks or nodes, names, budgets, or anything else Slurm cannot do."""
+    spec = job.spec
+    if all(task.form is Form.BATCH for task in spec.tasks) and not spec.group:
+        return False
+    return spec.group or len(spec.tasks) > 1 or bool(spec.hold_on_failure) or _needs_supervisor(spec.tasks[0])
+
+
+def _needs_supervisor(task: TaskSpec) -> bool:
+    retry = task.retry
+    budgets = retry.max_restarts_on_errors or retry.recover_on_exit_codes
+    return task.num_nodes > 1 or bool(budgets) or task.ready is not None or bool(task.notice_signal)
+
+
+def refuse_unknown(job: Job) -> None:
+    """Refuse what has no form on Slurm. Raises InvalidRequest."""
+    if job.array is not None and job.element is None:
+        raise InvalidRequest("arrays as a whole are not given to Slurm by this version; their elements are")
+    retry = job.spec.tasks[0].retry
+    if not is_group(job) and (retry.max_restarts_on_errors or retry.recover_on_exit_codes):
+        raise InvalidRequest(
+            "a batch script is given to Slurm as it is, which does not restart it after an error",
+            remedy="write it as a task of a job file, or leave max_restarts_on_errors and recover_on_exit_codes out",
+        )

@@ -1,0 +1,83 @@
+"""What the members of a group write, by the list that their supervisor keeps in the run directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from overspan.adapters.contract import LogPart, LogRequest
+from overspan.adapters.local.logs import find_part
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.bridge.model.errors import NotFound
+
+_PART = 4 << 20
+_FRESH = 0.5
+"""Seconds for which the list is believed: whoever follows a log asks often."""
+_KEPT = 500
+
+
+@dataclass
+class Streams:
+    """The lines of a list that were read so far, the offset behind them, and when that was (monotonic time)."""
+
+    lines: list[Any] = field(default_factory=list)
+    offset: int = 0
+    read_at: float = -_FRESH
+
+
+class GroupLogs:
+    """Reads logs of groups; each run directory's list is read on from where it was left."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._known: dict[str, Streams] = {}
+
+    async def read(self, handle: GroupHandle, request: LogRequest) -> LogPart:
+        """Bytes of one node's part of a log. NotFound when there is none."""
+        part = find_part(await self._list(handle.folder), request)
+        if part is None:
+            what = f"task {request.task}, node {request.node}" if request.task else f"node {request.node}"
+            raise NotFound(f"job {handle.job} has no {request.stream} of {what} yet")
+        offset = request.offset
+        if offset < 0:
+            whole = (await self._transport.read(part.path, 0, 1)).size
+            offset = max(0, _measure(whole, part.begin, part.end) + offset)
+        # What comes from behind the part's end is another attempt's.
+        limit = request.limit if part.end is None else max(0, min(request.limit, part.end - part.begin - offset))
+        piece = await self._transport.read(part.path, part.begin + offset, limit)
+        return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path)
+
+    async def _list(self, folder: str) -> list[Any]:
+        streams = self._known.setdefault(folder, Streams())
+        while time.monotonic() - streams.read_at >= _FRESH:
+            try:
+                piece = await self._transport.read(f"{folder}/streams.jsonl", streams.offset, _PART)
+            except NotFound:
+                break
+            whole = piece.data.rfind(b"\n") + 1
+            streams.lines += parse_lines(piece.data[:whole])
+            streams.offset += whole
+            if len(piece.data) < _PART:
+                streams.read_at = time.monotonic()
+        while len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return streams.lines
+
+
+def parse_lines(data: bytes) -> list[Any]:
+    """The documents of whole lines; a torn one is passed over."""
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def _measure(size: int, begin: int, end: int | None) -> int:
+    """The size of a part of a file."""
+    return max(0, (size if end is None else min(end, size)) - begin)

@@ -1,0 +1,69 @@
+"""A group's launch as the files and the command that bring it to a cluster as one allocation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from overspan.adapters.contract import Launch, Node
+from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
+from overspan.adapters.slurm.group_script import Host, render_group
+from overspan.adapters.slurm.library import name_archive
+from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
+from overspan.adapters.slurm.plans import Plan
+from overspan.adapters.slurm.relocation import relocate
+from overspan.adapters.slurm.script import Setting, Submission
+from overspan.adapters.slurm.settings import Settings
+from overspan.bridge.model.job import Job
+
+
+@dataclass(frozen=True)
+class GroupFiles:
+    """The submission of a group, and the bytes of its files by their name in the run directory."""
+
+    submission: Submission
+    plan: Plan
+    files: tuple[tuple[str, bytes], ...]
+
+
+class GroupPlace(NamedTuple):
+    """Where a group goes: the cluster's name, root and nodes (none: not known), and the job's run directory there."""
+
+    cluster: str
+    root: str
+    folder: str
+    nodes: Sequence[Node] = ()
+
+
+def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
+    """Plan a launch for the cluster's nodes and render it.
+
+    Raises Rejected where the nodes cannot hold the group, InvalidRequest for options that may not be given.
+    """
+    cluster, root, folder, nodes = place
+    job = launch.job if settings.shared else relocate(launch.job, folder)
+    plan = plan_group(job, measure_sizes(nodes, settings.partition), list_kinds(nodes))
+    number = job.launch
+    command = (*supervisor_words(settings, root), "slurm", folder, str(number))
+    log = f"{folder.replace('%', '%%')}/supervisor.{number}.log"
+    host = Host(command, log, folder, *_defaults(job, settings))
+    submission = render_group(job, plan, Setting(launch.token, held=held), host)
+    files = (
+        (f"plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
+        (f"placement.{number}.json", render_placement_file(launch.token, plan)),
+    )
+    return GroupFiles(submission, plan, files)
+
+
+def supervisor_words(settings: Settings, root: str) -> tuple[str, ...]:
+    """The command of the supervisor's application, but for its arguments."""
+    return (settings.python, "-I", "-S", f"{root}/lib/{name_archive()}")
+
+
+def _defaults(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
+    """Account and QOS where the job says none, and the partition of components that name none."""
+    spec = job.spec
+    named = {"account": (spec.account, settings.account), "qos": (spec.qos, settings.qos)}
+    options = {name: ours for name, (own, ours) in named.items() if ours and not own}
+    return options, {"partition": settings.partition} if settings.partition else {}

@@ -1,0 +1,130 @@
+"""Journals of supervisors, read from afar: one program for all of them, and what it prints taken apart. Pure.
+
+The program prints, for each file that has more than was read of it, `\\036PLACE SIZE\\036` and the bytes behind the
+offset. A journal is lines of JSON, which has no such byte in it. Only whole lines count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from overspan.bridge.model.events import Event, event_from_document
+
+LIMIT = 1 << 20
+"""Bytes of one file that are read at once, at most."""
+FEW, LEAST = 8, 1 << 18
+"""Of more files than a few, less of each is read at once."""
+_HEAD = re.compile(rb"\036(\d+) (\d+)\036")
+
+
+class Wanted(NamedTuple):
+    """A file, and the offset from which it is wanted."""
+
+    path: str
+    offset: int = 0
+
+
+class Part(NamedTuple):
+    """What came of a file: its size, and bytes from the offset."""
+
+    size: int
+    data: bytes
+
+    def cut(self, offset: int) -> bool:
+        """Whether a line is longer than what was read of it, from that offset on."""
+        return b"\n" not in self.data and self.size > offset + len(self.data)
+
+
+class Line(NamedTuple):
+    """An event of a journal, the number of the order it came from (0: none), and the offset behind its line."""
+
+    event: Event
+    order: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """The lines of a journal from an offset on. `closed`: its last line is its end. `asked` is when it was read.
+
+    `stop` is the offset behind the last whole line that was read; `more` says that the file has more.
+    """
+
+    begin: int
+    lines: tuple[Line, ...]
+    stop: int
+    closed: bool
+    asked: float
+    more: bool = False
+
+
+def render_reads(wanted: Sequence[Wanted]) -> str:
+    """The program; files that are not there are passed over."""
+    limit = LIMIT if len(wanted) <= FEW else LEAST
+    paths = " ".join(shlex.quote(item.path) for item in wanted)
+    arms = "\n".join(
+        f"{shlex.quote(item.path)}) n={number} o={item.offset};;" for number, item in enumerate(wanted) if item.path
+    )
+    # One wc for all files: it opens each, which makes a network file system look again.
+    return (
+        f"wc -c -- {paths} 2>/dev/null | while read -r s f; do\n"
+        f'case $f in\n{arms}\n*) continue;;\nesac\n[ "$s" -gt "$o" ] || continue\n'
+        f'printf \'\\036%s %s\\036\' "$n" "$s"; tail -c +$((o + 1)) -- "$f" | head -c {limit}\ndone\n'
+    )
+
+
+def read_parts(output: bytes, count: int) -> dict[int, Part]:
+    """What the program printed, by the place of each file."""
+    parts: dict[int, Part] = {}
+    heads = list(_HEAD.finditer(output))
+    for place, head in enumerate(heads):
+        stop = heads[place + 1].start() if place + 1 < len(heads) else len(output)
+        number = int(head[1])
+        if number < count:
+            parts[number] = Part(int(head[2]), output[head.end() : stop])
+    return parts
+
+
+def read_page(part: Part | None, offset: int, asked: float) -> Page:
+    """The lines of a journal's part from an offset on; none where there is nothing new."""
+    if part is None:
+        return Page(offset, (), offset, False, asked)
+    stop = part.data.rfind(b"\n") + 1
+    lines, closed = [], False
+    at = offset
+    for text in part.data[:stop].splitlines(keepends=True):
+        at += len(text)
+        document = _parse(text)
+        closed = bool(document.get("end"))
+        if "event" in document:
+            try:
+                lines.append(Line(event_from_document(document), int(document.get("order", 0)), at))
+            except ValueError:
+                # An event of a later version.
+                continue
+    more = bool(stop) and part.size > offset + len(part.data)
+    return Page(offset, tuple(lines), offset + stop, closed, asked, more)
+
+
+def read_orders(part: Part | None) -> Iterator[tuple[int, Event]]:
+    """The numbered orders in an orders file's part."""
+    for text in (part.data if part else b"").splitlines():
+        document = _parse(text)
+        try:
+            yield int(document["seq"]), event_from_document(document["event"])
+        except (KeyError, TypeError, ValueError):
+            continue
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        # Torn by a crash and continued by the next writer.
+        return {}
+    return document if isinstance(document, dict) else {}

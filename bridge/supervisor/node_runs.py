@@ -1,0 +1,65 @@
+"""What a run asks of its nodes, wherever they are, and the reports that all kinds of nodes give alike."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Optional, Protocol
+
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Event, NodeEnded
+from overspan.bridge.model.job import Job
+from overspan.bridge.supervisor.processes import Shim
+from overspan.bridge.supervisor.streams import NodeKey
+
+LAUNCH_SIGNAL = 53
+"""Slurm's exit code of a job that could not be launched is 0:53."""
+
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What the machine lacks is not the user's fault."""
+
+
+class NodeRuns(Protocol):
+    """The node runs of one launch that may have processes."""
+
+    def start(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """Start a node run; the report where it cannot be started at all."""
+
+    def adopt(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """Take over a node run that an earlier supervisor began, or begin it; the reports of what it missed."""
+
+    def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
+        """What has happened since the last call; `ended` are shims that the poll loop found ended."""
+
+    def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
+        """Signal every live node run of an attempt; False when that reached nothing. Scopes as of processes.send."""
+
+    @property
+    def wake_at(self) -> Optional[float]:
+        """When to look again without being woken."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something is still being ended of which no report will come."""
+
+
+def report_end(
+    key: NodeKey, at: float, *, cause: Optional[Cause] = None, exit_code: int = 0, signal: int = 0, detail: str = ""
+) -> Event:
+    """The end of a node run; the cause where more is known than the exit code."""
+    why = cause.value if cause else ""
+    return NodeEnded(at, key.task, key.attempt, key.node, key.run, exit_code, signal, why, detail)
+
+
+def report_failure(key: NodeKey, now: float, error: Exception) -> Event:
+    """A node run that could not be started."""
+    cause = Cause.NODE if isinstance(error, OSError) and error.errno in SHORTAGES else Cause.LAUNCH
+    return report_end(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
+
+
+def report_unstarted(job: Job, key: NodeKey, now: float) -> Optional[Event]:
+    """The end of a node run whose attempt was stopped before it could be started; None when it is to be started."""
+    attempt = job.task(key.task).current
+    if attempt is None or attempt.stop is None:
+        return None
+    return report_end(key, now, cause=attempt.stop.cause, detail="ended before its start")

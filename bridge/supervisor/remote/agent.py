@@ -1,0 +1,262 @@
+"""The agent: one node run on a compute node, as the only program of an srun.
+
+It takes the launch from its standard input, gives the program its names, watches over everything below it as a shim
+does, and tells how it ended on its standard output. Slurm signals every process of a step itself, so the agent passes
+on only what comes over the channel. When the channel closes, it ends everything: TERM, grace period, KILL.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any, Optional
+
+from overspan.bridge.supervisor import child, isolation, kernel, processes
+from overspan.bridge.supervisor.child import NodeLaunch, StartError
+from overspan.bridge.supervisor.isolation import Isolation
+from overspan.bridge.supervisor.records import NodeRecord
+from overspan.bridge.supervisor.remote.channel import LineReader, RemoteLaunch, decode_launch, encode_line
+from overspan.bridge.supervisor.remote.folders import make_folder
+from overspan.bridge.supervisor.remote.variables import merge_variables, pin_steps, render_hostfile
+from overspan.bridge.supervisor.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
+
+_COMM = "span-agent"
+_READ_SIZE = 1 << 16
+# Slurm signals the processes of a step one after the other: a program may end by it before the agent has it.
+_SIGNAL_WINDOW = 0.005
+
+
+class Agent:
+    """The run of one node, from its launch to its end."""
+
+    def __init__(self) -> None:
+        self._lines = LineReader()
+        self._messages: list[dict[str, Any]] = []
+        self._signals = kernel.open_signalfd(ALL_SIGNALS - {int(signal.SIGKILL), int(signal.SIGSTOP)})
+        self._poller = select.poll()
+        self._poller.register(0, select.POLLIN)
+        self._poller.register(self._signals, select.POLLIN)
+        self._closed_at: Optional[float] = None
+        self._told_at: Optional[float] = None
+
+    def serve(self) -> int:
+        """Run the one node run; gives the agent's exit status, which is the program's."""
+        while not self._messages and self._closed_at is None:
+            self._listen(None)
+        if not self._messages:
+            return 1
+        launch = decode_launch(self._messages.pop(0).get("launch"))
+        folder = make_folder(("/tmp", os.environ.get("TMPDIR", "")))
+        try:
+            record = self._run(launch, folder.path)
+        finally:
+            folder.remove()
+        self._tell_end(launch, record)
+        return record.exit_code if record.exit_code is not None else 128 + (record.signal or 0)
+
+    # --- the program -------------------------------------------------------------------------------------------------
+
+    def _run(self, launch: RemoteLaunch, folder: str) -> NodeRecord:
+        try:
+            prepared = prepare_launch(launch, folder)
+        except OSError as error:
+            return _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
+        try:
+            kernel.set_subreaper()
+        except OSError:
+            pass  # only what leaves the program's own tree may then outlive it until Slurm ends the step
+        try:
+            pid, report, release = fork_child(-1, lambda gate: child.run_child(prepared, gate), True)
+        except OSError as error:
+            return _fail(StartError("start", f"cannot fork: {os.strerror(error.errno or 0)}", error.errno or 0))
+        told = os.read(report, 1)
+        if told != child.READY:
+            told += kernel.read_descriptor(report)
+            _, status = os.waitpid(pid, 0)
+            return _fail(child.parse_failure(told, status))
+        started = round(time.time(), 6)
+        try:
+            os.write(release, child.GO)
+        except OSError:
+            pass  # killed at the gate: its status tells
+        os.close(release)
+        self._tell({"started": {"at": started}})
+        return self._watch(launch, Tree(pid), pid, report)
+
+    def _watch(self, launch: RemoteLaunch, tree: Tree, pid: int, report: int) -> NodeRecord:
+        """Follow everything below to its end; gives what became of the program."""
+        ended: Optional[NodeRecord] = None
+        deadline = 0.0
+        while tree.reap():
+            if tree.status is not None and ended is None:
+                ended = self._conclude(tree, pid, report)
+                deadline = time.monotonic() + UNKILLABLE_TIMEOUT
+                # Other ends may have been announced meanwhile.
+                continue
+            self._obey(tree)
+            self._insist(launch, tree)
+            if ended is None or self._is_patient(launch, tree):
+                deadline = time.monotonic() + UNKILLABLE_TIMEOUT
+                self._listen(None if self._closed_at is None and self._told_at is None else 0.1)
+                continue
+            if time.monotonic() > deadline:
+                break
+            tree.kill()
+            self._listen(KILL_INTERVAL)
+        return ended or self._conclude(tree, pid, report)
+
+    def _conclude(self, tree: Tree, pid: int, report: int) -> NodeRecord:
+        record = processes.conclude(NodeRecord(pid, 0, 0, ""), tree.status or 0)
+        told = kernel.read_descriptor(report)
+        if told:
+            return _fail(child.parse_failure(told, 0))._replace(pid=pid)
+        if self._told_at is None:
+            self._listen(_SIGNAL_WINDOW)
+        return record
+
+    def _is_patient(self, launch: RemoteLaunch, tree: Tree) -> bool:
+        """Whether what outlives the program still has time, after a TERM of the supervisor's or of Slurm's."""
+        if self._told_at is not None:
+            return time.monotonic() < self._told_at + launch.grace
+        return tree.patient
+
+    def _obey(self, tree: Tree) -> None:
+        messages, self._messages = self._messages, []
+        for message in messages:
+            if message.get("terminate") and self._told_at is None:
+                tree.obey(signal.SIGTERM)
+            number = int(message.get("signal", 0))
+            if number:
+                pass_signal(tree, number, str(message.get("scope", "tree")))
+
+    def _insist(self, launch: RemoteLaunch, tree: Tree) -> None:
+        """Without a supervisor, the end: TERM, once, and KILL after the grace period."""
+        if self._closed_at is None:
+            return
+        if self._closed_at == 0.0:
+            self._closed_at = time.monotonic()
+            if self._told_at is None:
+                tree.obey(signal.SIGTERM)
+        elif time.monotonic() > self._closed_at + launch.grace:
+            tree.obey(signal.SIGKILL)
+
+    # --- the channel -------------------------------------------------------------------------------------------------
+
+    def _listen(self, seconds: Optional[float]) -> None:
+        """Take in messages and signals; waits for one at most so many seconds."""
+        for fd, _ in self._poller.poll(None if seconds is None else seconds * 1000):
+            if fd == self._signals:
+                self._take_signals()
+                continue
+            try:
+                data = os.read(0, _READ_SIZE)
+            except OSError:
+                data = b""
+            if data:
+                self._messages.extend(self._lines.feed(data))
+            else:
+                self._poller.unregister(0)
+                self._closed_at = 0.0
+
+    def _take_signals(self) -> None:
+        for info in kernel.read_signalfd(self._signals):
+            if info.number == signal.SIGTERM and self._told_at is None:
+                self._told_at = time.monotonic()
+                self._tell({"told": {"signal": info.number}})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        for body in message.values():
+            body["sent"] = round(time.time(), 6)
+        data = encode_line(message)
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError:
+            pass  # srun is gone: the end of the input tells it too
+
+    def _tell_end(self, launch: RemoteLaunch, record: NodeRecord) -> None:
+        end: dict[str, Any] = {
+            "at": record.ended_at,
+            "exit_code": record.exit_code,
+            "signal": record.signal,
+            "failed_at": record.failed_at,
+            "error": record.error,
+            "errno": record.errno,
+            "told": self._told_at is not None,
+            "setup_failed": bool(launch.marker and record.exit_code and os.path.exists(launch.marker)),
+        }
+        self._tell({"ended": {name: value for name, value in end.items() if value not in (None, "", False)}})
+
+
+def pass_signal(tree: Tree, number: int, scope: str) -> None:
+    """Signal the program (`leader`), the ranks of its steps (`steps`), or all below the agent (`tree`)."""
+    if scope == "tree":
+        tree.obey(number)
+        return
+    ending = number in processes.ENDING
+    if scope == "steps":
+        kernel.signal_below(os.getpid(), processes.STEP_COMM, number)
+        if ending:
+            kernel.signal_below(os.getpid(), processes.STEP_COMM, signal.SIGCONT)
+        return
+    leader = kernel.read_process(tree.leader)
+    if leader is not None and leader.parent == os.getpid() and leader.state not in "ZX":
+        kernel.signal_process(leader, number)
+        if ending:
+            kernel.signal_process(leader, signal.SIGCONT)
+
+
+def prepare_launch(launch: RemoteLaunch, folder: str) -> NodeLaunch:
+    """What the gated child starts: with this node's names, files of its own in `folder`, and Slurm's variables."""
+    isolated = Isolation()
+    if launch.members:
+        isolated = isolation.prepare_isolation(folder, isolation.probe(), launch.members)
+        if isolated.method != isolation.ENV:
+            isolated = isolated._replace(hostname=launch.hostname)
+    environment = merge_variables(launch.environment, os.environ, launch.bare)
+    if launch.nodes:
+        hostfile = os.path.join(folder, "nodes")
+        with open(hostfile, "w", encoding="utf-8") as file:
+            file.write(render_hostfile(launch.nodes, environment.get("SLURM_NTASKS", "")))
+        pin_steps(environment, hostfile)
+    return NodeLaunch(
+        directory=folder,
+        key=launch.key,
+        argv=launch.argv,
+        env=environment,
+        cwd=launch.cwd,
+        stdin=launch.stdin,
+        stdout=launch.stdout,
+        stderr=launch.stderr,
+        append=launch.append,
+        folders_awaited=launch.folders_awaited,
+        umask=launch.umask,
+        recorded=False,
+        isolation=isolated,
+    )
+
+
+def _fail(failure: StartError) -> NodeRecord:
+    """The record of a start that failed."""
+    ended = round(time.time(), 6)
+    return NodeRecord(
+        0, 0, 0, "", ended_at=ended, exit_code=127, error=failure.text, failed_at=failure.step, errno=failure.number
+    )
+
+
+def main() -> int:
+    """Serve the channel on the standard streams; gives the program's exit code, or 128 and its signal."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
+    kernel.reset_signals()
+    kernel.set_comm(_COMM)
+    os.umask(0o077)
+    os.chdir("/")
+    try:
+        return Agent().serve()
+    except Exception as error:
+        # srun carries it to the supervisor, which shows the last line.
+        print(f"span: error: the agent failed: {error!r}", file=sys.stderr)
+        return 70

@@ -1,0 +1,91 @@
+"""The control channel between the supervisor and an agent: JSON lines on the standard streams of an srun.
+
+down   {"launch": {...}}                       what to run, once
+       {"signal": n, "scope": "tree"}          a signal for it
+       {"terminate": true}                     Slurm ends the allocation: TERM, unless Slurm gave it already
+up     {"started": {"at", "sent"}}             the user's program runs
+       {"told": {"signal"}}                    Slurm itself signalled this step
+       {"ended": {"at", "sent", ...}}          how it ended; nothing is left of it
+
+`at` and `sent` are by the node's clock; only their difference counts. End of file downwards ends everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Optional
+
+LONGEST_LINE = 64 << 20
+"""Bytes of a line that no peer of ours sends."""
+
+
+class RemoteLaunch(NamedTuple):
+    """One node run as its agent gets it. Paths are absolute; an empty one is not needed.
+
+    `members` are the lines of the hosts file: an address and its names; none where names are not wanted.
+    `environment` is the task's; with `bare` the submitter's own part of it did not travel, and the node's counts.
+    `nodes` are those of the task, in the order of its members. `marker` is the file that a failed set-up leaves.
+    `grace` is the seconds between TERM and KILL when the supervisor is gone.
+    """
+
+    key: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    cwd: str
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    append: bool = False
+    folders_awaited: bool = False
+    umask: Optional[int] = None
+    hostname: str = ""
+    members: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    bare: bool = False
+    nodes: tuple[str, ...] = ()
+    marker: str = ""
+    grace: float = 30.0
+
+
+def encode_line(document: Mapping[str, Any]) -> bytes:
+    """A message as a line."""
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_launch(launch: RemoteLaunch) -> bytes:
+    """The line that tells an agent what to run."""
+    return encode_line({"launch": launch._asdict()})
+
+
+def decode_launch(document: Any) -> RemoteLaunch:
+    """The launch of such a line; ValueError when it is none. Fields of a later version are dropped."""
+    try:
+        fields = {name: document[name] for name in RemoteLaunch._fields if name in document}
+        fields["argv"] = tuple(fields["argv"])
+        fields["nodes"] = tuple(fields.get("nodes", ()))
+        fields["members"] = tuple((address, tuple(names)) for address, names in fields.get("members", ()))
+        return RemoteLaunch(**fields)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"not a launch: {error}") from None
+
+
+class LineReader:
+    """Puts the bytes of one side together to messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that are complete now; what is no message is passed over. ValueError for an endless line."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            raise ValueError("a line of the control channel has no end")
+        messages = []
+        for line in lines:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(message, dict):
+                messages.append(message)
+        return messages

@@ -1,0 +1,132 @@
+"""Where each member runs: the placement plan of a launch, joined with the nodes that Slurm gave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from overspan.bridge.model.events import Granted
+from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.job import Job
+
+FORMAT = 1
+
+
+class Step(NamedTuple):
+    """A task's members in one component: `members[i]` runs on the component's node number `nodes[i]`.
+
+    `options` are words of srun.
+    """
+
+    task: str
+    component: int
+    members: tuple[int, ...]
+    nodes: tuple[int, ...]
+    options: tuple[str, ...]
+
+
+class Placement(NamedTuple):
+    """The plan: how many nodes each component has, and the steps."""
+
+    token: str
+    components: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+class Component(NamedTuple):
+    """What Slurm gave for one component: the raw id of its job, and its nodes in Slurm's order."""
+
+    native: str
+    nodes: tuple[str, ...]
+
+
+class Seat(NamedTuple):
+    """Where one member runs, and how its srun is asked for."""
+
+    component: int
+    node: str
+    options: tuple[str, ...]
+
+
+Seats = Mapping[tuple[str, int], Seat]
+
+
+def read_placement(path: str) -> Placement:
+    """Read a placement file; OSError when it is not there, ValueError when it is none or of another format."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    if document.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {document.get('format')}; this version reads {FORMAT}")
+    try:
+        components = tuple(int(entry["nodes"]) for entry in document["components"])
+        return Placement(str(document.get("token", "")), components, tuple(map(_read_step, document["steps"])))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no placement: {error}") from None
+
+
+def _read_step(entry: Mapping[str, Any]) -> Step:
+    members, nodes = tuple(entry["members"]), tuple(entry["nodes"])
+    if len(members) != len(nodes):
+        raise ValueError(f"the step of {entry['task']} has {len(members)} members and {len(nodes)} nodes")
+    return Step(str(entry["task"]), int(entry["component"]), members, nodes, tuple(map(str, entry["options"])))
+
+
+def read_components(environment: Mapping[str, str]) -> tuple[Component, ...]:
+    """The components of this allocation, from the batch script's variables (srun(1), heterogeneous jobs)."""
+    size = environment.get("SLURM_HET_SIZE", "")
+    if not size:
+        return (Component(environment["SLURM_JOB_ID"], tuple(expand(environment["SLURM_JOB_NODELIST"]))),)
+    return tuple(
+        Component(
+            environment[f"SLURM_JOB_ID_HET_GROUP_{number}"],
+            tuple(expand(environment[f"SLURM_JOB_NODELIST_HET_GROUP_{number}"])),
+        )
+        for number in range(int(size))
+    )
+
+
+def assign_seats(job: Job, placement: Placement, components: Sequence[Component]) -> dict[tuple[str, int], Seat]:
+    """Where each member runs. ValueError where plan, job and allocation do not fit together."""
+    given = tuple(len(component.nodes) for component in components)
+    if given != placement.components:
+        raise ValueError(f"the placement wants components of {placement.components} nodes; Slurm gave {given}")
+    seats: dict[tuple[str, int], Seat] = {}
+    for step in placement.steps:
+        nodes = components[step.component].nodes
+        for member, node in zip(step.members, step.nodes):
+            seats[step.task, member] = Seat(step.component, nodes[node], step.options)
+    wanted = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
+    if seats.keys() != wanted:
+        odd = ", ".join(f"{task}-{index}" for task, index in sorted(seats.keys() ^ wanted))
+        raise ValueError(f"the placement does not fit the job: {odd}")
+    return seats
+
+
+def make_grant(job: Job, seats: Seats, find_address: Callable[[str], str], now: float) -> Granted:
+    """The journal's first event. Which GPUs a member has is known on its node only."""
+    members = [
+        (task.name, index, seats[task.name, index].node, find_address(seats[task.name, index].node), ())
+        for task in job.spec.tasks
+        for index in range(task.num_nodes)
+    ]
+    return Granted(now, tuple(members))
+
+
+def srun_words(seat: Seat, components: int, program: Sequence[str]) -> tuple[str, ...]:
+    """The srun of one node run.
+
+    --relative does not pin a node, --nodelist does; without --het-group a hetjob's srun is for component 0 (both
+    measured on 22.05).
+    """
+    group = (f"--het-group={seat.component}",) if components > 1 else ()
+    return ("srun", *group, "--nodes=1", "--ntasks=1", f"--nodelist={seat.node}", *seat.options, *program)
+
+
+def find_spare(job: Job, seats: Seats, now: float, patience: float) -> set[int]:
+    """Components, never the first, whose tasks have all been over for `patience` seconds, while others have not."""
+    if job.over or (job.ending is not None and job.ending.hold_until is not None):
+        return set()
+    done = {task.name for task in job.tasks if task.over and (task.ended_at or 0.0) + patience <= now}
+    used = {seat.component for (task, _), seat in seats.items() if task not in done}
+    return {seat.component for seat in seats.values()} - used - {0}

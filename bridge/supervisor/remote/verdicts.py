@@ -1,0 +1,69 @@
+"""What an end means of which the agent could not tell all: from srun's and slurmstepd's own words. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from overspan.bridge.model.causes import Cause, is_stopped
+
+# slurmstepd's words on srun's standard error (slurmstepd/req.c), and srun's own (srun/libsrun).
+_WORDS: tuple[tuple[re.Pattern[str], Cause], ...] = (
+    (re.compile(r"DUE TO TIME LIMIT"), Cause.TIME),
+    (re.compile(r"DUE TO PREEMPTION"), Cause.PREEMPTION),
+    (re.compile(r"DUE TO NODE FAILURE|[Nn]ode failure"), Cause.NODE),
+    (re.compile(r"oom[-_]kill|[Oo]ut [Oo]f [Mm]emory"), Cause.MEMORY),
+)
+_ENDED_BY_SLURM = re.compile(r"Job step aborted|DUE TO JOB REQUEUE")
+_PASSING = re.compile(
+    r"[Uu]nable to contact slurm|[Ss]ocket timed out|[Cc]onnection (?:refused|reset|timed out)|[Cc]ommunication"
+    r"|[Nn]ode failure|already completing|has expired|Zero Bytes|[Pp]rolog|not responding|temporarily"
+)
+_NOISE = re.compile(r"Exited with exit code|: (?:Terminated|Killed)$|got SIGCONT|forcing job termination|Waiting up to")
+
+
+class Verdict(NamedTuple):
+    """A cause, where one is known beside exit code and signal, and what to show."""
+
+    cause: Optional[Cause]
+    detail: str
+
+
+def judge_start(said: Sequence[str], status: int) -> Verdict:
+    """A step that never ran: what passes is the infrastructure's fault, everything else a failed launch."""
+    detail = pick_line(said) or f"srun ended with status {status} before the program was started"
+    return Verdict(Cause.NODE if any(map(_PASSING.search, said)) else Cause.LAUNCH, detail)
+
+
+def judge_loss(said: Sequence[str], status: int) -> Verdict:
+    """A program whose agent vanished: Slurm's words, else its node is taken as lost."""
+    told = judge_words(said)
+    detail = pick_line(said) or f"srun ended with status {status}, and nothing told how the program did"
+    return Verdict(told or Cause.NODE, detail)
+
+
+def judge_end(said: Sequence[str], doubtful: bool) -> Verdict:
+    """An end that Slurm may have brought about, if it is no plain success: a cause only where Slurm says so."""
+    cause = judge_words(said) if doubtful else None
+    return Verdict(cause, pick_line(said) if cause is not None else "")
+
+
+def judge_words(said: Sequence[str]) -> Optional[Cause]:
+    """The cause that Slurm names; CANCEL where it ended the step and gave none."""
+    for pattern, cause in _WORDS:
+        if any(map(pattern.search, said)):
+            return cause
+    return Cause.CANCEL if any(map(_ENDED_BY_SLURM.search, said)) else None
+
+
+def is_doubtful(exit_code: int, signal: int, told: bool) -> bool:
+    """Whether an end that nobody here asked for may be Slurm's: it then waits for what Slurm does next."""
+    return told or is_stopped(exit_code, signal)
+
+
+def pick_line(said: Sequence[str]) -> str:
+    """The line that says most: the first error that is not about an exit code; empty when nothing was said."""
+    lines = [line for line in said if not _NOISE.search(line)]
+    errors = [line for line in lines if "error:" in line]
+    return (errors or lines or [""])[0]

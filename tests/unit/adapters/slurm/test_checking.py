@@ -1,0 +1,149 @@
+"""What `span check` says of a Slurm cluster, answer by answer, and what `span login` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from overspan.adapters.contract import ClusterConfig, Finding, Import, Login
+from overspan.adapters.slurm import open_cluster
+from overspan.adapters.slurm.checking import check_cluster
+from overspan.adapters.slurm.findings import (
+    judge_compute,
+    judge_hetjobs,
+    judge_kill_wait,
+    judge_login,
+    judge_pace,
+    judge_trial,
+    judge_version,
+    read_probe,
+)
+from overspan.adapters.slurm.login import invite
+from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+
+
+def site(**config: str) -> Site:
+    return Site((22, 5, 8), config, "ada", "/home/ada")
+
+
+class TestFindings:
+    def test_what_fails_has_a_remedy(self) -> None:
+        answers = [
+            judge_version(Site((19, 5), {}, "ada", "/h")),
+            judge_version(Site((), {}, "ada", "/h")),
+            judge_hetjobs(site(SchedulerType="sched/builtin")),
+            judge_trial(Done(1, b"", b"sbatch: error: x\nallocation failure: Invalid account\n"), Settings()),
+            *judge_login({"host": "login", "free": "3"}, "/r"),
+            *judge_login({"host": "login", "python": "3.6.8"}, "/r"),
+            *judge_compute({"host": "n1"}, "/r"),
+            *judge_compute({"host": "n1", "bwrap": "yes", "shared": "yes", "python": "3.9.1"}, "/r"),
+        ]
+        failed = [finding for finding in answers if not finding.works]
+        assert len(failed) == 12
+        for finding in failed:
+            assert finding.remedy and finding.seen, finding
+
+    def test_hetjobs(self) -> None:
+        assert not judge_hetjobs(site(SchedulerType="sched/builtin")).works
+        switched = judge_hetjobs(site(SchedulerType="sched/backfill", SchedulerParameters="a,disable_hetjob_steps"))
+        assert switched.works and "disable_hetjob_steps" in switched.seen
+        assert judge_hetjobs(site(SchedulerType="sched/backfill")) == Finding("hetjobs", True, "sched/backfill")
+
+    def test_the_pace_and_the_sites_own_limit(self) -> None:
+        parameters = "idle_on_node_suspend,rl_enable,rl_refill_rate=4"
+        seen = judge_pace(site(SlurmctldParameters=parameters), Settings(tick=5)).seen
+        assert "each 5 s" in seen and "rl_enable, rl_refill_rate=4" in seen
+        assert "limits" not in judge_pace(site(), Settings()).seen
+
+    def test_kill_wait(self) -> None:
+        assert judge_kill_wait(site(KillWait="30 sec")).seen.startswith("30 s;")
+        assert judge_kill_wait(site()).seen == "not told"
+
+    def test_rights_to_submit(self) -> None:
+        assert judge_trial(Done(0, b"", b"sbatch: Job 5 to start at x\n"), Settings()).works
+        # What sbatch lets wait is taken.
+        busy = b"allocation failure: Requested node configuration is not available\n"
+        assert judge_trial(Done(1, b"", busy), Settings()).works
+        refused = b"sbatch: error: Invalid account or account/partition combination specified\nallocation failure: x\n"
+        finding = judge_trial(Done(1, b"", refused), Settings(partition="gpu", account="lab"))
+        assert not finding.works and finding.seen.startswith("partition gpu, account lab: Invalid account")
+        assert not judge_trial(Done(1, b"", b"sbatch: error: Rate limit exceeded\n"), Settings()).works
+
+    def test_a_compute_node_that_was_not_free_is_no_failure(self) -> None:
+        (finding,) = judge_compute({}, "/r")
+        assert finding.works and "when it starts" in finding.seen
+
+    def test_a_probe_is_read_by_names(self) -> None:
+        assert read_probe("host=n1\npython=3.11.2\nfree=\n\n") == {"host": "n1", "python": "3.11.2", "free": "", "": ""}
+
+
+class Scripted(LocalTransport):
+    """This machine with stand-ins for Slurm's commands."""
+
+    def __init__(self, folder: Path, commands: Mapping[str, str]) -> None:
+        super().__init__(str(folder))
+        for name, text in commands.items():
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / name).chmod(0o755)
+
+
+CONFIG = "SLURM_VERSION=23.02.1\nSchedulerType=sched/backfill\nKillWait=30 sec\nAccountingStorageType=(null)"
+
+
+class TestCheck:
+    def check(self, transport: LocalTransport, root: str) -> dict[str, Finding]:
+        findings = asyncio.run(check_cluster(Questions(transport, 5), Settings(), root))
+        return {finding.what: finding for finding in findings}
+
+    def test_everything_is_tried(self, tmp_path: Path) -> None:
+        commands = {
+            "scontrol": f"cat <<'E'\n{CONFIG}\nE",
+            "sinfo": "exit 1",
+            "sbatch": "exit 0",
+            # Its options end where the program begins.
+            "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+        }
+        found = self.check(Scripted(tmp_path, commands), f"{tmp_path}/root")
+        assert [name for name, finding in found.items() if not finding.works and name not in ("bwrap",)] == ["nodes"]
+        assert {"reach", "Slurm", "submit", "accounting", "clock", "hetjobs", "KillWait", "call budget"} <= set(found)
+        assert {"python (login)", "root", "python", "shared root"} <= set(found)
+        assert "ms" in found["reach"].seen and found["clock"].works
+        assert "MiB left" in found["root"].seen
+        assert os.listdir(f"{tmp_path}/root") == []
+
+    def test_a_cluster_that_cannot_be_reached_has_one_line(self, tmp_path: Path) -> None:
+        found = self.check(Scripted(tmp_path, {"scontrol": "exit 127"}), "/r")
+        assert list(found) == ["reach"] and found["reach"].remedy
+
+    def test_a_root_that_cannot_be_written(self, tmp_path: Path) -> None:
+        commands = {"scontrol": f"cat <<'E'\n{CONFIG}\nE", "sinfo": "exit 1", "sbatch": "exit 0"}
+        found = self.check(Scripted(tmp_path, commands), "/proc/nowhere")
+        assert not found["root"].works and "cannot be written" in found["root"].seen
+        assert "shared root" not in found
+
+
+class TestLogin:
+    def test_ssh_is_opened_on_the_terminal_by_the_daemons_own_socket(self, tmp_path: Path) -> None:
+        settings = Settings("ssh", "login.site")
+        transport = OpenSsh("leo", Address("login.site", "ada"), folder=f"{tmp_path}/sockets")
+        invitation = asyncio.run(invite("leo", transport, settings))
+        assert invitation.words[-2:] == ("--", "login.site")
+        assert "BatchMode=no" in invitation.words and "BatchMode=yes" not in invitation.words
+        socket = next(word for word in invitation.words if word.startswith("ControlPath="))
+        assert socket in invitation.check and "check" in invitation.check
+        assert "login.site" in invitation.message and os.stat(f"{tmp_path}/sockets").st_mode & 0o777 == 0o700
+
+    def test_others_are_told_why_there_is_nothing_to_do(self) -> None:
+        assert "nothing to log in to" in asyncio.run(invite("c", LocalTransport(), Settings())).message
+        invitation = asyncio.run(invite("c", LocalTransport(), Settings("paramiko", "login")))
+        assert not invitation.words and "transport: ssh" in invitation.message
+
+    def test_the_adapter_has_the_abilities(self) -> None:
+        cluster = open_cluster(ClusterConfig("c", "slurm"))
+        assert isinstance(cluster, Login) and isinstance(cluster, Import)

@@ -1,0 +1,342 @@
+"""Watching and ordering groups over a link that is a script: what is asked, how often, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.unit.adapters.slurm.samples import NOW
+from tests.unit.adapters.slurm.test_group_stories import START
+from tests.unit.adapters.slurm.test_submission import SITE, record
+
+from overspan.adapters.contract import Order, Refusal, Report
+from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.journals import LIMIT
+from overspan.adapters.slurm.ordering import Orderer
+from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.squeue import QueueRecord
+from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
+from overspan.adapters.slurm.watching import Watch, next_kill
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import NotFound, Unreachable
+from overspan.bridge.model.events import Event, event_to_document
+
+T = TypeVar("T")
+OK = Done(0, b"", b"")
+
+
+class Link:
+    """Runs what is for sh here; Slurm's commands are noted, and answered as they were told to be."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[str, ...]] = []
+        self.reads = 0
+        self.answer: Callable[[Sequence[str]], Done | None] = lambda words: OK
+
+    def execute(self, call: Call) -> Done | None:
+        words = tuple(call.argv)
+        if words[0] != "/bin/sh":
+            self.commands.append(words)
+            return self.answer(words)
+        self.reads += len(words) == 1
+        done = subprocess.run(words, input=call.stdin, capture_output=True, timeout=20, check=False)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+        return [self.execute(call) for call in calls]
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        environment: Mapping[str, str] = NO_VARIABLES,
+        timeout: float = 60.0,
+    ) -> Done:
+        done = self.execute(Call(argv, stdin))
+        assert done is not None
+        return done
+
+    async def read(self, path: str, offset: int, limit: int) -> Piece:
+        try:
+            data = Path(path).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(path) from error
+        return Piece(data[offset : offset + limit], len(data))
+
+    async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        Path(path).write_bytes(data)
+
+    async def list(self, path: str) -> list[Item]:
+        return []
+
+    async def close(self) -> None:
+        pass
+
+
+class Asked(Questions):
+    def __init__(self, link: Link) -> None:
+        super().__init__(link, 10)
+        self.records: dict[int, QueueRecord] = {}
+        self.asked = 0
+        self.down = False
+
+    async def site(self) -> Site:
+        return SITE
+
+    async def queue(self, ids: Sequence[int]) -> dict[int, QueueRecord]:
+        self.asked += 1
+        if self.down:
+            raise Unreachable("no controller")
+        return {number: found for number, found in self.records.items() if number in ids}
+
+    async def runs(self, ids: Sequence[int]) -> dict[int, list[Any]]:
+        return {number: [] for number in ids}
+
+
+class Bench:
+    """A group with native id 42 whose run directory is a folder here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.link = Link()
+        self.asked = Asked(self.link)
+        self.orders = Orders()
+        self.watch = Watch(self.asked, self.orders, 0.001)
+        self.orderer = Orderer(self.asked, self.orders, self.watch)
+        self.handle = GroupHandle(42, 7, 0, 30, str(folder))
+        self.place = ""
+
+    def be(self, state: str) -> None:
+        self.asked.records[42] = record(42, "t", state, 0)
+
+    def write(self, *happened: Event, end: bool = False) -> None:
+        lines = [json.dumps(event_to_document(event)) for event in happened] + ['{"end":true}'] * end
+        with Path(self.handle.journal).open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    async def look(self, times: int = 1) -> list[Event]:
+        """Look until everything that was asked is answered; the events that were told."""
+        found: list[Event] = []
+        for _ in range(times):
+            since = {str(self.handle): self.place}
+            self.watch.journals._next = self.watch._next = 0.0
+            await self.watch.look(since)
+            while self.watch._looking.task or self.watch._reading.task:
+                await asyncio.sleep(0)
+            for report in self.watch.collect(since):
+                self.place = report.cursor
+                found += report.events
+        return found
+
+    def report(self) -> Report | None:
+        return next(iter(self.watch.collect({str(self.handle): self.place})), None)
+
+    async def order(self, event: Event, token: str = "t") -> Refusal | None:
+        return (await self.orderer.order([Order(token, str(self.handle), event)]))[0]
+
+    @property
+    def given(self) -> list[str]:
+        """The kinds of orders in the group's file."""
+        path = Path(self.handle.orders)
+        return [json.loads(line)["event"]["event"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def play(story: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(story)
+
+
+class TestWatch:
+    def test_a_story_from_the_queue_to_the_end(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("PENDING")
+            assert [type(event) for event in await bench.look()] == [events.Queued]
+            bench.be("RUNNING")
+            bench.write(*START)
+            assert await bench.look(2) == list(START)
+            bench.be("CANCELLED")
+            (lost,) = await bench.look(3)
+            assert isinstance(lost, events.LaunchLost) and lost.cause == "cancel"
+            assert await bench.look() == []
+
+        play(story())
+
+    def test_nothing_is_asked_of_a_journal_that_has_ended(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("RUNNING")
+            bench.write(*START, end=True)
+            assert await bench.look(2) == list(START)
+            reads = bench.link.reads
+            bench.be("FAILED")
+            assert await bench.look(3) == []
+            assert bench.link.reads == reads
+
+        play(story())
+
+    def test_a_controller_that_is_down_keeps_no_journal_back(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("RUNNING")
+            await bench.look()
+            bench.asked.down = True
+            bench.write(*START)
+            assert await bench.look(2) == list(START)
+            assert isinstance(bench.watch.take_trouble(), Unreachable)
+            assert bench.watch.take_trouble() is None
+
+        play(story())
+
+    def test_what_slurm_has_forgotten_is_told_by_the_journal(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.write(*START, end=True)
+            assert await bench.look(4) == list(START)
+            bench.place = str(GroupCursor())
+            assert await bench.look(2) == list(START)
+
+        play(story())
+
+    def test_what_nobody_knows_is_gone(self, bench: Bench) -> None:
+        async def story() -> None:
+            found = await bench.look(4)
+            assert [type(event) for event in found] == [events.LaunchLost]
+
+        play(story())
+
+    def test_a_supervisor_that_does_not_end_is_ended_by_slurm(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("RUNNING")
+            bench.write(*START, events.Cancel(NOW))
+            await bench.look(2)
+            since = {str(bench.handle): bench.place}
+            kill = NOW + 30 + 15
+            assert next_kill(since, kill - 9) == 9
+            assert bench.watch.overdue(since, kill - 1) == []
+            assert bench.watch.overdue(since, kill) == [42]
+            # Not again at once.
+            assert bench.watch.overdue(since, kill + 1) == []
+            await bench.orderer.end([42])
+            assert bench.link.commands == [("timeout", "20", "scancel", "42")]
+
+        play(story())
+
+
+class TestOrders:
+    def test_a_cancel_is_written_once_and_never_lost(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("PENDING")
+            await bench.look()
+            cancel = events.Cancel(NOW, by="ada")
+            assert await bench.order(cancel) is None
+            assert await bench.order(cancel) is None
+            # Another process of the daemon's makes it once more.
+            again = Bench(bench.folder)
+            assert await again.order(cancel) is None
+            assert bench.given == ["Cancel"]
+            assert bench.link.commands == [("timeout", "20", "scancel", "--state=PENDING", "42")]
+            # It had started meanwhile: the supervisor tells.
+            bench.be("RUNNING")
+            bench.write(*START, cancel)
+            assert await bench.look(2) == [*START, cancel]
+
+        play(story())
+
+    def test_a_controller_that_is_down_has_a_cancel_tried_again(self, bench: Bench) -> None:
+        async def story() -> None:
+            down = Done(1, b"", b"scancel: error: Unable to contact slurm controller (connect failure)\n")
+            bench.link.answer = lambda words: down
+            refusal = await bench.order(events.Cancel(NOW))
+            assert refusal is not None and refusal.transient
+            bench.link.answer = lambda words: OK
+            assert await bench.order(events.Cancel(NOW)) is None
+            assert bench.given == ["Cancel"]
+
+        play(story())
+
+    def test_a_hint_that_fails_is_no_failure(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("RUNNING")
+            bench.write(*START)
+            await bench.look(2)
+            bench.link.answer = lambda words: Done(1, b"", b"scancel: error: whatever\n")
+            assert await bench.order(events.Restart(NOW, "a")) is None
+            assert bench.given == ["Restart"]
+            assert bench.link.commands[-1][-2:] == ("--signal=USR1", "42")
+
+        play(story())
+
+    def test_a_suspension_that_slurm_refuses_is_not_told_to_the_supervisor(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.link.answer = lambda words: Done(1, b"", b"Access/permission denied for job 42\n")
+            refusal = await bench.order(events.Suspend(NOW))
+            assert refusal is not None and not refusal.transient and "denied" in refusal.message
+            assert bench.given == []
+            bench.link.answer = lambda words: OK
+            assert await bench.order(events.Suspend(NOW), "u") is None
+            assert bench.given == ["Suspend"]
+
+        play(story())
+
+    def test_a_limit_that_may_not_grow_refuses_the_wall_time(self, bench: Bench) -> None:
+        from tests.unit.adapters.slurm.samples import read_file
+        from tests.unit.adapters.slurm.test_group_files import HEAD, PLACE, SERVER, TRAINER
+
+        from overspan.adapters.contract import Launch
+        from overspan.adapters.slurm.group_rendering import render_launch
+        from overspan.adapters.slurm.settings import Settings
+
+        job = read_file(HEAD + TRAINER + SERVER)
+        for name, data in render_launch(Launch("i-7-0", job), Settings(), PLACE, False).files:
+            (bench.folder / name).write_bytes(data)
+
+        async def story() -> None:
+            bench.link.answer = lambda words: Done(1, b"", b"Access/permission denied for job 42\n")
+            refusal = await bench.order(events.SetTime(NOW, 7200, "trainer"))
+            assert refusal is not None and "denied" in refusal.message
+            assert bench.given == []
+            assert await bench.order(events.SetTime(NOW, 60, "server"), "s") is None
+            assert bench.given == ["SetTime"]
+
+        play(story())
+
+
+class TestReading:
+    def test_waiting_groups_are_read_with_the_tick_only(self, tmp_path: Path) -> None:
+        watch = JournalWatch(Link(), 10)
+        lively = Reading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
+        waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
+        assert watch.choose([lively, waiting], 3600) == [lively, waiting]
+        play(watch.read([lively, waiting]))
+        watch._next = 0.0
+        assert watch.choose([lively, waiting], 3600) == [lively]
+        assert watch.choose([lively, waiting], 3600) == []
+
+    def test_nobody_looks_again_at_once_where_there_is_nothing_to_read(self, tmp_path: Path) -> None:
+        watch = JournalWatch(Link(), 10)
+        waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
+        watch.choose([waiting], 3600)
+        play(watch.read([waiting]))
+        watch._next = 0.0
+        assert watch.choose([waiting], 3600) == []
+        assert watch.next_look > 0
+
+    def test_a_line_longer_than_a_read_is_read(self, tmp_path: Path) -> None:
+        members = tuple(("a", number, "n" * 90, "10.0.0.1", ()) for number in range(LIMIT // 100))
+        handle = GroupHandle(1, 1, 0, 1, str(tmp_path))
+        granted = events.Granted(NOW, members)
+        Path(handle.journal).write_text(json.dumps(event_to_document(granted)) + "\n")
+        watch = JournalWatch(Link(), 10)
+        play(watch.read([Reading(handle, 0, True)]))
+        page = watch.page(handle, 0)
+        assert page is not None and [line.event for line in page.lines] == [granted]
+        assert watch.page(handle, 5) is page
+        assert JournalWatch(Link(), 10).page(handle, 0) is None

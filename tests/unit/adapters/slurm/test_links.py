@@ -1,0 +1,304 @@
+"""Links that break, controllers that ask for patience, clocks that differ, disks that are full."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.unit.adapters.slurm.samples import NOW, read_script
+
+from overspan.adapters.slurm.errors import Kind, read_failure
+from overspan.adapters.slurm.handles import NOTHING, Cursor, make_handle
+from overspan.adapters.slurm.listings import ExitStatus
+from overspan.adapters.slurm.outcomes import judge
+from overspan.adapters.slurm.states import read_state
+from overspan.adapters.slurm.stories import View, tell
+from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
+from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+from overspan.adapters.slurm.transports.pacing import DEFAULT, Bucket, Limit, Paced, asks_controller, read_limit
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model.errors import OverspanError, Unreachable
+from overspan.bridge.model.states import State
+
+T = TypeVar("T")
+
+# Stands in for ssh(1): the control socket is a plain file; `mode` in its folder says how the link is.
+SSH = """\
+#!/bin/sh
+here=${0%/*}
+mode=$(cat "$here/mode")
+for word; do
+  case $word in ControlPath=*) socket=${word#ControlPath=} ;; esac
+  case $word in check|exit) request=$word ;; -fNT) request=open ;; esac
+done
+echo "$request" >>"$here/requests"
+case $mode in
+down) echo "ssh: connect to host there port 22: No route to host" >&2; exit 255 ;;
+esac
+case $request in
+check) [ -e "$socket" ] && exit 0; exit 255 ;;
+exit) rm -f "$socket"; exit 0 ;;
+open) : >"$socket"; exit 0 ;;
+esac
+case $mode in
+cut)
+  /bin/sh 2>/dev/null | head -c "$(cat "$here/bytes")"
+  echo "Connection to there closed by remote host." >&2; exit 255 ;;
+hang) /bin/sh; exec sleep 600 ;;
+dead) rm -f "$socket"; echo "mux_client_request_session: session request failed: Broken pipe" >&2; exit 255 ;;
+esac
+exec /bin/sh
+"""
+
+
+class Link:
+    """A link with that ssh, and how it is at the moment."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        (folder / "bin" / "ssh").write_text(SSH)
+        (folder / "bin" / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+        self.be("up")
+        self.transport = OpenSsh("c", Address("there"), folder=f"{folder}/sockets")
+
+    def be(self, mode: str, bytes_back: int = 0) -> None:
+        (self.folder / "bin" / "mode").write_text(mode)
+        (self.folder / "bin" / "bytes").write_text(str(bytes_back))
+
+    @property
+    def opened(self) -> int:
+        return (self.folder / "bin" / "requests").read_text().split().count("open")
+
+
+@pytest.fixture
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Link:
+    return Link(tmp_path, monkeypatch)
+
+
+def play(story: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(story)
+
+
+class TestLink:
+    def test_one_connection_for_all(self, link: Link) -> None:
+        async def story() -> None:
+            for _ in range(3):
+                assert await link.transport.run(["echo", "x"]) == Done(0, b"x\n", b"")
+            await link.transport.close()
+
+        play(story())
+        assert link.opened == 1
+
+    def test_a_cut_in_the_middle_leaves_what_had_ended_and_doubts_the_rest(self, link: Link, tmp_path: Path) -> None:
+        calls = [Call(["echo", "first"]), Call(["sh", "-c", f"touch {tmp_path}/effect; echo second"])]
+
+        async def story() -> None:
+            await link.transport.run(["true"])
+            # Enough for the marks and the output of the first.
+            link.be("cut", 70)
+            first, second = await link.transport.run_all(calls)
+            assert first == Done(0, b"first\n", b"") and second is None
+            link.be("cut", 3)
+            with pytest.raises(Interrupted, match="closed by remote host"):
+                await link.transport.run(["echo", "x"])
+            link.be("up")
+            assert (await link.transport.run(["echo", "back"])).text == "back\n"
+
+        play(story())
+        assert (tmp_path / "effect").exists()
+
+    def test_a_link_that_was_gone_before_had_no_effect(self, link: Link) -> None:
+        async def story() -> None:
+            await link.transport.run(["true"])
+            link.be("dead")
+            with pytest.raises(Unreachable) as caught:
+                await link.transport.run(["echo", "x"])
+            assert not isinstance(caught.value, Interrupted)
+            link.be("up")
+            assert (await link.transport.run(["echo", "back"])).rc == 0
+
+        play(story())
+        assert link.opened == 2
+
+    def test_a_host_that_is_down_is_asked_seldom(self, link: Link) -> None:
+        async def story() -> None:
+            link.be("down")
+            for _ in range(5):
+                with pytest.raises(Unreachable, match="No route to host"):
+                    await link.transport.run(["true"])
+
+        play(story())
+        assert link.opened == 1
+
+    def test_a_login_makes_up_for_the_wait(self, link: Link) -> None:
+        async def story() -> None:
+            link.be("down")
+            with pytest.raises(Unreachable):
+                await link.transport.run(["true"])
+            link.be("up")
+            is_open, words = await link.transport.invite()
+            assert not is_open and words
+            # As `span login` does on the terminal.
+            process = await asyncio.create_subprocess_exec(*words)
+            assert await process.wait() == 0
+            assert await link.transport.invite() == (True, [])
+            assert (await link.transport.run(["echo", "x"])).text == "x\n"
+
+        play(story())
+
+    def test_no_end_in_time_is_no_answer(self, link: Link) -> None:
+        async def story() -> None:
+            await link.transport.run(["true"])
+            link.be("hang")
+            first, second = await link.transport.run_all([Call(["echo", "x"]), Call(["sleep", "600"])], timeout=0.5)
+            assert first == Done(0, b"x\n", b"") and second is None
+
+        play(story())
+
+
+class Controller(LocalTransport):
+    """A stand-in for Slurm's commands with these answers."""
+
+    def __init__(self, *answers: Done) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+        return [self.answers.pop(0) if self.answers else Done(0, b"", b"") for _ in calls]
+
+
+CONFIG = "SlurmctldParameters     = idle,rl_enable,rl_bucket_size=4,rl_refill_rate=6,rl_refill_period=3\n"
+
+
+class TestPace:
+    def test_the_sites_own_limit_is_read(self) -> None:
+        assert read_limit(CONFIG) == Limit(4, 2)
+        assert read_limit("SlurmctldParameters = rl_enable\n") == DEFAULT
+        assert read_limit("SlurmctldParameters = rl_enable,rl_bucket_size=x,rl_refill_rate=0\n") == DEFAULT
+        assert read_limit("SlurmctldParameters = (null)\n") is None
+        assert read_limit("") is None
+
+    def test_a_bucket_lets_through_what_it_has_and_then_its_rate(self) -> None:
+        now = [0.0]
+        bucket = Bucket(Limit(4, 2), lambda: now[0])
+        assert [bucket.take(1) for _ in range(4)] == [0, 0, 0, 0]
+        assert bucket.take(1) == 0.5
+        now[0] = 100.0
+        # Never more than it holds, however long nobody asks.
+        assert bucket.take(5) == 0.5
+        now[0] = 102.0
+        bucket.drain()
+        assert bucket.take(2) == 1.0
+
+    def test_questions_wait_for_their_turn(self) -> None:
+        now, waits = [0.0], []
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            now[0] += seconds
+
+        async def story() -> None:
+            paced = Paced(Controller(Done(0, CONFIG.encode(), b"")), lambda: now[0], sleep)
+            assert paced.bucket is None
+            await paced.run_all([Call(["env", "-u", "X", "scontrol", "show", "config"])])
+            for _ in range(6):
+                await paced.run_all([Call(["env", "LC_ALL=C", "squeue", "--me"])])
+            await paced.run_all([Call(["cat", "file"]), Call(["sacct"])])
+            await paced.run_all([Call(["sbatch"])] * 10)
+
+        play(story())
+        assert waits == [0.5, 0.5, 5.0]
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "slurm_load_jobs error: Rate limit exceeded, please retry\n",
+            "squeue: error: RPC rate limit exceeded\n",
+            "slurm_load_jobs error: user exceeded the rate limit\n",
+        ],
+    )
+    def test_a_cluster_that_asks_for_patience_gets_it(self, said: str) -> None:
+        waits: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+
+        async def story() -> None:
+            paced = Paced(Controller(Done(1, b"", said.encode())), lambda: 0.0, sleep)
+            await paced.run_all([Call(["squeue"])])
+            assert paced.bucket is not None and paced.bucket.limit == DEFAULT
+            await paced.run_all([Call(["squeue"])])
+
+        play(story())
+        assert waits == [0.5]
+        assert read_failure(said, 1).kind is Kind.BUSY
+
+    def test_other_failures_are_no_limits(self) -> None:
+        async def story() -> None:
+            said = b"slurm_load_jobs error: Socket timed out on send/recv operation\n"
+            paced = Paced(Controller(Done(1, b"", said)))
+            await paced.run_all([Call(["squeue"])])
+            assert paced.bucket is None
+
+        play(story())
+
+    def test_which_commands_ask_the_controller(self) -> None:
+        assert asks_controller(["timeout", "20", "scancel", "42"])
+        assert asks_controller(["/opt/slurm/bin/squeue"])
+        assert not asks_controller(["sacct", "--jobs=1"])
+        assert not asks_controller(["/bin/sh", "-c", "true"])
+
+
+class TestClocks:
+    @pytest.mark.parametrize("skew", [-7200, -30, 30, 7200])
+    def test_a_story_of_another_clock_is_told_whole(self, skew: int) -> None:
+        job = replace(read_script("#!/bin/sh\ntrue\n"), submitted_at=NOW)
+        handle, cursor = make_handle(job, 42), Cursor()
+        running = judge(read_state("RUNNING"))
+        ended = judge(read_state("FAILED"), "NonZeroExitCode", ExitStatus(3, 0))
+        begin, end = NOW + 5 + skew, NOW + 9 + skew
+        for outcome, over in ((running, None), (ended, end)):
+            view = View(outcome, "None", ("n1",), begin, over, None, NOW + 10)
+            told = tell(handle, view, cursor, [], {})
+            cursor = told.cursor
+            for event in told.events:
+                job = reduce(job, event)
+        assert (job.state, job.late, job.started_at, job.ended_at) == (State.FAILED, 0, begin, end)
+        assert cursor.phase != NOTHING
+
+
+class TestDisks:
+    def test_a_full_home_is_a_sentence_with_a_remedy(self, tmp_path: Path) -> None:
+        for said in ("No space left on device", "Disk quota exceeded"):
+            (tmp_path / "base64").write_text(f'#!/bin/sh\necho "base64: write error: {said}" >&2\nexit 1\n')
+            (tmp_path / "base64").chmod(0o755)
+            with pytest.raises(OverspanError, match=rf"/new/file cannot be written: .*{said}") as caught:
+                play(LocalTransport(str(tmp_path)).write(f"{tmp_path}/new/file", b"x"))
+            assert "make room" in caught.value.remedy and not caught.value.transient
+            assert os.listdir(tmp_path / "new") == []
+
+    def test_the_controllers_own_disk(self) -> None:
+        said = "sbatch: error: Batch job submission failed: I/O error writing script/environment to file\n"
+        assert "tell the site" in read_failure(said, 1).remedy
+
+    def test_an_output_that_could_not_be_opened_is_told_in_words(self) -> None:
+        outcome = judge(read_state("FAILED"), "JobLaunchFailure", ExitStatus(0, 53))
+        assert outcome.detail.startswith("FAILED (JobLaunchFailure): Slurm could not open the job's output")
+        assert "output" not in judge(read_state("FAILED"), "NonZeroExitCode", ExitStatus(53, 0)).detail
+
+    def test_dos_line_ends_are_slurms_own_words(self) -> None:
+        said = (
+            "sbatch: error: Batch script contains DOS line breaks (\\r\\n)\n"
+            "sbatch: error: instead of expected UNIX line breaks (\\n).\n"
+        )
+        failure = read_failure(said, 1)
+        assert failure.kind is Kind.REJECTED and "dos2unix" in failure.remedy
+        assert failure.message.startswith("Batch script contains DOS line breaks")

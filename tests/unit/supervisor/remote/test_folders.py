@@ -1,0 +1,42 @@
+"""The agent's folder: private, and gone sooner or later."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from overspan.bridge.supervisor.remote.folders import make_folder
+
+
+def test_it_is_private_and_removed_with_its_content(tmp_path: Path) -> None:
+    folder = make_folder((str(tmp_path),))
+    assert os.stat(folder.path).st_mode & 0o777 == 0o700
+    assert os.stat(os.path.dirname(folder.path)).st_mode & 0o777 == 0o700
+    Path(folder.path, "hosts").touch()
+    Path(folder.path, "empty").mkdir()
+    folder.remove()
+    assert not os.path.exists(folder.path)
+
+
+def test_what_a_killed_agent_left_goes_and_what_lives_stays(tmp_path: Path) -> None:
+    killed, living = make_folder((str(tmp_path),)), make_folder((str(tmp_path),))
+    Path(killed.path, "hosts").touch()
+    os.close(killed.lock)
+    third = make_folder((str(tmp_path),))
+    assert not os.path.exists(killed.path) and os.path.exists(living.path)
+    living.remove()
+    third.remove()
+
+
+def test_a_folder_that_is_open_to_others_is_passed_over(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    second.mkdir()
+    (first / f"overspan-nodes-{os.getuid()}").mkdir(parents=True)
+    (first / f"overspan-nodes-{os.getuid()}").chmod(0o755)
+    folder = make_folder((str(first), "", str(second)))
+    assert folder.path.startswith(str(second))
+    folder.remove()
+    with pytest.raises(OSError, match="no folder of this node"):
+        make_folder((str(first), str(tmp_path / "missing")))
