@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from overspan.adapters.slurm.images import PYXIS, Container, apptainer_words, pyxis_options, quote_words
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
@@ -33,6 +34,15 @@ esac
 exec /bin/bash -c "$run" run "$@"
 """
 
+# In an image: its own variables are there first, and it may have neither bash nor the host's folder for files.
+_IN_IMAGE = """\
+eval "$overspan_variables" || exit 1
+unset overspan_variables
+[ -d "${TMPDIR:-/tmp}" ] || unset TMPDIR
+shell=/bin/bash
+[ -x "$shell" ] || shell=/bin/sh
+"""
+
 _MOUNT = """\
 mount_path() {
   [ -e "$1" ] || { echo "cannot mount what is not there: $1" >&2; exit 1; }
@@ -51,7 +61,7 @@ export SKYPILOT_NODE_IPS
 """
 
 
-def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str) -> str:
+def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str, container: Container | None = None) -> str:
     """Everything below the #SBATCH lines. InvalidRequest for a text that no program can be given."""
     for text, key in ((task.setup, "setup"), (task.run, "run")):
         if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
@@ -61,21 +71,37 @@ def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str) -> st
             )
         if "\0" in text:
             raise InvalidRequest(f"`{key}:` of the task {task.name!r} has a NUL character in it", remedy="take it out")
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in _variables(job, task, run_dir).items()]
-    if task.secrets:
-        lines.append(f". {shlex.quote(secrets_path)} || exit 1")
-    if task.file_mounts:
-        lines.append(_MOUNT.rstrip("\n"))
-        lines += [f"mount_path {shlex.quote(source)} {_quote(target)}" for target, source in task.file_mounts.items()]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in _variables(job, task, run_dir).items()]
+    secrets = shlex.quote(secrets_path) if task.secrets else ""
+    lines = _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
     if task.num_nodes > 1:
         lines.append(_ADDRESSES.rstrip("\n"))
+    program = _NODE if container is None else _IN_IMAGE + _NODE.replace("/bin/bash", '"$shell"')
     lines += [
-        f"node={shlex.quote(_NODE)}",
+        f"node={shlex.quote(program)}",
         f"export overspan_setup={shlex.quote(task.setup.strip())}",
         f"export overspan_run={shlex.quote(task.run)}",
         f"export overspan_marker={shlex.quote(f'{run_dir}/setup-failed' if run_dir else '')}",
     ]
-    return "\n".join([*lines, _start(task), ""])
+    return "\n".join([*lines, _start(task, container), ""])
+
+
+def _prepare(task: TaskSpec, exports: list[str], secrets: str) -> list[str]:
+    """Variables and mounts of a task that runs on the nodes themselves."""
+    lines = [*exports, f". {secrets} || exit 1"] if secrets else list(exports)
+    if task.file_mounts:
+        lines.append(_MOUNT.rstrip("\n"))
+        lines += [f"mount_path {shlex.quote(source)} {_quote(target)}" for target, source in task.file_mounts.items()]
+    return lines
+
+
+def _carry(exports: list[str], secrets: str) -> list[str]:
+    """The variables of a task in an image as one that is read in there: the image's own would win otherwise."""
+    joined = "\n".join([*exports, ""])
+    lines = [f"overspan_variables={shlex.quote(joined)}"]
+    if secrets:
+        lines.append(f"overspan_variables=$overspan_variables$(cat {secrets}) || exit 1")
+    return [*lines, "export overspan_variables"]
 
 
 def _quote(path: str) -> str:
@@ -83,15 +109,24 @@ def _quote(path: str) -> str:
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
-def _start(task: TaskSpec) -> str:
-    program = '/bin/bash -c "$node" node "$@"'
-    if task.num_nodes == 1:
+def _start(task: TaskSpec, container: Container | None) -> str:
+    """The command that starts the nodes' programs in place of the script.
+
+    With Pyxis it is an srun for one node too, as srun has the plugin's options.
+    """
+    words = "" if container is None else f"{quote_words(apptainer_words(container))} "
+    shell = "/bin/bash" if container is None else "/bin/sh"
+    options = ""
+    if container is not None and container.runtime == PYXIS:
+        words, options = "", f" {quote_words(pyxis_options(container))}"
+    program = f'{words}{shell} -c "$node" node "$@"'
+    if task.num_nodes == 1 and not options:
         return f"exec {program}"
     count = task.num_nodes
     # srun takes the job's CPUs for each task from 22.05 on only if it is told.
     cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'
     shape = f"--nodes={count} --ntasks={count} --ntasks-per-node=1 {cpus}"
-    return f"exec srun {shape} --kill-on-bad-exit=1 --export=ALL {program}"
+    return f"exec srun {shape} --kill-on-bad-exit=1 --export=ALL{options} {program}"
 
 
 def _variables(job: Job, task: TaskSpec, run_dir: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.dependencies import join_dependencies, render_dependency
+from overspan.adapters.slurm.images import Container, ImagePlace, make_container, split_options
 from overspan.adapters.slurm.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
 from overspan.adapters.slurm.options import (
     Options,
@@ -40,6 +41,7 @@ class Setting:
 
     `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them.
     `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
+    `containers` is how the cluster runs images; empty where it does not say.
     """
 
     token: str
@@ -49,6 +51,7 @@ class Setting:
     script_path: str = ""
     run_dir: str = ""
     held: bool = False
+    containers: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,12 @@ def _is_whole(job: Job) -> bool:
 def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
     rounded = round_need(task, choose_gpus(task, setting.gpu_kinds), setting.gpu_kinds)
     native = native_options(job.spec, task)
+    container, own = _choose_container(job, task, native.options, setting)
     derived = _derive_options(job, task, setting)
-    laid = lay_over(derived, native.options, "`slurm:`")
+    laid = lay_over(derived, own, "`slurm:`")
     options = dict(laid.options)
     notes = [*rounded.notes, *native.conflicts, *laid.conflicts]
-    dependency = join_dependencies(derived.get("dependency", ""), native.options.get("dependency", ""))
+    dependency = join_dependencies(derived.get("dependency", ""), own.get("dependency", ""))
     if dependency is None:
         raise InvalidRequest(
             "`needs:` and the sbatch option --dependency cannot be joined: one asks for all, the other for any",
@@ -183,7 +187,8 @@ def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
         notes = [note for note in notes if "--dependency" not in note]
     comment = options.pop("comment", "") or job.spec.comment
     lines, rest = render_directives(options)
-    script = "\n".join(["#!/bin/bash", *lines, "", render_body(job, task, setting.secrets_path, setting.run_dir)])
+    body = render_body(job, task, setting.secrets_path, setting.run_dir, container)
+    script = "\n".join(["#!/bin/bash", *lines, "", body])
     tail = {**rest, "comment": mark_comment(comment, setting.token)}
     return Submission(
         argv=("sbatch", "--parsable", *render_words(tail), *_name_script(task, setting)),
@@ -193,6 +198,15 @@ def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
         variables=job.spec.environment,
         notes=tuple(notes),
     )
+
+
+def _choose_container(job: Job, task: TaskSpec, options: Options, setting: Setting) -> tuple[Container | None, Options]:
+    """How the task runs in its image, and its native options without those that say so."""
+    if not task.image:
+        return None, options
+    about, own = split_options(options)
+    place = ImagePlace(setting.containers, task.workdir or job.spec.origin.directory, setting.run_dir)
+    return make_container(task, about, place), own
 
 
 def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:

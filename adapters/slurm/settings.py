@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.slurm.images import RUNTIMES
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
 
@@ -42,6 +43,8 @@ class Settings:
     reader: str = COMMANDS
     max_staged: int = DEFAULT_STAGED
     """MiB that one `workdir` or source of `file_mounts` may have where it has to travel."""
+    containers: str = ""
+    """How images are run (`images.RUNTIMES`); empty where the site has not said."""
 
 
 def read_settings(config: ClusterConfig) -> Settings:
@@ -121,6 +124,12 @@ def _read_reader(value: Any) -> str:
     return str(value)
 
 
+def _read_containers(value: Any) -> str:
+    if value not in RUNTIMES:
+        raise ValueError(f"{value!r} is not a way to run images; write one of {', '.join(RUNTIMES)}")
+    return str(value)
+
+
 def _read_size(value: Any) -> int:
     try:
         return parse_memory(str(value))
@@ -154,4 +163,5 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "timeout": _seconds(1, 3600),
     "max_staged": _read_size,
     "reader": _read_reader,
+    "containers": _read_containers,
 }
