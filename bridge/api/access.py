@@ -1,0 +1,38 @@
+"""Routes that open clusters: the login on a terminal, and the import of jobs that a cluster has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path
+from fastapi.responses import Response
+
+from overspan.bridge.api.bodies import Body as Document
+from overspan.bridge.api.bodies import EmptyBody, Name
+from overspan.bridge.api.jobs import answer
+from overspan.bridge.controller.access import Access
+
+ClusterName = Annotated[str, Path(max_length=256)]
+
+
+class ImportBody(Document):
+    """The cluster's own id of a job."""
+
+    native: Name
+
+
+def build_access_routes(access: Access, me: str) -> APIRouter:
+    """The routes; `me` is the user whose jobs these are."""
+    router = APIRouter(prefix="/v1")
+
+    @router.post("/clusters/{name}/login", summary="The command that opens the way to a cluster on a terminal")
+    async def login(name: ClusterName, body: Annotated[EmptyBody | None, Body()] = None) -> Response:
+        found = await access.login(name)
+        return answer(message=found.message, words=list(found.words), check=list(found.check))
+
+    @router.post("/clusters/{name}/import", summary="Watch a job that the cluster has")
+    async def take_in(name: ClusterName, body: Annotated[ImportBody, Body()]) -> Response:
+        entry = await access.take_in(name, body.native, me)
+        return answer(id=entry.job.id, name=entry.job.spec.name, cluster=entry.cluster, state=entry.job.state.value)
+
+    return router
