@@ -12,6 +12,7 @@ from fastapi import APIRouter, Body, FastAPI, Path, Query
 from fastapi.responses import Response
 
 import overspan
+from overspan.bridge.api.access import build_access_routes
 from overspan.bridge.api.bodies import EmptyBody
 from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.jobs import answer, build_job_routes
@@ -46,6 +47,7 @@ def build_app(controller: Controller, stop: Callable[[], None] | None = None) ->
     app.include_router(build_listing_routes(controller))
     app.include_router(build_schedule_routes(controller, user_name()))
     app.include_router(_build_cluster_routes(controller))
+    app.include_router(build_access_routes(controller.access, user_name()))
     app.include_router(_build_daemon_routes(controller, stop))
     return app
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Path, Query
@@ -17,19 +17,18 @@ from overspan.bridge.api.bodies import (
     UpdateBody,
 )
 from overspan.bridge.api.failures import describe_error
+from overspan.bridge.api.parameters import LogFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.listing import check_states
-from overspan.bridge.controller.logs import LogQuery
 from overspan.bridge.controller.orders import CancelRequest, Filters, Update
-from overspan.bridge.controller.submission import Submission
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import TimelineRow
 
 Ref = Annotated[str, Path(max_length=300, description="N, N+k, N.task or CLUSTER:ID")]
 Empty = Annotated[EmptyBody | None, Body()]
 
-MAX_PART = 4 << 20
 MAX_WAIT = 600.0
 
 
@@ -139,16 +138,8 @@ def _add_output(router: APIRouter, controller: Controller) -> None:
         response_class=Response,
         responses={200: {"content": {"application/octet-stream": {}}}},
     )
-    async def logs(
-        ref: Ref,
-        task: Annotated[str, Query(max_length=256)] = "",
-        node: Annotated[int, Query(ge=0, le=10**6)] = 0,
-        attempt: Annotated[int | None, Query(ge=0, le=10**6)] = None,
-        stream: Literal["output", "error"] = "output",
-        offset: Annotated[int, Query(ge=-(2**53), le=2**53)] = 0,
-        limit: Annotated[int, Query(ge=1, le=MAX_PART)] = 1 << 20,
-    ) -> Response:
-        found = await controller.logs.read(ref, LogQuery(task, node, attempt, stream, offset, limit))
+    async def logs(ref: Ref, wanted: Annotated[LogFilter, Query()]) -> Response:
+        found = await controller.logs.read(ref, wanted.select())
         part = found.part
         headers = {
             "X-Span-Offset": str(part.offset),

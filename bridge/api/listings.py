@@ -9,15 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from overspan.bridge.api.bodies import LATEST
 from overspan.bridge.api.jobs import row_document
+from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.listing import FINISHED_WITHIN, Selection, check_states
-
-Commas = Annotated[str, Query(max_length=4096, description="words with commas between them")]
-Ids = Annotated[str, Query(max_length=1 << 14, description="ids with commas between them")]
-Time = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
-Seconds = Annotated[float, Query(ge=0, le=LATEST, allow_inf_nan=False)]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -26,74 +20,17 @@ NDJSON = "application/x-ndjson"
 def build_listing_routes(controller: Controller) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v1")
-    _add_queue(router, controller)
-    _add_history(router, controller)
+
+    @router.get("/queue", summary="Live jobs")
+    async def queue(wanted: Annotated[QueueFilter, Query()]) -> Response:
+        return Response(controller.queue(wanted.select()), media_type=JSON)
+
+    @router.get("/history", summary="Jobs of any age, newest last")
+    async def history(wanted: Annotated[HistoryFilter, Query()]) -> Response:
+        return Response(await controller.history(wanted.select()), media_type=JSON)
+
     _add_events(router, controller)
     return router
-
-
-def _add_queue(router: APIRouter, controller: Controller) -> None:
-    @router.get("/queue", summary="Live jobs")
-    async def queue(
-        states: Commas = "",
-        users: Commas = "",
-        ids: Ids = "",
-        names: Commas = "",
-        partitions: Commas = "",
-        clusters: Commas = "",
-        accounts: Commas = "",
-        qos: Commas = "",
-        tasks: bool = False,
-        finished_within: Seconds = FINISHED_WITHIN,
-        full: bool = True,
-    ) -> Response:
-        selection = Selection(
-            states=check_states(_split(states)),
-            users=frozenset(_split(users)),
-            ids=tuple(_split(ids)),
-            names=frozenset(_split(names)),
-            partitions=frozenset(_split(partitions)),
-            clusters=frozenset(_split(clusters)),
-            accounts=frozenset(_split(accounts)),
-            qos=frozenset(_split(qos)),
-            tasks=tasks,
-            finished_within=finished_within,
-            full=full,
-        )
-        return Response(controller.queue(selection), media_type=JSON)
-
-
-def _add_history(router: APIRouter, controller: Controller) -> None:
-    @router.get("/history", summary="Jobs of any age, newest last")
-    async def history(
-        states: Commas = "",
-        users: Commas = "",
-        ids: Ids = "",
-        names: Commas = "",
-        partitions: Commas = "",
-        clusters: Commas = "",
-        accounts: Commas = "",
-        qos: Commas = "",
-        tasks: bool = False,
-        since: Time = None,
-        until: Time = None,
-        limit: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
-    ) -> Response:
-        selection = Selection(
-            states=check_states(_split(states)),
-            users=frozenset(_split(users)),
-            ids=tuple(_split(ids)),
-            names=frozenset(_split(names)),
-            partitions=frozenset(_split(partitions)),
-            clusters=frozenset(_split(clusters)),
-            accounts=frozenset(_split(accounts)),
-            qos=frozenset(_split(qos)),
-            tasks=tasks,
-            since=since,
-            until=until,
-            limit=limit,
-        )
-        return Response(await controller.history(selection), media_type=JSON)
 
 
 def _add_events(router: APIRouter, controller: Controller) -> None:
@@ -110,7 +47,3 @@ def _add_events(router: APIRouter, controller: Controller) -> None:
                 yield ("\n".join(texts) + "\n").encode()
 
         return StreamingResponse(lines(), media_type=NDJSON)
-
-
-def _split(text: str) -> list[str]:
-    return [word for word in (part.strip() for part in text.split(",")) if word]

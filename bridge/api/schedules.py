@@ -12,7 +12,7 @@ from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, Variab
 from overspan.bridge.api.bodies import Body as RequestBody
 from overspan.bridge.api.jobs import answer
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.submission import SCRIPT, Submission
+from overspan.bridge.readers.submission import SCRIPT, Submission
 
 ScheduleNumber = Annotated[int, Path(ge=1, le=2**53, description="K of cK")]
 Empty = Annotated[EmptyBody | None, Body()]

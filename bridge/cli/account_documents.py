@@ -27,12 +27,7 @@ def account_document(row: JobRow, now: float) -> Document:
     return {
         "account": row.account,
         "allocation_nodes": row.nodes if account.started else 0,
-        "array": {
-            "job_id": row.array_id or 0,
-            "limits": {"max": {"running": {"tasks": int(row.array_waiting.partition("%")[2] or 0)}}},
-            "task_id": number(row.array_index),
-            "task": row.array_waiting.partition("%")[0],
-        },
+        "array": _array(row),
         "association": {"account": row.account, "cluster": row.cluster, "partition": "", "user": row.user, "id": 0},
         "block": "",
         "cluster": row.cluster,
@@ -56,11 +51,7 @@ def account_document(row: JobRow, now: float) -> Document:
         "partition": row.partition,
         "priority": number(priority(row)),
         "qos": row.qos or "normal",
-        "required": {
-            "CPUs": row.cpus,
-            "memory_per_cpu": number(row.memory_per_cpu),
-            "memory_per_node": number(None if row.memory_per_cpu else row.memory),
-        },
+        "required": _required(row),
         "reservation": {"id": 0, "name": row.options.get("reservation") or ""},
         "script": "",
         "state": {"current": [row.state], "reason": row.reason},
@@ -72,6 +63,24 @@ def account_document(row: JobRow, now: float) -> Document:
         "user": row.user,
         "wckey": {"wckey": row.options.get("wckey") or "", "flags": []},
         "working_directory": row.work_dir,
+    }
+
+
+def _array(row: JobRow) -> Document:
+    indices, _, throttle = row.array_waiting.partition("%")
+    return {
+        "job_id": row.array_id or 0,
+        "limits": {"max": {"running": {"tasks": int(throttle or 0)}}},
+        "task_id": number(row.array_index),
+        "task": indices,
+    }
+
+
+def _required(row: JobRow) -> Document:
+    return {
+        "CPUs": row.cpus,
+        "memory_per_cpu": number(row.memory_per_cpu),
+        "memory_per_node": number(None if row.memory_per_cpu else row.memory),
     }
 
 

@@ -165,8 +165,3 @@ def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
 
 def _document(folder: str) -> str:
     return os.path.join(folder, "steps", "allocation.json")
-
-
-def _error_code(environment: Mapping[str, str]) -> int:
-    code = environment.get("SLURM_EXIT_ERROR", "")
-    return int(code) if code.isdigit() and int(code) < 256 else 1

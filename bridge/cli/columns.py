@@ -5,7 +5,6 @@ from __future__ import annotations
 from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import (
     NULL,
-    STATE_CODES,
     array_task,
     core_limit,
     cpus_per_node,
@@ -26,6 +25,7 @@ from overspan.bridge.cli.row_texts import (
     time_used,
     user_id,
 )
+from overspan.bridge.model.state_words import CODES
 
 DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG_FORMAT = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
@@ -42,7 +42,7 @@ def fixed(header: str, text: str) -> Column:
 JOB_ID = Column("JOBID", 18, job_id, core=True)
 RAW_ID = Column("JOBID", 18, lambda row, now: str(row.raw_id), core=True)
 STATE = Column("STATE", 8, lambda row, now: row.state, core=True)
-CODE = Column("ST", 2, lambda row, now: STATE_CODES.get(row.state, row.state), core=True)
+CODE = Column("ST", 2, lambda row, now: CODES.get(row.state, row.state), core=True)
 
 LETTERS: dict[str, Column] = {
     "a": Column("ACCOUNT", 0, lambda row, now: row.account or NULL),

@@ -99,20 +99,10 @@ def line_document(row: NodeRow) -> Document:
     cpus, used = int(row.total("cpus")), int(row.total("cpus_used"))
     memory = [_count(node, "memory") for node in row.nodes] or [0]
     sizes = [_count(node, "cpus") for node in row.nodes] or [0]
-    names = [str(node.get("name")) for node in row.nodes]
-    busy = sum(_count(node, "cpus_used") > 0 for node in row.nodes)
     return {
         "port": 0,
         "node": {"state": _states(row.nodes[0]) if row.nodes else []},
-        "nodes": {
-            "allocated": busy,
-            "idle": len(names) - busy,
-            "other": 0,
-            "total": len(names),
-            "hostnames": names,
-            "addresses": names,
-            "nodes": names,
-        },
+        "nodes": _hosts(row),
         "cpus": {
             "allocated": used,
             "idle": cpus - used,
@@ -139,6 +129,20 @@ def line_document(row: NodeRow) -> Document:
         },
         "reservation": "",
         "partition": partition_document(row.partition, row.nodes) if row.nodes else {"name": row.partition},
+    }
+
+
+def _hosts(row: NodeRow) -> Document:
+    names = [str(node.get("name")) for node in row.nodes]
+    busy = sum(_count(node, "cpus_used") > 0 for node in row.nodes)
+    return {
+        "allocated": busy,
+        "idle": len(names) - busy,
+        "other": 0,
+        "total": len(names),
+        "hostnames": names,
+        "addresses": names,
+        "nodes": names,
     }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from overspan.bridge.cli.row_texts import STATE_CODES, cpus_per_node, priority, seconds_used
+from overspan.bridge.cli.row_texts import cpus_per_node, priority, seconds_used
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.state_words import CODES
 
 DEFAULT_SORT = "P,t,-p"
 
@@ -21,7 +22,7 @@ KEYS: dict[str, _Key] = {
     "P": lambda row, now: row.partition,
     "u": lambda row, now: row.user,
     "U": lambda row, now: row.uid or 0,
-    "t": lambda row, now: STATE_CODES.get(row.state, row.state),
+    "t": lambda row, now: CODES.get(row.state, row.state),
     "T": lambda row, now: row.state,
     "p": lambda row, now: _rank(row),
     "c": lambda row, now: int(cpus_per_node(row)),

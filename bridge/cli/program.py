@@ -50,6 +50,8 @@ COMMANDS: dict[str, Command] = {
     "sstat": Command("small_verbs"),
     "clusters": Command("clusters", "configured clusters", _SITE),
     "check": Command("check", "what works on a cluster, and what to do about the rest", _SITE),
+    "login": Command("login", "open the connection to a cluster, here on the terminal", _SITE),
+    "import": Command("import_", "watch jobs that a cluster has already", _SITE),
     "ping": Command("ping", "is the daemon well", _SITE),
     "daemon": Command("daemon", "run the daemon in the foreground", _SITE),
     "shutdown": Command("shutdown", "end the daemon; jobs go on", _SITE),

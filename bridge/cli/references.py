@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.row_texts import STATE_CODES
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.state_words import CODES, FOREIGN
 
 if TYPE_CHECKING:
     from overspan.bridge.client import Client
@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 # `CLUSTER:NATIVE` is an id too; names of Kubernetes contexts may hold nearly anything.
 _NATIVE = r"[^\s:]\S*:[^\s:]+"
 _REF = r"[0-9]{1,18}(?:[+_][0-9]{1,9}|_\[[0-9,:%-]+\])?(?:\.[A-Za-z0-9_-]+)?"
-
-
-FLAG_STATES = {
-    "RESIZING": "RS",
-    "RESV_DEL_HOLD": "RD",
-    "REQUEUED": "RQ",
-    "REQUEUE_FED": "RF",
-    "REQUEUE_HOLD": "RH",
-    "REVOKED": "RV",
-    "SIGNALING": "SI",
-    "SPECIAL_EXIT": "SE",
-    "STAGE_OUT": "SO",
-    "STOPPED": "ST",
-}
-"""States of Slurm that no job has here; asking for them is no mistake."""
 
 
 def is_ref(text: str) -> bool:
@@ -85,7 +70,7 @@ def split_ref(ref: str) -> tuple[str, str]:
 
 def parse_states(items: Iterable[str]) -> tuple[str, ...]:
     """Read states as names or codes, in any case; `all` is itself. Raises InvalidRequest as squeue does."""
-    known = {**STATE_CODES, **FLAG_STATES}
+    known = {**CODES, **FOREIGN}
     by_text = {state.lower(): state for state in known}
     by_text.update({code.lower(): state for state, code in known.items()})
     states = []

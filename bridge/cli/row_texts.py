@@ -10,24 +10,6 @@ from collections.abc import Callable
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
 
-STATE_CODES = {
-    "PENDING": "PD",
-    "RUNNING": "R",
-    "SUSPENDED": "S",
-    "COMPLETED": "CD",
-    "CANCELLED": "CA",
-    "FAILED": "F",
-    "TIMEOUT": "TO",
-    "NODE_FAIL": "NF",
-    "PREEMPTED": "PR",
-    "BOOT_FAIL": "BF",
-    "DEADLINE": "DL",
-    "OUT_OF_MEMORY": "OOM",
-    "COMPLETING": "CG",
-    "CONFIGURING": "CF",
-}
-"""In the order of Slurm's own numbers. Overspan's states are the same; importing them would cost 2 ms."""
-
 NULL = "(null)"
 """Where Slurm prints a missing text."""
 BITSTRING = "SLURM_BITSTR_LEN"

@@ -9,12 +9,12 @@ from typing import Any
 
 from overspan.bridge.cli import records_text
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import Words
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain
 from overspan.bridge.client import JobFilter, JobRow, Listing
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import Words
 
 _EMPTY = {
     "reservations": "No reservations in the system",

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import Option, Words, help_text, parse
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words, parse
 
 if TYPE_CHECKING:
     from overspan.bridge.client import Client
@@ -43,6 +43,19 @@ def read_words(call: Call, table: Iterable[Option], usage: str, notes: str = "",
         write(slurm_version())
         raise SystemExit(0)
     return words
+
+
+def help_text(usage: str, table: Iterable[Option], notes: str = "") -> str:
+    """Write --help: the usage line, one line an option that has a help text, and notes."""
+    lines = [usage, ""]
+    for option in table:
+        if not option.help:
+            continue
+        letter = f"-{option.letter}, " if option.letter else "    "
+        value = f"={option.shown or option.name.upper()}" if option.kind == VALUE else ""
+        value = f"[={option.shown}]" if option.kind == OPTIONAL else value
+        lines.append(f"  {letter + '--' + option.name + value:<28} {option.help}")
+    return "\n".join(lines) + "\n" + (f"\n{notes}\n" if notes else "")
 
 
 def check_clusters(client: Client, names: Iterable[str]) -> None:

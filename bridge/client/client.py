@@ -9,23 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import daemon
-from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
-from overspan.bridge.client.records import (
-    JobFilter,
-    Listing,
-    Stale,
-    rows_from_document,
-)
+from overspan.bridge.client.access import AccessCalls
+from overspan.bridge.client.connection import Gone
+from overspan.bridge.client.orders import OrderCalls
+from overspan.bridge.client.records import JobFilter, Listing, Stale, rows_from_document
 from overspan.bridge.client.schedules import ScheduleCalls
-from overspan.bridge.config.paths import find_paths
-from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Unreachable, error_from_document
+from overspan.bridge.client.transport import CUT, make_query, quote_part
+from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.exchange import (
         Accepted,
-        Cancelled,
-        CancelOrder,
         LogPart,
         LogWish,
         Outcome,
@@ -37,49 +32,26 @@ if TYPE_CHECKING:
     )
     from overspan.bridge.client.handle import JobHandle
 
-FORMAT = 1
 EVENT_SECONDS = 60.0
 """Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
 RECONNECT_SECONDS = 0.1
-RETRY_PAUSES = (0.05, 0.2, 0.0)
-"""Seconds before a GET is sent again; 0 is the last try. A killed daemon's socket may still take one connection."""
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
-_CUT = "the daemon went away before it answered"
-FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
-"""What a cancel can be filtered by in the daemon."""
 _ALL_JOBS = JobFilter()
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
-_PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
 
 
-class Client(ScheduleCalls):
+class Client(OrderCalls, ScheduleCalls, AccessCalls):
     """A synchronous client of the user's daemon; it starts the daemon on first use.
 
     Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon
     answers otherwise (see overspan.bridge.model.errors). Not for use by several threads at once.
     """
 
-    def __init__(
-        self, *, environment: Mapping[str, str] | None = None, autostart: bool = True, timeout: float = 60.0
-    ) -> None:
-        self.environment: Mapping[str, str] = os.environ if environment is None else environment
-        self.paths = find_paths(self.environment)
-        self.timeout = timeout
-        self._autostart = autostart
-        self._connection: Connection | None = None
-
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Close the connection; the next request opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -149,20 +121,20 @@ class Client(ScheduleCalls):
 
     def show(self, ref: str) -> dict[str, Any]:
         """Everything known of one job: its facts, tasks and attempts. Raises NotFound."""
-        document = self._get(f"/v1/jobs/{_part(ref)}")
+        document = self._get(f"/v1/jobs/{quote_part(ref)}")
         job = document["job"]
         return {**job, "now": document.get("now")} if isinstance(job, dict) else {}
 
     def script(self, ref: str) -> str:
         """The batch script, or job file, that a job was submitted with. Raises NotFound."""
-        answer = self._request("GET", f"/v1/jobs/{_part(ref)}/script")
+        answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/script")
         return answer.read().decode(errors="surrogateescape")
 
     def timeline(self, ref: str) -> list[Transition]:
         """Every change of a job's and its tasks' states, oldest first."""
         from overspan.bridge.client.exchange import transition_from_document
 
-        document = self._get(f"/v1/jobs/{_part(ref)}/timeline")
+        document = self._get(f"/v1/jobs/{quote_part(ref)}/timeline")
         return [transition_from_document(row) for row in document["rows"]]
 
     def events(self, since: int | None = None, follow: bool = True) -> Iterator[Transition]:
@@ -174,7 +146,7 @@ class Client(ScheduleCalls):
 
         while True:
             with self._sibling() as own:
-                target = "/v1/events" + _query({"since": since, "follow": int(follow)})
+                target = "/v1/events" + make_query({"since": since, "follow": int(follow)})
                 answer = own._request("GET", target, timeout=EVENT_SECONDS)
                 try:
                     for line in answer.lines():
@@ -186,7 +158,7 @@ class Client(ScheduleCalls):
                         return
                 except (Gone, OSError):
                     if not follow:
-                        raise Unreachable(_CUT) from None
+                        raise Unreachable(CUT) from None
             time.sleep(RECONNECT_SECONDS)
 
     def streams(self, ref: str) -> list[Stream]:
@@ -194,7 +166,7 @@ class Client(ScheduleCalls):
         from overspan.bridge.client.exchange import Stream
 
         known = Stream._fields
-        rows = self._get(f"/v1/jobs/{_part(ref)}/streams")["streams"]
+        rows = self._get(f"/v1/jobs/{quote_part(ref)}/streams")["streams"]
         return [Stream(**{key: row[key] for key in known if key in row}) for row in rows]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
@@ -202,8 +174,8 @@ class Client(ScheduleCalls):
         from overspan.bridge.client.exchange import LogPart
 
         asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
-        query = _query({**asked, "offset": offset, "limit": limit})
-        answer = self._request("GET", f"/v1/jobs/{_part(ref)}/logs{query}")
+        query = make_query({**asked, "offset": offset, "limit": limit})
+        answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/logs{query}")
         data = answer.read()
         headers = answer.headers
         return LogPart(
@@ -229,73 +201,12 @@ class Client(ScheduleCalls):
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = POLL_SECONDS if end is None else max(0.0, min(POLL_SECONDS, end - time.monotonic()))
-            target = f"/v1/jobs/{_part(ref)}/wait?timeout={left:.3f}"
+            target = f"/v1/jobs/{quote_part(ref)}/wait?timeout={left:.3f}"
             document = self._read(self._request("GET", target, timeout=left + self.timeout))
             fields = {key: document[key] for key in Outcome._fields if document.get(key) is not None}
             outcome = Outcome(**fields)
             if outcome.over or (end is not None and time.monotonic() >= end):
                 return outcome
-
-    # --- steering -----------------------------------------------------------------------------------------------------
-
-    def cancel(self, order: CancelOrder) -> Cancelled:
-        """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
-        if not order.refs and order.filter.empty:
-            raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
-        from overspan.bridge.client.exchange import Cancelled
-
-        asked = order.filter
-        filters = {name: list(getattr(asked, name)) for name in FILTERS}
-        body = {
-            "refs": list(order.refs),
-            "task": order.task,
-            "filters": filters,
-            "signal": order.signal or None,
-            "batch_only": order.batch_only,
-            "full": order.full,
-        }
-        document = self._post("/v1/cancel", body)
-        errors = []
-        for row in document.get("errors") or ():
-            error = row.get("error") or {}
-            errors.append((str(row.get("ref", "")), str(error.get("code", "")), str(error.get("message", ""))))
-        return Cancelled(tuple(str(ref) for ref in document.get("done") or ()), tuple(errors))
-
-    def hold(self, ref: str) -> None:
-        """Keep a pending job from starting."""
-        self._post(f"/v1/jobs/{_part(ref)}/hold", {})
-
-    def release(self, ref: str) -> None:
-        """End a hold."""
-        self._post(f"/v1/jobs/{_part(ref)}/release", {})
-
-    def requeue(self, ref: str, hold: bool = False) -> None:
-        """End what runs of a job and put it back into the queue."""
-        self._post(f"/v1/jobs/{_part(ref)}/requeue", {"hold": hold})
-
-    def suspend(self, ref: str) -> None:
-        """Stop what runs of a job, in place."""
-        self._post(f"/v1/jobs/{_part(ref)}/suspend", {})
-
-    def resume(self, ref: str) -> None:
-        """Let a suspended job go on."""
-        self._post(f"/v1/jobs/{_part(ref)}/resume", {})
-
-    def top(self, ref: str) -> None:
-        """Put a pending job before the user's other ones."""
-        self._post(f"/v1/jobs/{_part(ref)}/top", {})
-
-    def restart(self, ref: str, task: str = "") -> None:
-        """Start one task again in place, or all."""
-        self._post(f"/v1/jobs/{_part(ref)}/restart", {"task": task})
-
-    def update(self, ref: str, changes: Mapping[str, Any]) -> None:
-        """Change a job.
-
-        Keys: time_limit (seconds, None for none), priority, nice, begin, dependency (as --dependency), throttle,
-        comment, name, partition.
-        """
-        self._post(f"/v1/jobs/{_part(ref)}/update", dict(changes))
 
     # --- the daemon and its clusters ----------------------------------------------------------------------------------
 
@@ -309,11 +220,11 @@ class Client(ScheduleCalls):
 
     def nodes(self, clusters: Sequence[str] = ()) -> dict[str, Any]:
         """Nodes of all clusters, or of those named: {now, clusters, nodes}."""
-        return self._get("/v1/nodes" + _query({"clusters": ",".join(clusters)}))
+        return self._get("/v1/nodes" + make_query({"clusters": ",".join(clusters)}))
 
     def check(self, cluster: str) -> list[dict[str, Any]]:
         """What works on a cluster and what to do about the rest: what, works, seen, remedy."""
-        return list(self._post(f"/v1/clusters/{_part(cluster)}/check", {})["findings"])
+        return list(self._post(f"/v1/clusters/{quote_part(cluster)}/check", {})["findings"])
 
     def shutdown(self) -> bool:
         """End the daemon; jobs go on. False when none was running."""
@@ -326,83 +237,22 @@ class Client(ScheduleCalls):
         self.close()
         return True
 
-    # --- transport ----------------------------------------------------------------------------------------------------
-
     def _listing(self, path: str, wanted: JobFilter) -> Listing:
         asked = {
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
         }
         asked["tasks"] = 1 if wanted.tasks else None
         asked["full"] = None if wanted.full else 0
-        document = self._get(path + _query(asked))
+        document = self._get(path + make_query(asked))
         stale = tuple(
             Stale(str(row.get("cluster", "")), float(row.get("since") or 0), str(row.get("message") or ""))
             for row in document.get("stale") or ()
         )
         return Listing(float(document["now"]), rows_from_document(document["columns"], document["rows"]), stale)
 
-    def _get(self, target: str) -> dict[str, Any]:
-        return self._read(self._request("GET", target))
-
-    def _post(self, target: str, body: Mapping[str, Any], lost: str = "") -> dict[str, Any]:
-        data = json.dumps({"format": FORMAT, **body}).encode()
-        return self._read(self._request("POST", target, data, lost=lost))
-
-    def _read(self, answer: Answer) -> dict[str, Any]:
-        try:
-            data = answer.read()
-        except (Gone, ConnectionResetError):
-            self.close()
-            raise Unreachable(_CUT) from None
-        if not answer.reusable:
-            self.close()
-        return _decode(answer.status, data)
-
-    def _request(
-        self, method: str, target: str, body: bytes = b"", *, timeout: float | None = None, lost: str = ""
-    ) -> Answer:
-        """Send one request; a GET that found the connection closed is sent again on a new one."""
-        if method != "GET" and self._connection is not None and not target.endswith("/shutdown"):
-            # A kept connection may have been closed meanwhile, and an order must not be sent twice.
-            self.close()
-        for pause in RETRY_PAUSES if method == "GET" else (0.0,):
-            connection = self._open()
-            try:
-                answer = connection.request(method, target, body, timeout=timeout or self.timeout)
-                break
-            except Gone:
-                self.close()
-                if not pause:
-                    raise Unreachable(_CUT, remedy=lost) from None
-                time.sleep(pause)
-            except TimeoutError:
-                self.close()
-                raise Unreachable(f"the daemon did not answer within {timeout or self.timeout:.0f} s") from None
-            except (OSError, ProtocolError) as error:
-                self.close()
-                raise Unreachable(f"cannot talk to the daemon on {self.paths.socket}: {error}") from None
-        if answer.status >= 400:
-            self._read(answer)
-        return answer
-
-    def _open(self) -> Connection:
-        if self._connection is None:
-            if self._autostart:
-                self._connection = daemon.ensure_daemon(self.paths, self.environment, self.timeout)
-            else:
-                self._connection = daemon.connect(self.paths, self.timeout)
-        if self._connection is None:
-            raise Unreachable("the daemon is not running", remedy="any command starts it; `span daemon` runs it here")
-        return self._connection
-
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""
         return Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
-
-
-def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:
-    """Percent-encode; urllib.parse would cost each command 4 ms of imports."""
-    return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
 
 
 def _unquote(text: str) -> str:
@@ -411,43 +261,3 @@ def _unquote(text: str) -> str:
     from urllib.parse import unquote
 
     return unquote(text)
-
-
-def _part(ref: str) -> str:
-    return _quote(ref, _PLAIN_IN_PATH)
-
-
-def _query(values: Mapping[str, Any]) -> str:
-    given = [f"{name}={_quote(str(value))}" for name, value in values.items() if value not in (None, "")]
-    return "?" + "&".join(given) if given else ""
-
-
-def _decode(status: int, data: bytes) -> dict[str, Any]:
-    """Read an answer's document, or raise the error that it is."""
-    try:
-        document = json.loads(data) if data else {}
-    except ValueError:
-        raise _foreign(f"its answer is not JSON (HTTP status {status})") from None
-    if not isinstance(document, dict):
-        raise _foreign("its answer is no document")
-    failure = document.get("error")
-    if isinstance(failure, dict):
-        error = error_from_document(failure)
-        if isinstance(failure.get("exit_code"), int):
-            # Slurm's own codes, 255 for one, are no members of the enumeration.
-            error.exit_code = failure["exit_code"]
-        raise error
-    if status >= 400:
-        raise _foreign(f"it does not know this request (HTTP status {status})")
-    if document.get("format", FORMAT) != FORMAT:
-        raise _foreign(f"it speaks format {document['format']}, this command format {FORMAT}")
-    return document
-
-
-def _foreign(detail: str) -> OverspanError:
-    from overspan import __version__
-
-    return Conflict(
-        f"the daemon is of another version than this command ({__version__}): {detail}",
-        remedy="end it with `span shutdown` (jobs go on); the next command starts the installed one",
-    )

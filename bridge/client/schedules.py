@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    pass
+from overspan.bridge.client.transport import Transport
 
 _PLACE = ("environment", "directory", "umask", "uid", "gid", "host")
 
 
-class ScheduleCalls:
+class ScheduleCalls(Transport):
     """What a client can ask about schedules; raises as every method of the client does."""
-
-    environment: Mapping[str, str]
-
-    def _get(self, target: str) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _post(self, target: str, body: Mapping[str, Any], lost: str = "") -> dict[str, Any]:
-        raise NotImplementedError
 
     def schedules(self) -> list[dict[str, Any]]:
         """Every schedule: id, name, schedule, timezone, next_due, last_job, counts and policies. Times are epoch."""

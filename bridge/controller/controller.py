@@ -12,6 +12,7 @@ from typing import Any
 
 from overspan.adapters.contract import Check, Finding, Node
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.access import Access
 from overspan.bridge.controller.arrays import Arrays
 from overspan.bridge.controller.backoff import unanswered
 from overspan.bridge.controller.clusters import Clusters, OpenerOf
@@ -79,6 +80,7 @@ class Controller:
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.orders = Orders(self.recorder, self.directory, self.clusters)
+        self.access = Access(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters)

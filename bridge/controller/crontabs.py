@@ -10,9 +10,10 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from overspan.bridge.controller.schedules import Kept, Schedules
-from overspan.bridge.controller.submission import SCRIPT, Submission, Submitted
+from overspan.bridge.controller.submission import Submitted
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place
 from overspan.bridge.readers.crontab import FILE, CrontabEntry, read_crontab
+from overspan.bridge.readers.submission import SCRIPT, Submission
 from overspan.bridge.store.schedule_records import CRONTAB, Crontab, StoredSchedule
 
 DISABLED = "#DISABLED: "

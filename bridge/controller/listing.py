@@ -25,17 +25,13 @@ from overspan.bridge.controller.rows import (
 )
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.ids import IndexRange, common_indices
+from overspan.bridge.model.state_words import FOREIGN
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import JobQuery
 
 ALL = "ALL"
 FINISHED_WITHIN = 300.0
 """Seconds for which the queue still shows a finished job, when finished ones are asked for."""
-
-
-_FLAGS = "RESIZING RESV_DEL_HOLD REQUEUED REQUEUE_FED REQUEUE_HOLD REVOKED SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED"
-_FLAG_STATES = frozenset(_FLAGS.split())
-"""States of Slurm that no job has here."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def check_states(states: Iterable[str]) -> frozenset[str]:
     for text in states:
         word = text.upper()
         word = codes.get(word, word)
-        if word != ALL and word not in State.__members__ and word not in _FLAG_STATES:
+        if word != ALL and word not in State.__members__ and word not in FOREIGN:
             raise InvalidRequest(f"{text!r} is no job state", remedy=f"states: {', '.join(State.__members__)}, all")
         result.add(word)
     return frozenset(result)

@@ -5,37 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.sbatch_options import BY_NAME, Treatment
-from overspan.bridge.readers.batch_script import scan_directives
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
-from overspan.bridge.readers.submission import SCRIPT, SubmissionRequest, read_submission
+from overspan.bridge.readers.sbatch_directives import scan_directives
+from overspan.bridge.readers.submission import SCRIPT, Submission, read_submission
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
     """Read a submission for these clusters (name to kind). Raises InvalidRequest with the place of the mistake."""
-    request = SubmissionRequest(
-        kind=submission.kind,
-        text=submission.text,
-        file=submission.file,
-        argv=submission.argv,
-        environment=submission.environment,
-        directory=submission.directory,
-        umask=submission.umask,
-        user=submission.user,
-        uid=submission.uid,
-        host=submission.host,
-        command=submission.command,
-        overrides=submission.overrides,
-        env=submission.env,
-        secrets=submission.secrets,
-        cluster=submission.cluster,
-        name=submission.name,
-        hold=submission.hold,
-        clusters=kinds,
-        now=now,
-    )
-    spec = read_submission(request)
+    spec = read_submission(submission, kinds, now)
     return Reading(spec, _read_options(submission) if submission.kind == SCRIPT else {})
 
 

@@ -16,7 +16,7 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.due import GRACE, Due, made, refuse, skip, split_due, take_missed
 from overspan.bridge.controller.orders import CancelRequest, Orders
 from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.submission import Run, Submission, Submitted, Submitter
+from overspan.bridge.controller.submission import Run, Submitted, Submitter
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import (
     Conflict,
@@ -29,6 +29,7 @@ from overspan.bridge.model.errors import (
 )
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.schedule import Overlap, Schedule
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery
 from overspan.bridge.store.schedule_records import ScheduleFacts, StoredSchedule
 

@@ -20,38 +20,14 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.readers.submission import SCRIPT, Submission
 from overspan.bridge.store.schedule_records import StoredSchedule
 
-SCRIPT = "script"
 FAILED = "Batch job submission failed"
 BAD_PARTITION = "invalid partition specified"
 BAD_GRES = "Invalid generic resource (gres) specification"
 LARGE = 32 * 1024
 """Letters of a text from which on it is read in a thread, so that nobody waits for it."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What the client sent: the text, the words of the command line, and where it was typed."""
-
-    kind: str
-    text: str
-    file: str = ""
-    argv: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    directory: str = "/"
-    umask: int = 0o022
-    user: str = ""
-    uid: int = 0
-    host: str = ""
-    command: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    test_only: bool = False
-    name: str = ""
-    hold: bool = False
-    cluster: str = ""
 
 
 @dataclass(frozen=True)

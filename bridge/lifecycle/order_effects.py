@@ -66,7 +66,7 @@ def _release(job: Job, event: events.Release) -> Optional[Job]:
 
 def _requeue(job: Job, event: events.Requeue) -> Optional[Job]:
     if job.over:
-        return reset(replace(job, requeue_held=event.hold, state=move(job.state, State.PENDING)), event.at)
+        return reset(replace(job, requeue_held=event.hold, state=move(job.state, State.PENDING)))
     if job.granted_at is None or job.ending is not None:
         return None
     ending = Ending(Cause.REQUEUE, event.at, State.PENDING, "BeginTime", by=event.by, at_once=True)

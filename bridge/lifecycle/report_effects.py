@@ -134,7 +134,7 @@ def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job
     if charged is None:
         return None
     begin = retry_time(job, payer, charged, at)
-    again = reset(put_task(job, charged), at)
+    again = reset(put_task(job, charged))
     together = restart_scope(job, payer) is RestartScope.GROUP
     tasks = tuple(
         old if _is_cancelled(old) or (old.state is State.COMPLETED and not together) else new

@@ -23,7 +23,7 @@ def settle(job: Job, at: float) -> Job:
         job = _close_waiting(end_suspension(job, at), job.ending, at)
         if not any(task.live for task in job.tasks):
             if job.ending is not None and job.ending.requeues:
-                job = reset(job, at)
+                job = reset(job)
             elif job.ending is not None and job.ending.hold_until is None and not job.over:
                 return _close(job, job.ending, at)
     if job.over:
@@ -47,7 +47,7 @@ def _skip(job: Job, at: float) -> Job:
     return job
 
 
-def reset(job: Job, at: float) -> Job:
+def reset(job: Job) -> Job:
     """The job back in the queue, with all its counters and past attempts."""
     tasks = tuple(
         replace(

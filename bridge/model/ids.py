@@ -119,23 +119,6 @@ def _positive(digits: str, text: str) -> int:
     return number
 
 
-def format_job_ref(ref: JobRef) -> str:
-    """Write an id; parse_job_ref reads it back, with the steps of elements counted out."""
-    job, task, element, elements, throttle, step, cluster, native = ref
-    if cluster is not None and native is not None:
-        return f"{cluster}:{native}"
-    text = str(job)
-    if task is not None:
-        text = f"{text}+{task}"
-    elif element is not None:
-        text = f"{text}_{element}"
-    elif elements is not None:
-        text = f"{text}_[{format_array_indices(elements, throttle)}]"
-    if step is not None:
-        text = f"{text}.{step}"
-    return text if cluster is None else f"{cluster}:{text}"
-
-
 def parse_array(text: str, max_index: int = MAX_ARRAY_INDEX) -> ArraySpec:
     """Read an --array value: indices, ranges a-b, steps a-b:s, lists, brackets around them, %n at the end.
 

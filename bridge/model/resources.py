@@ -8,11 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
-from overspan.bridge.model.sizes import Memory, parse_skypilot_memory
-
-Amount = Union[str, int, float, None]
-"""A number in a job file: plain, or text with a mark; None where it is absent."""
-
 MILLI = 1000
 """Fractions are booked in thousandths, as integers, so that what is given back equals what was taken."""
 
@@ -213,17 +208,3 @@ def gres_gpus(entries: Iterable[Gres]) -> tuple[tuple[Gpus, ...], tuple[Gres, ..
     entries = tuple(entries)
     gpus = tuple(Gpus(entry.amount, entry.kind) for entry in entries if entry.name == "gpu")
     return gpus, tuple(entry for entry in entries if entry.name != "gpu")
-
-
-def read_resources(cpus: Amount = None, memory: Amount = None, accelerators: object = None) -> Resources:
-    """Make Resources from a job file's `cpus`, `memory` and `accelerators`; None where absent. Raises ValueError."""
-    count, at_least = (None, False) if cpus is None else parse_cpus(cpus)
-    amount = Memory() if memory is None else parse_skypilot_memory(memory)
-    return Resources(
-        cpus=count,
-        cpus_at_least=at_least,
-        memory_mib=amount.mib,
-        memory_mib_per_cpu=amount.mib_per_cpu,
-        memory_at_least=amount.at_least,
-        gpus=parse_accelerators(accelerators),
-    )

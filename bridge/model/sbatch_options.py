@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from overspan.bridge.model import getopt
+
 
 class Argument(Enum):
     """Whether an option takes a value; an optional one is attached: --nice=5."""
@@ -195,10 +197,18 @@ OPTIONS = _read_rows()
 BY_NAME = {option.name: option for option in OPTIONS}
 BY_LETTER = {option.letter: option for option in OPTIONS if option.letter}
 
-
-def canonical(option: Option) -> Option:
-    """The option that a second name stands for."""
-    return BY_NAME[ALIASES.get(option.name, option.name)]
+_KINDS = {Argument.REQUIRED: getopt.VALUE, Argument.OPTIONAL: getopt.OPTIONAL, Argument.NONE: getopt.FLAG}
+WORDS = tuple(
+    getopt.Option(
+        option.name,
+        option.letter,
+        _KINDS[option.argument],
+        own=option.name in OWN,
+        stands_for=ALIASES.get(option.name, ""),
+    )
+    for option in OPTIONS
+)
+"""The options as command lines are read by them."""
 
 
 def match_names(text: str) -> list[str]:

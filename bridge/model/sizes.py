@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 KIB_PER_MIB = 1024
-MIB_PER_GIB = 1024
 
 _MIB = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 _KIB = {"K": 1, "M": 1024, "G": 1024 * 1024, "T": 1024 * 1024 * 1024}

@@ -248,6 +248,8 @@ class JobSpec:
     dependency: Dependency = Dependency()
     kill_on_invalid_dep: Optional[bool] = None
     """Whether a dependency that can never be met cancels the job; None: as the daemon's settings say."""
+    adopted: str = ""
+    """The cluster's own id of a job that was there before: it is watched, and never submitted."""
     parent: Optional[int] = None
     """The group that the job has joined: it is shown under it and ends with it."""
     cron: Optional[Schedule] = None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from overspan.bridge.model.state_words import CODES
+
 
 class State(str, Enum):
     """A job's or task's state; the value is the name that squeue and sacct print."""
@@ -45,30 +47,13 @@ class State(str, Enum):
     @property
     def code(self) -> str:
         """Slurm's compact code, as squeue's ST column prints it."""
-        return CODES[self]
+        return CODES[self.value]
 
     @property
     def terminal(self) -> bool:
         """Whether nothing but an operator's requeue or restart leads out of this state."""
         return self in TERMINAL
 
-
-CODES: dict[State, str] = {
-    State.PENDING: "PD",
-    State.CONFIGURING: "CF",
-    State.RUNNING: "R",
-    State.SUSPENDED: "S",
-    State.COMPLETING: "CG",
-    State.COMPLETED: "CD",
-    State.FAILED: "F",
-    State.CANCELLED: "CA",
-    State.TIMEOUT: "TO",
-    State.NODE_FAIL: "NF",
-    State.PREEMPTED: "PR",
-    State.OUT_OF_MEMORY: "OOM",
-    State.BOOT_FAIL: "BF",
-    State.DEADLINE: "DL",
-}
 
 TERMINAL: frozenset[State] = frozenset(
     {

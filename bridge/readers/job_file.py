@@ -190,13 +190,8 @@ def _make_job(
 ) -> JobSpec:
     """The job without its name and its tasks' last details; the tasks' clusters are set."""
     top = layout.top
-    clusters: tuple[str, ...] = ()
-    if not layout.single and isinstance(values.get("cluster"), tuple):
-        clusters = values["cluster"]
-        if not context.cluster:
-            with found.collecting():
-                clusters = check_clusters(clusters, place_in(top, "cluster"), context)
     names = [draft.spec.name for draft in drafts]
+    clusters = _read_clusters(layout, values, context, found)
     placed = place_job(clusters, [draft.wish for draft in drafts], names, context, found)
     partitions = {draft.partition for draft in drafts}
     native = {} if layout.single else {kind: values[kind] for kind in ("slurm", "kubernetes") if values.get(kind)}
@@ -230,8 +225,19 @@ def _make_job(
         cron=values.get("cron"),
         later={**{key: values[key] for key in LATER_KEYS if key in values}, **placed.later},
     )
-    _check_job(job, layout, values, found)
+    _check_job(job, layout, found)
     return job
+
+
+def _read_clusters(layout: _Layout, values: Values, context: ReadContext, found: Findings) -> tuple[str, ...]:
+    """The header's clusters; those of a single task are its own."""
+    if layout.single or not isinstance(values.get("cluster"), tuple):
+        return ()
+    clusters: tuple[str, ...] = values["cluster"]
+    if not context.cluster:
+        with found.collecting():
+            clusters = check_clusters(clusters, place_in(layout.top, "cluster"), context)
+    return clusters
 
 
 def _read_priority(values: Values, top: Table, drafts: Sequence[Draft], found: Findings) -> int | None:
@@ -283,7 +289,7 @@ def _read_dependency(layout: _Layout, values: Values, found: Findings) -> Depend
     return Dependency()
 
 
-def _check_job(job: JobSpec, layout: _Layout, values: Values, found: Findings) -> None:
+def _check_job(job: JobSpec, layout: _Layout, found: Findings) -> None:
     """Keys of the header that need each other."""
     if job.race and len(job.clusters) < 2:
         found.add("race needs several clusters", place_in(layout.top, "race"), "write `cluster: [a, b]`")

@@ -9,22 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from overspan.bridge.model import getopt
 from overspan.bridge.model.errors import Place
-from overspan.bridge.model.sbatch_options import (
-    BY_LETTER,
-    BY_NAME,
-    OPTIONS,
-    Argument,
-    Option,
-    Treatment,
-    canonical,
-    match_names,
-)
+from overspan.bridge.model.getopt import SEPARATOR
+from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, WORDS, Argument, Option, Treatment
 from overspan.bridge.readers.sbatch_errors import PREFIX, SbatchUsage
 
 TRY_HELP = 'Try "sbatch --help" for more information'
-SEPARATOR = ":"
-"""The word between the options of two hetjob components."""
 
 
 class Word(NamedTuple):
@@ -118,83 +109,24 @@ def scan_options(words: Sequence[Word], at: int = 0, *, stop: bool = True) -> tu
     With `stop` the first word that is no option ends them, as on the command line, and so does the separator of
     hetjob components; else such a word is refused, as in a directive. `--` ends them.
     """
+    texts = [word.text for word in words[at:]]
+    try:
+        read = getopt.scan(texts, WORDS, permute=not stop)
+    except getopt.WrongWord as error:
+        place = words[at + error.at].place
+        raise SbatchUsage(f"sbatch: {error.message}\n{TRY_HELP}", place=place) from None
     found: dict[str, Given] = {}
-    stray: Word | None = None
-    while at < len(words):
-        word = words[at]
-        if word.text == "--":
-            at += 1
-            break
-        if word.text in ("", "-") or not word.text.startswith("-"):
-            if stop:
-                break
-            # getopt(3) reads on, so that a wrong option is named before a stray word.
-            stray = stray or word
-            at += 1
-            continue
-        taken, used = _take_long(words, at) if word.text.startswith("--") else _take_letters(words, at)
-        for given in taken:
-            # The last one wins, at the place of the last.
-            found.pop(given.option.name, None)
-            found[given.option.name] = given
-        at += used
-    if not stop and (stray or at < len(words)):
-        stray = stray or words[at]
-        raise SbatchUsage(f"{PREFIX}Invalid directive found in batch script: {stray.text}", place=stray.place)
-    return found, at
-
-
-def _take_long(words: Sequence[Word], at: int) -> tuple[list[Given], int]:
-    """Read a long option: what it gives, and how many words it used."""
-    word = words[at]
-    name, equals, value = word.text[2:].partition("=")
-    option = _find_long(name, word)
-    if option.argument is Argument.NONE and equals:
-        raise _usage(f"option '--{option.name}' doesn't allow an argument", word)
-    if option.argument is not Argument.REQUIRED or equals:
-        return [Given(canonical(option), value if equals else None, word.place)], 1
-    if at + 1 >= len(words):
-        raise _usage(f"option '--{option.name}' requires an argument", word)
-    return [Given(canonical(option), words[at + 1].text, word.place)], 2
-
-
-def _find_long(name: str, word: Word) -> Option:
-    if name in BY_NAME:
-        return BY_NAME[name]
-    # glibc shows the word as it was written, with its value.
-    written = word.text
-    matches = match_names(name) if name else []
-    if not matches:
-        raise _usage(f"unrecognized option '{written}'", word)
-    if len({canonical(BY_NAME[match]).name for match in matches}) > 1:
-        listed = " ".join(f"'--{match}'" for match in matches)
-        raise _usage(f"option '{written}' is ambiguous; possibilities: {listed}", word)
-    return BY_NAME[matches[0]]
-
-
-def _take_letters(words: Sequence[Word], at: int) -> tuple[list[Given], int]:
-    """Read a word of letters, the last perhaps with a value: what it gives, and how many words it used."""
-    word = words[at]
-    taken: list[Given] = []
-    for place, letter in enumerate(word.text[1:], 1):
-        option = BY_LETTER.get(letter)
-        if option is None:
-            raise _usage(f"invalid option -- '{letter}'", word)
-        attached = word.text[place + 1 :]
-        if option.argument is Argument.NONE:
-            taken.append(Given(option, None, word.place))
-            continue
-        if not attached and option.argument is Argument.REQUIRED:
-            if at + 1 >= len(words):
-                raise _usage(f"option requires an argument -- '{letter}'", word)
-            return [*taken, Given(option, words[at + 1].text, word.place)], 2
-        taken.append(Given(option, attached or None, word.place))
-        break
-    return taken, 1
-
-
-def _usage(message: str, word: Word) -> SbatchUsage:
-    return SbatchUsage(f"sbatch: {message}\n{TRY_HELP}", place=word.place)
+    for name, value, index in read.found:
+        # The last one wins, at the place of the last.
+        found.pop(name, None)
+        found[name] = Given(BY_NAME[name], value, words[at + index].place)
+    end = at + read.end
+    # getopt(3) reads on, so that a wrong option is named before a stray word.
+    stray = [*(words[at + index] for index in read.others), *words[end:]] if not stop else []
+    if stray:
+        line = f"{PREFIX}Invalid directive found in batch script: {stray[0].text}"
+        raise SbatchUsage(line, place=stray[0].place)
+    return found, end
 
 
 def split_directive(line: str, place: Place) -> Iterator[Word]:

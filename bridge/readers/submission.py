@@ -18,14 +18,13 @@ SCRIPT = "script"
 
 
 @dataclass(frozen=True)
-class SubmissionRequest:
-    """What a command sends, and what the daemon adds.
+class Submission:
+    """What a command sends: a text, the words of the command line, and where it was typed.
 
     `kind` is job_file or script. `file` names the text in messages; empty is standard input. `argv` are the words
     after the verb, read for scripts only. `environment`, `directory`, `umask`, `user`, `uid`, `host` and `command`
     are the submitter's. `overrides`, `env` and `secrets` are --set, --env and --secret. `cluster`, `name` and `hold`
-    replace what the text says. `clusters` maps configured clusters to kinds; None leaves names unchecked. `now` is in
-    seconds since the epoch.
+    replace what the text says; `test_only` submits nothing.
     """
 
     kind: str
@@ -42,51 +41,54 @@ class SubmissionRequest:
     overrides: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
-    cluster: str = ""
+    test_only: bool = False
     name: str = ""
     hold: bool = False
-    clusters: Mapping[str, str] | None = None
-    now: float = 0.0
+    cluster: str = ""
 
 
-def read_submission(request: SubmissionRequest) -> JobSpec:
-    """Read a submission. Raises InvalidRequest, and for scripts its children with sbatch's exit codes."""
-    if request.kind not in (JOB_FILE, SCRIPT):
-        raise InvalidRequest(f"{request.kind!r} is not a kind of submission", remedy=f"send {JOB_FILE} or {SCRIPT}")
-    if not request.directory.startswith("/"):
-        raise InvalidRequest(f"the directory {request.directory!r} is not absolute")
-    context = _make_context(request)
-    if request.kind == JOB_FILE:
-        spec = read_job_file(request.text, request.file or "stdin", context=context)
+def read_submission(submission: Submission, clusters: Mapping[str, str] | None = None, now: float = 0.0) -> JobSpec:
+    """Read a submission at a time (epoch seconds). `clusters` maps names to kinds; None leaves names unchecked.
+
+    Raises InvalidRequest, and for scripts its children with sbatch's exit codes.
+    """
+    kind, text, file = submission.kind, submission.text, submission.file
+    if kind not in (JOB_FILE, SCRIPT):
+        raise InvalidRequest(f"{kind!r} is not a kind of submission", remedy=f"send {JOB_FILE} or {SCRIPT}")
+    if not submission.directory.startswith("/"):
+        raise InvalidRequest(f"the directory {submission.directory!r} is not absolute")
+    context = _make_context(submission, clusters, now)
+    if kind == JOB_FILE:
+        spec = read_job_file(text, file or "stdin", context=context)
         # As with sbatch --export=ALL; clusters that do not share the submitter's machine use the named variables only.
-        parent = read_parent(None, request.environment)
-        return replace(spec, environment=dict(request.environment), parent=parent)
-    if request.overrides:
+        parent = read_parent(None, submission.environment)
+        return replace(spec, environment=dict(submission.environment), parent=parent)
+    if submission.overrides:
         raise InvalidRequest("--set is for job files", remedy="write options of sbatch for a script")
-    call = parse_sbatch(request.argv, request.environment)
-    return read_batch_script(request.text, request.file, call=call, context=context)
+    call = parse_sbatch(submission.argv, submission.environment)
+    return read_batch_script(text, file, call=call, context=context)
 
 
-def _make_context(request: SubmissionRequest) -> ReadContext:
+def _make_context(submission: Submission, clusters: Mapping[str, str] | None, now: float) -> ReadContext:
     return ReadContext(
-        directory=request.directory,
-        environment=request.environment,
-        env=request.env,
-        secrets=request.secrets,
-        overrides=request.overrides,
+        directory=submission.directory,
+        environment=submission.environment,
+        env=submission.env,
+        secrets=submission.secrets,
+        overrides=submission.overrides,
         origin=Origin(
-            user=request.user,
-            uid=request.uid,
-            host=request.host,
-            directory=request.directory,
-            command=request.command,
-            file=request.file,
-            text=request.text,
-            umask=request.umask,
+            user=submission.user,
+            uid=submission.uid,
+            host=submission.host,
+            directory=submission.directory,
+            command=submission.command,
+            file=submission.file,
+            text=submission.text,
+            umask=submission.umask,
         ),
-        clusters=request.clusters,
-        cluster=request.cluster,
-        name=request.name,
-        hold=request.hold,
-        now=request.now,
+        clusters=clusters,
+        cluster=submission.cluster,
+        name=submission.name,
+        hold=submission.hold,
+        now=now,
     )

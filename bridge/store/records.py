@@ -60,15 +60,6 @@ class OutboxRow(NamedTuple):
     error: str = ""
 
 
-class TimerRow(NamedTuple):
-    """Something due at a time; one of a name for each job, job 0 for the daemon's own."""
-
-    name: str
-    job_id: int
-    due: float
-    payload: Mapping[str, Any] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class StoredJob:
     """A job with what only the daemon needs of it: where it is and how far its news was read."""
@@ -90,7 +81,6 @@ class NewJob:
     user: str = ""
     outbox: tuple[OutboxRow, ...] = ()
     timeline: tuple[Transition, ...] = ()
-    timers: tuple[TimerRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +101,6 @@ class Change:
     timeline: tuple[Transition, ...] = ()
     outbox_add: tuple[OutboxRow, ...] = ()
     outbox_done: tuple[str, ...] = ()
-    timers_set: tuple[TimerRow, ...] = ()
-    timers_drop: tuple[str, ...] = ()
-    """Names of this job's timers that are over; dropped before `timers_set` are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.store.records import Change, NewJob, OutboxRow, StoredJob, TimelineRow, TimerRow, Transition
+from overspan.bridge.store.records import Change, NewJob, OutboxRow, StoredJob, TimelineRow, Transition
 
 Row = dict[str, Any]
 
@@ -32,8 +32,6 @@ class Atom:
     updates: list[Row] = field(default_factory=list)
     outbox_done: list[Row] = field(default_factory=list)
     outbox_add: list[Row] = field(default_factory=list)
-    timers_drop: list[Row] = field(default_factory=list)
-    timers_set: list[Row] = field(default_factory=list)
     timeline: list[Row] = field(default_factory=list)
     schedules: list[Row] = field(default_factory=list)
 
@@ -50,7 +48,6 @@ def insertion(jobs: Iterable[NewJob]) -> Atom:
         if array_id is None:
             atom.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
         atom.outbox_add += map(outbox_values, new.outbox)
-        atom.timers_set += map(timer_values, new.timers)
         atom.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
     return atom
 
@@ -68,15 +65,12 @@ def alteration(change: Change) -> Atom:
         "new_native_id": change.native_id,
         "new_cursor": change.cursor,
     }
-    timers = [timer_values(timer) for timer in change.timers_set]
     amended = [] if change.spec is None else [{"key": job.id, "amended": _write(encode(change.spec))}]
     return Atom(
         amended=amended,
         updates=[update],
         outbox_done=[{"key": token} for token in change.outbox_done],
         outbox_add=[outbox_values(row) for row in change.outbox_add],
-        timers_drop=[{"key_job": job.id, "key_name": name} for name in change.timers_drop],
-        timers_set=timers,
         timeline=[_timeline_values(job.id, entry) for entry in change.timeline],
     )
 
@@ -100,17 +94,10 @@ def merge(atoms: Iterable[Atom]) -> Atom | None:
         whole.updates += atom.updates
         whole.outbox_done += atom.outbox_done
         whole.outbox_add += atom.outbox_add
-        whole.timers_drop += atom.timers_drop
-        whole.timers_set += atom.timers_set
         whole.timeline += atom.timeline
         whole.schedules += atom.schedules
     added = {row["token"] for row in whole.outbox_add}
     if added and any(row["key"] in added for row in whole.outbox_done):
-        return None
-    armed = {(row["job_id"], row["name"]) for row in whole.timers_set}
-    if len(armed) < len(whole.timers_set):
-        return None
-    if armed and any((row["key_job"], row["key_name"]) in armed for row in whole.timers_drop):
         return None
     return whole
 
@@ -152,11 +139,6 @@ def outbox_row(row: Any) -> OutboxRow:
     )
 
 
-def timer_row(row: Any) -> TimerRow:
-    """The record of a row of `timer`."""
-    return TimerRow(row.name, row.job_id, row.due, json.loads(row.payload))
-
-
 def timeline_row(row: Any) -> TimelineRow:
     """The record of a row of `timeline`."""
     return TimelineRow(*row)
@@ -165,11 +147,6 @@ def timeline_row(row: Any) -> TimelineRow:
 def outbox_values(row: OutboxRow) -> Row:
     """The columns of an owed call."""
     return row._asdict() | {"payload": _write(_plain(row.payload)), "error": clean(row.error)}
-
-
-def timer_values(row: TimerRow) -> Row:
-    """The columns of a timer."""
-    return row._asdict() | {"payload": _write(_plain(row.payload))}
 
 
 def clean(text: str) -> str:

@@ -19,16 +19,15 @@ from sqlalchemy import (
     update,
 )
 
-from overspan.bridge.store.records import JobQuery, OutboxRow, TimelineRow, TimerRow
-from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row, timer_row
+from overspan.bridge.store.records import JobQuery, OutboxRow, TimelineRow
+from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row
 from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
-from overspan.bridge.store.tables import job, meta, outbox, spec, timeline, timer
+from overspan.bridge.store.tables import job, meta, outbox, spec, timeline
 
 _INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)
 _AMEND = update(spec).where(spec.c.job_id == bindparam("key")).values(document=bindparam("amended"))
-_INSERT_OUTBOX, _INSERT_TIMER, _INSERT_TIMELINE = insert(outbox), insert(timer), insert(timeline)
+_INSERT_OUTBOX, _INSERT_TIMELINE = insert(outbox), insert(timeline)
 _DONE = delete(outbox).where(outbox.c.token == bindparam("key"))
-_DROP_TIMER = delete(timer).where(timer.c.job_id == bindparam("key_job"), timer.c.name == bindparam("key_name"))
 _UPDATE_JOB = (
     update(job)
     .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected_version"))
@@ -68,9 +67,6 @@ def write(connection: Connection, atom: Atom) -> bool:
     _many(connection, _AMEND, atom.amended)
     _many(connection, _DONE, atom.outbox_done)
     _many(connection, _INSERT_OUTBOX, atom.outbox_add)
-    _many(connection, _DROP_TIMER, atom.timers_drop)
-    _many(connection, _DROP_TIMER, [{"key_job": row["job_id"], "key_name": row["name"]} for row in atom.timers_set])
-    _many(connection, _INSERT_TIMER, atom.timers_set)
     _many(connection, _INSERT_TIMELINE, atom.timeline)
     return True
 
@@ -158,12 +154,6 @@ def read_events(connection: Connection, since: int, limit: int) -> list[Timeline
     return [timeline_row(row) for row in connection.execute(statement)]
 
 
-def read_timers(connection: Connection) -> list[TimerRow]:
-    """Every timer, the next due first."""
-    statement = select(timer).order_by(timer.c.due, timer.c.job_id, timer.c.name)
-    return [timer_row(row) for row in connection.execute(statement)]
-
-
 def forget(connection: Connection, before: float, count: int) -> int:
     """Delete up to `count` jobs that ended before a time and owe no call; how many there were."""
     owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
@@ -175,7 +165,7 @@ def forget(connection: Connection, before: float, count: int) -> int:
     if ids:
         # Positions must go on behind the rows that are deleted, also after a restart.
         set_meta(connection, "last_seq", str(highest_seq(connection)))
-        for table, column in ((job, "id"), (spec, "job_id"), (timeline, "job_id"), (timer, "job_id")):
+        for table, column in ((job, "id"), (spec, "job_id"), (timeline, "job_id")):
             connection.execute(delete(table).where(table.c[column].in_(ids)))
     return len(ids)
 

@@ -11,8 +11,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection
-
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.store import statements
@@ -24,9 +22,8 @@ from overspan.bridge.store.records import (
     OutboxRow,
     StoredJob,
     TimelineRow,
-    TimerRow,
 )
-from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, stored_job, timer_values
+from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, stored_job
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
 from overspan.bridge.store.writer import Call, Unit, Writer
@@ -36,7 +33,7 @@ _DECODE_HERE = 20
 
 
 class Store(ScheduleMethods):
-    """Jobs, outbox, timers, timeline, schedules and single values in one database, behind one writer thread."""
+    """Jobs, outbox, timeline, schedules and single values in one database, behind one writer thread."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -75,7 +72,7 @@ class Store(ScheduleMethods):
         return self._writer.draw_ids(count)
 
     async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
-        """Write new jobs with their outbox, timers and timeline, and the schedule they are a run of, all or none.
+        """Write new jobs with their outbox and timeline, and the schedule they are a run of, all or none.
 
         Conflict for an id or token that exists or a schedule that was changed, InvalidRequest for a value that no
         database can hold.
@@ -154,19 +151,7 @@ class Store(ScheduleMethods):
             lambda connection: statements.read_events(connection, since, limit)
         )
 
-    # --- timers and single values -------------------------------------------------------------------------------------
-
-    async def timers(self) -> list[TimerRow]:
-        """Every timer, the next due first."""
-        return await self._read(statements.read_timers)  # type: ignore[no-any-return]
-
-    async def set_timer(self, name: str, job_id: int, due: float, payload: dict[str, Any] | None = None) -> None:
-        """Set a timer; one of the same name and job is replaced."""
-        await self._write((Atom(timers_set=[timer_values(TimerRow(name, job_id, due, payload or {}))]),))
-
-    async def drop_timer(self, name: str, job_id: int) -> None:
-        """Drop a timer; fine when there is none."""
-        await self._write((Atom(timers_drop=[{"key_job": job_id, "key_name": name}]),))
+    # --- single values ------------------------------------------------------------------------------------------------
 
     async def meta(self, key: str) -> str | None:
         """A single value of the daemon's."""
@@ -177,17 +162,6 @@ class Store(ScheduleMethods):
     async def set_meta(self, key: str, value: str) -> None:
         """Write a single value of the daemon's."""
         await self._call(lambda connection: statements.set_meta(connection, f"user.{key}", value))
-
-    async def count(self, name: str, by: int = 1) -> int:
-        """Add to a counter and return it; `by` 0 reads it."""
-
-        def add(connection: Connection) -> int:
-            value = int(statements.get_meta(connection, f"count.{name}") or 0) + by
-            if by:
-                statements.set_meta(connection, f"count.{name}", str(value))
-            return value
-
-        return await (self._call(add) if by else self._read(add))  # type: ignore[no-any-return]
 
     # --- the way to the thread ----------------------------------------------------------------------------------------
 

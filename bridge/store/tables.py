@@ -62,17 +62,6 @@ class OutboxTable(SQLModel, table=True):
     error: str = Field(sa_type=Text)
 
 
-class TimerTable(SQLModel, table=True):
-    """What is due when."""
-
-    __tablename__ = "timer"
-
-    job_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
-    name: str = Field(primary_key=True)
-    due: float
-    payload: str = Field(sa_type=Text)
-
-
 class TimelineTable(SQLModel, table=True):
     """Every transition; `seq` is never used twice, so it is also the event stream's position."""
 
@@ -123,6 +112,6 @@ class CrontabTable(SQLModel, table=True):
 
 
 metadata = SQLModel.metadata
-job, spec, outbox, timer, timeline, meta, schedule, crontab = (
-    metadata.tables[name] for name in ("job", "spec", "outbox", "timer", "timeline", "meta", "schedule", "crontab")
+job, spec, outbox, timeline, meta, schedule, crontab = (
+    metadata.tables[name] for name in ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab")
 )

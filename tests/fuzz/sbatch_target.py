@@ -10,7 +10,7 @@ from importlib import import_module
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sbatch_options import OPTIONS
-from overspan.bridge.readers.submission import SubmissionRequest, read_submission
+from overspan.bridge.readers.submission import Submission, read_submission
 
 VARIABLES = sorted({variable for option in OPTIONS for variable in option.environment})
 CLUSTERS = {"local": "local", "hpc": "slurm"}
@@ -30,18 +30,16 @@ def read_bytes(data: bytes) -> bool:
         VARIABLES[ord(word[1]) % len(VARIABLES)]: word[2:] for word in words if word.startswith("\t") and len(word) > 1
     }
     argv = tuple(word for word in words if word and not word.startswith("\t"))
-    request = SubmissionRequest(
+    request = Submission(
         "script",
         script,
         file="job.sh",
         argv=argv,
         environment={"PATH": "/bin", **environment},
         directory="/work",
-        clusters=CLUSTERS,
-        now=1_800_000_000.0,
     )
     try:
-        read_submission(request)
+        read_submission(request, CLUSTERS, 1_800_000_000.0)
     except InvalidRequest as error:
         assert int(error.exit_code) in CODES, error.exit_code
         assert error.message

@@ -20,12 +20,13 @@ from tests.simulation.machine import Machine
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller, Parts
 from overspan.bridge.controller.orders import CancelRequest, Update
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff, JobSpec, Origin, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State, is_legal
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, StoredJob, TimelineRow
 
 SEEDS, FIRST = 200, 0

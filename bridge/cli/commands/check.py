@@ -28,6 +28,6 @@ def run(call: Call) -> int:
         works = bool(finding.get("works"))
         mark = paint("ok  ", "green", colour) if works else paint("no  ", "red", colour)
         write(f"{mark} {finding.get('what', '')!s:<{width}}  {finding.get('seen') or ''}".rstrip() + "\n")
-        if not works and finding.get("remedy"):
+        if finding.get("remedy"):
             write(f"     {finding['remedy']}\n")
     return ExitCode.OK if good else ExitCode.FAILED

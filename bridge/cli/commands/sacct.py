@@ -14,7 +14,6 @@ from overspan.bridge.cli.account_columns import (
 from overspan.bridge.cli.accounts import Account, as_steps, render_accounts, render_parsable
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.column_names import eligible_at
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words
 from overspan.bridge.cli.layout import render_delimited
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref, parse_states
@@ -22,6 +21,7 @@ from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter, JobRow
 from overspan.bridge.model.durations import format_timestamp, parse_when
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("accounts", "A", VALUE, "jobs of these accounts"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import say, write, write_json
-from overspan.bridge.cli.sbatch_options import Scan, scan
+from overspan.bridge.cli.sbatch_options import SbatchWords, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
 from overspan.bridge.model.durations import parse_time_limit
@@ -58,7 +58,7 @@ def run(call: Call) -> int:
         return _report(call, error, trial=found.has("test-only"))
 
 
-def _tell(found: Scan) -> str | None:
+def _tell(found: SbatchWords) -> str | None:
     """What is printed instead of submitting; the first such option counts."""
     for name, value in found.options:
         if name in ("help", "usage"):
@@ -74,7 +74,7 @@ def _tell(found: Scan) -> str | None:
     return None
 
 
-def _show_options(found: Scan) -> None:
+def _show_options(found: SbatchWords) -> None:
     """Say what was asked for on the command line, as sbatch --verbose does."""
     if found.has("quiet"):
         raise InvalidRequest("don't specify both --verbose (-v) and --quiet (-Q)")
@@ -108,7 +108,7 @@ def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
     return int(error.exit_code)
 
 
-def make_submission(call: Call, found: Scan) -> Submission:
+def make_submission(call: Call, found: SbatchWords) -> Submission:
     """Read the script: the file named, else standard input; with --wrap the daemon has it in the words."""
     file = found.script
     _check_files(found)
@@ -131,7 +131,7 @@ def make_submission(call: Call, found: Scan) -> Submission:
     )
 
 
-def _check_files(found: Scan) -> None:
+def _check_files(found: SbatchWords) -> None:
     """Refuse options that name a file which cannot be read."""
     for name, text in _FILE_OPTIONS.items():
         file = found.last(name)
@@ -139,7 +139,7 @@ def _check_files(found: Scan) -> None:
             raise InvalidRequest(text.format(file))
 
 
-def _read_script(file: str, found: Scan) -> str:
+def _read_script(file: str, found: SbatchWords) -> str:
     """The script's text; a wrong value is told before a missing script, as in `sbatch -t --wrap hostname`."""
     try:
         return read_text(file)
@@ -153,7 +153,7 @@ def _read_script(file: str, found: Scan) -> str:
         raise
 
 
-def _add_hosts(words: tuple[str, ...], found: Scan) -> tuple[str, ...]:
+def _add_hosts(words: tuple[str, ...], found: SbatchWords) -> tuple[str, ...]:
     """The words, with the host list in the file of --nodefile, or of a --nodelist with a slash in it, as the last."""
     listed = found.last("nodelist")
     file = found.last("nodefile") or (listed if "/" in listed else "")
@@ -188,7 +188,7 @@ def exit_code(outcome: Outcome) -> int:
     return outcome.exit_code or (0 if outcome.state == "COMPLETED" else 1)
 
 
-def _answer(call: Call, client: Client, found: Scan, accepted: Accepted) -> int:
+def _answer(call: Call, client: Client, found: SbatchWords, accepted: Accepted) -> int:
     options: dict[str, object] = {name: found.has(name) for name in ("wait", "parsable", "quiet", "clusters")}
     options["wait"] = options["wait"] or "SBATCH_WAIT" in os.environ
     options.update(accepted.options)

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import VALUE, Option, Words
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.references import is_ref, parse_states, split_ref, split_refs
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import VALUE, Option, Words
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of this account"),

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words, help_text
 from overspan.bridge.cli.output import write
 from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import is_ref, split_refs
-from overspan.bridge.cli.usage import complain, read_words
+from overspan.bridge.cli.usage import complain, help_text, read_words
 from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("all", "a"),

@@ -9,12 +9,12 @@ from typing import Any
 
 from overspan.bridge.cli import node_columns
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words
 from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render
 from overspan.bridge.cli.node_columns import NodeRow
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("all", "a"),

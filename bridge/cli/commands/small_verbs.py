@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import VALUE, Option, Words
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.tables import Table, read_table, write_table
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter
+from overspan.bridge.model.getopt import VALUE, Option, Words
 
 _COMMON = (Option("help", "h"), Option("usage"), Option("verbose", "v"), Option("version", "V"))
 _SPRIO = (

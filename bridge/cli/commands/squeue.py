@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from overspan.bridge.cli import columns
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.getopt import OPTIONAL, VALUE, Option, Words
 from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, write_header
 from overspan.bridge.cli.ordering import CORE, DEFAULT_SORT, parse_sort, sort_rows
 from overspan.bridge.cli.output import say, write
@@ -17,6 +16,7 @@ from overspan.bridge.cli.references import check_refs, parse_states
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow, Listing
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of these accounts"),

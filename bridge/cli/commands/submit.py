@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from overspan.bridge.cli.arguments import make_parser, read_pairs
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands.wait import exit_code
 from overspan.bridge.cli.output import say, write, write_json
-from overspan.bridge.client import Submission
+from overspan.bridge.client import Accepted, Submission
 from overspan.bridge.client.submission import decode_text, read_text
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest
@@ -25,6 +26,26 @@ _KEYS = ("id", "task_ids", "name", "cluster", "notes")
 
 def run(call: Call) -> int:
     """Submit a job file and print its id; a file with `cron` makes a schedule."""
+    chosen = _parse(call)
+    submission = _make_submission(call, chosen)
+    group = NO_GROUP if chosen.no_job_group else chosen.job_group
+    if group:
+        # The daemon reads it where it reads the rest of the environment.
+        call = call._replace(environment={**call.environment, GROUP_VARIABLE: group})
+    with call.client() as client:
+        accepted = client.send(submission)
+        for note in accepted.notes:
+            say(call, note)
+        _tell(call, accepted, chosen)
+        if accepted.schedule and chosen.wait:
+            say(call, "--wait has no effect: a schedule has no end")
+        if accepted.schedule or not chosen.wait:
+            return 0
+        sys.stdout.flush()
+        return exit_code(client.wait(str(accepted.id)))
+
+
+def _parse(call: Call) -> argparse.Namespace:
     parser = make_parser(call, "Submit a job file.", _EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="job file (YAML); - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="cluster to run on")
@@ -40,11 +61,14 @@ def run(call: Call) -> int:
     parser.add_argument("--wait", action="store_true", help="wait for its end, exit with its code")
     parser.add_argument("--json", action="store_true", help="print the answer as one JSON document")
     parser.add_argument("--parsable", action="store_true", help="print the id alone")
-    chosen = parser.parse_args(call.words)
+    return parser.parse_args(call.words)
+
+
+def _make_submission(call: Call, chosen: argparse.Namespace) -> Submission:
     text = read_job(chosen.file)
     if text.startswith("#!"):
         raise InvalidRequest(f"{chosen.file} is a batch script, not a job file", remedy=f"span sbatch {chosen.file}")
-    submission = Submission(
+    return Submission(
         kind="job_file",
         text=text,
         file="stdin" if chosen.file == "-" else chosen.file,
@@ -56,31 +80,20 @@ def run(call: Call) -> int:
         env=_variables(chosen.env, "--env", call),
         secrets=_variables(chosen.secret, "--secret", call),
     )
-    group = NO_GROUP if chosen.no_job_group else chosen.job_group
-    if group:
-        # The daemon reads it where it reads the rest of the environment.
-        call = call._replace(environment={**call.environment, GROUP_VARIABLE: group})
-    with call.client() as client:
-        accepted = client.send(submission)
-        for note in accepted.notes:
-            say(call, note)
-        if chosen.json:
-            fields = accepted._asdict()
-            keys = ("schedule", "name", "cluster", "notes") if accepted.schedule else _KEYS
-            write_json({"format": 1, **{key: fields[key] for key in keys}})
-        elif accepted.schedule:
-            write(f"c{accepted.schedule}\n" if chosen.parsable else f"Submitted schedule {accepted.schedule}\n")
-            say(call, f"c{accepted.schedule} ({accepted.name}) runs next at {format_timestamp(accepted.next_due)}")
-        elif chosen.parsable:
-            write(f"{accepted.id}\n")
-        else:
-            write(f"Submitted job {accepted.id} ({accepted.name}) to {accepted.cluster}\n")
-        if accepted.schedule and chosen.wait:
-            say(call, "--wait has no effect: a schedule has no end")
-        if accepted.schedule or not chosen.wait:
-            return 0
-        sys.stdout.flush()
-        return exit_code(client.wait(str(accepted.id)))
+
+
+def _tell(call: Call, accepted: Accepted, chosen: argparse.Namespace) -> None:
+    if chosen.json:
+        fields = accepted._asdict()
+        keys = ("schedule", "name", "cluster", "notes") if accepted.schedule else _KEYS
+        write_json({"format": 1, **{key: fields[key] for key in keys}})
+    elif accepted.schedule:
+        write(f"c{accepted.schedule}\n" if chosen.parsable else f"Submitted schedule {accepted.schedule}\n")
+        say(call, f"c{accepted.schedule} ({accepted.name}) runs next at {format_timestamp(accepted.next_due)}")
+    elif chosen.parsable:
+        write(f"{accepted.id}\n")
+    else:
+        write(f"Submitted job {accepted.id} ({accepted.name}) to {accepted.cluster}\n")
 
 
 def read_job(file: str) -> str:

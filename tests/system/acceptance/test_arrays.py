@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +70,17 @@ def test_the_throttle_holds_and_can_be_changed(span: Span, tmp_path: Path) -> No
 def test_the_daemon_is_killed_at_twenty_points(span: Span, tmp_path: Path) -> None:
     """MJ19: elements, single jobs and one that waits for them: none is lost, none runs twice, none fails."""
     ran = tmp_path / "ran"
-    record = f"sleep 0.$((RANDOM % 4)); echo $SLURM_JOB_NAME.$SLURM_ARRAY_TASK_ID >> {ran}"
+    ran.touch()
+    # Six elements may end before each kill, so that every kill meets some that run and some that wait.
+    gate = f"until [ -e {tmp_path}/go-$((SLURM_ARRAY_TASK_ID / 6)) ]; do sleep 0.2; done"
+    record = f"{gate}; echo $SLURM_JOB_NAME.$SLURM_ARRAY_TASK_ID >> {ran}"
     chance = random.Random(20)
     jobs = [span.run("sbatch", "--parsable", "-J", "sweep", "--array=0-119%12", "--wrap", record).stdout.strip()]
     for number in range(20):
         jobs.append(span.run("sbatch", "--parsable", "-J", f"one{number}", "--wrap", record).stdout.strip())
-        time.sleep(chance.uniform(0, 0.3))
+        (tmp_path / f"go-{number}").touch()
+        wanted = 6 * number + chance.randint(0, 6)
+        span.wait_until(lambda wanted=wanted: len(ran.read_text().split()) >= wanted, 30, f"{wanted} ends")
         span.kill_daemon()
     last = span.run("sbatch", "--parsable", "-J", "last", "-d", f"afterok:{':'.join(jobs)}", "--wrap", record).stdout
     span.run("wait", last.strip(), timeout=90)

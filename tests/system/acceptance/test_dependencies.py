@@ -59,13 +59,18 @@ def test_a_whole_dag_in_one_file(span: Span, tmp_path: Path) -> None:
     assert ran[0] == "a" and ran[3] == "d" and sorted(ran) == ["a", "b", "c", "d"]
 
 
-def test_a_dependency_is_met_while_the_daemon_is_away(span: Span) -> None:
+def test_a_dependency_is_met_while_the_daemon_is_away(span: Span, tmp_path: Path) -> None:
     """MJ19 for dependencies."""
-    first = span.wrap("sleep 0.5")
-    second = span.wrap("true", f"--dependency=afterany:{first}")
+    first = span.wrap("until [ -e go ]; do sleep 0.05; done; touch gone", f"--chdir={tmp_path}")
+    second = span.wrap("test -e gone", f"--dependency=afterany:{first}", f"--chdir={tmp_path}")
     span.until(first, "RUNNING")
+    assert reason(span, second) == "Dependency"
     span.kill_daemon()
-    span.until(second, "COMPLETED")
+    (tmp_path / "go").touch()
+    # Every command of ours would start the daemon again.
+    span.wait_until((tmp_path / "gone").exists, 20, "the end of the first")
+    span.until(second, "COMPLETED", "FAILED")
+    assert [span.job(job)["state"] for job in (first, second)] == ["COMPLETED", "COMPLETED"]
 
 
 def test_arrays_pair_their_elements(span: Span, tmp_path: Path) -> None:
@@ -94,4 +99,7 @@ def test_the_stages_of_a_pipeline_take_turns_with_the_machine(span: Span) -> Non
     """MJ10: each stage may need all of the machine (64 CPUs, 4 GPUs here)."""
     stage = '---\nname: {}\nresources: {{cpus: 64, accelerators: 4}}\nrun: test -n "$CUDA_VISIBLE_DEVICES"\n'
     job = span.submit("name: pipe\n" + stage.format("first") + stage.format("second"))
-    span.until(job, "COMPLETED")
+    span.until(job, "COMPLETED", "FAILED")
+    first, second = (span.task(job, name)["attempts"][0] for name in ("first", "second"))
+    assert (first["state"], second["state"]) == ("COMPLETED", "COMPLETED")
+    assert first["ended_at"] <= second["started_at"]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 from tests.contract.conformance import Follower, handle_of
-from tests.system.local.machine import end_supervisors
+from tests.system.local.stories import open_on, play
 
-from overspan.adapters.contract import ClusterConfig, Launch, Order, Throttle
-from overspan.adapters.local import LocalCluster, open_cluster
+from overspan.adapters.contract import Launch, Order, Throttle
+from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import Cancel, Event, Hold, Release, SetPriority
 from overspan.bridge.model.job import Element, Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
@@ -22,28 +18,6 @@ from overspan.bridge.model.states import State
 
 ARRAY = 100
 WAITS = "while [ ! -e go-$SLURM_ARRAY_TASK_ID ]; do sleep 0.02; done"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "cluster"
-    yield folder
-    end_supervisors(folder)
-
-
-def open_on(root: Path) -> LocalCluster:
-    return open_cluster(ClusterConfig("local", "local", {"cpus": 16, "gpus": 0}, str(root)))
-
-
-def play(cluster: LocalCluster, story: Callable[[LocalCluster], Coroutine[Any, Any, None]]) -> None:
-    async def tell() -> None:
-        try:
-            async with asyncio.timeout(100):
-                await story(cluster)
-        finally:
-            await cluster.close()
-
-    asyncio.run(tell())
 
 
 def element(root: Path, index: int) -> Job:
@@ -95,7 +69,7 @@ def test_elements_beyond_the_throttle_wait_and_start_one_after_the_other(root: P
             (root.parent / f"go-{index}").touch()
         await follower.until(lambda: all(job.over for job in follower.jobs.values()), "all ran")
 
-    play(open_on(root), story)
+    play(open_on(root, cpus=16), story)
 
 
 def test_the_throttle_is_kept_for_the_next_one_who_opens_the_cluster(root: Path) -> None:
@@ -126,4 +100,4 @@ def test_the_throttle_is_kept_for_the_next_one_who_opens_the_cluster(root: Path)
         await follower.until(lambda: all(job.state is State.COMPLETED for job in follower.jobs.values()), "the end")
 
     for story in (before, between, after):
-        play(open_on(root), story)
+        play(open_on(root, cpus=16), story)

@@ -10,8 +10,9 @@ import httpx2
 from tests.unit.controller.fakes import Bench, read, until
 
 from overspan.bridge.api.app import build_app, user_name
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.schedule import Schedule
+from overspan.bridge.readers.submission import Submission
 
 ME = user_name()
 

@@ -1,4 +1,4 @@
-"""Command lines: getopt's rules, the script among sbatch's words, ids, states, exit codes, help."""
+"""Command lines: the script among sbatch's words, ids, states, exit codes, help."""
 
 from __future__ import annotations
 
@@ -13,47 +13,18 @@ import pytest
 from overspan.bridge.cli.account_columns import FIELDS
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands import logs, sacct, sbatch, scancel, sinfo, squeue, submit, wait
-from overspan.bridge.cli.getopt import parse
 from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
 from overspan.bridge.cli.sbatch_options import scan
 from overspan.bridge.cli.scontrol_update import Changes, explain_refusal, parse_update
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome, Stream
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import parse
 
 _FORBIDDEN = ("pydantic", "sqlalchemy", "sqlmodel", "textual", "kubernetes", "rich", "asyncio", "http.client", "yaml")
 
 
 _OTHERS = [line.split() for line in ("scontrol show config", "scontrol update jobid=1 nice=2", "sstat -j 1", "sshare")]
-
-
-def test_getopt_rules() -> None:
-    read = parse(["-hl", "-S", "-p", "--stat=R,PD", "x", "-o%i %t", "--json", "y", "--", "-z"], squeue.OPTIONS)
-    assert read.rest == ("x", "y", "-z")
-    assert read.has("noheader") and read.has("long") and read.has("json")
-    assert read.last("sort") == "-p"
-    assert read.last("format") == "%i %t"
-    assert read.options.count(("json", "")) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--nope"], "unrecognized option '--nope'"),
-        (
-            ["--no"],
-            "option '--no' is ambiguous; possibilities: '--noconvert' '--node' '--nodes' '--nodelist' '--noheader'",
-        ),
-        (["--me=1"], "option '--me' doesn't allow an argument"),
-        (["--user"], "option '--user' requires an argument"),
-        (["-u"], "option requires an argument -- 'u'"),
-        (["-Z"], "invalid option -- 'Z'"),
-    ],
-)
-def test_getopt_refusals(words: list[str], message: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        parse(words, squeue.OPTIONS)
-    assert caught.value.message == message
 
 
 def test_finds_the_script_among_sbatch_words() -> None:

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 from tests.unit.controller.fakes import Bench, begin, end, read, turn, until
 
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.schedule import Schedule
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.schedule_records import ScheduleFacts
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()

@@ -194,8 +194,11 @@ def test_a_requeued_job_waits_for_a_slot_like_others(play: Callable[..., None]) 
         bench.cluster.tell("1.0", bench.cluster.orders[0].event, *end(bench.job(1), bench.clock.now + 1, exit_code=1))
         await until(lambda: launched(bench) == [1, 2, 3])
         await until(lambda: bench.job(1).reason == MAX_RUNNING)
+        await turn()
+        assert (bench.state(1), launched(bench)) == ("PENDING", [1, 2, 3])
         await finish(bench, 2)
         await until(lambda: launched(bench) == [1, 2, 3, 1])
+        assert "1.1" in bench.cluster.journals
 
     play(scene)
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.controller.fakes import FakeLedger
+from tests.unit.controller.fake_ledger import FakeLedger
 
 from overspan.bridge.controller.book import Book, Entry
 from overspan.bridge.controller.listing import Selection, list_history, list_queue

@@ -10,8 +10,9 @@ import pytest
 from tests.unit.controller.fakes import Bench
 from tests.unit.controller.schedule_scenes import dues, facts, finish, pass_hours, play, quiet
 
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
+from overspan.bridge.readers.submission import Submission
 
 CRONTAB = "A=1\n#SCRON -t 5\n0 * * * * first x\n@daily second\n"
 

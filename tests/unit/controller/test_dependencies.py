@@ -103,10 +103,16 @@ def test_a_diamond_runs_its_middle_at_once() -> None:
     play(scene)
 
 
-def test_jobs_that_nobody_knows_count_as_ended_well() -> None:
+def test_needs_of_jobs_that_nobody_knows_are_met() -> None:
+    """Measured on Slurm 22.05."""
+
     async def scene(bench: Bench) -> None:
-        job_id = await bench.submit("one needs=afterok:99")
-        await until(lambda: f"{job_id}.0" in bench.cluster.journals)
+        jobs = [await bench.submit(f"one needs={kind}:99") for kind in ("afterok", "afternotok", "afterany")]
+        waits = await bench.submit(f"one needs=afterok:{jobs[0]}")
+        await until(lambda: len(bench.cluster.journals) == 3)
+        await turn()
+        assert sorted(bench.cluster.journals) == [f"{job_id}.0" for job_id in jobs]
+        assert bench.job(waits).reason == "Dependency"
 
     play(scene)
 
@@ -119,8 +125,10 @@ def test_an_end_that_a_killed_daemon_saw_still_counts() -> None:
         bench.cluster.tell(f"{first}.0", *end(bench.job(first), bench.clock.now))
         await until(lambda: bench.ledger.jobs[first].job.over)
         await bench.kill()
+        assert bench.ledger.jobs[second].job.reason == "Dependency"
         await bench.start()
         await until(lambda: f"{second}.0" in bench.cluster.journals)
+        assert [job.id for job in bench.cluster.launched] == [first, second]
 
     play(scene)
 
@@ -144,8 +152,10 @@ def test_an_operator_changes_what_a_job_waits_for() -> None:
         first = await start_job(bench)
         second = await bench.submit(f"two needs=afterok:{first}")
         await turn()
+        assert bench.job(second).reason == "Dependency" and f"{second}.0" not in bench.cluster.journals
         await bench.controller.orders.update(str(second), Update({"dependency": parse_dependency("")}))
         await until(lambda: f"{second}.0" in bench.cluster.journals)
+        assert bench.state(first) == "RUNNING"
 
     play(scene)
 

@@ -143,8 +143,11 @@ def test_an_owed_cancel_is_delivered_by_the_next_daemon() -> None:
         await bench.controller.orders.cancel(CancelRequest(("1",)))
         await bench.kill()
         bench.cluster.fail(False)
+        assert bench.cluster.orders == []
         await bench.start()
         await until(lambda: bool(bench.cluster.orders))
+        (order,) = bench.cluster.orders
+        assert order.handle == "1.0" and isinstance(order.event, events.Cancel)
 
     play(scene)
 
@@ -218,5 +221,6 @@ def test_a_launch_that_comes_while_the_observer_turns_round_is_seen(monkeypatch:
         await until(lambda: bool(rung))
         asked = bench.cluster.asked
         await until(lambda: bench.cluster.asked > asked + 1)
+        assert rung == [True]
 
     play(scene)

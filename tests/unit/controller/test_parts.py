@@ -100,13 +100,16 @@ def test_deferred_calls_wait_for_their_time() -> None:
 def test_timers_ring_on_the_event_loop() -> None:
     async def scene() -> None:
         timers = ScheduledTimers()
-        rung = asyncio.Event()
+        over = asyncio.Event()
+        rung: list[str] = []
         timers.drop("never set")
-        timers.set("far", 1e18, lambda: None)
-        timers.set("gone", 1e12, rung.set)
+        timers.set("far", 1e18, lambda: rung.append("far"))
+        timers.set("gone", 4.0, lambda: rung.append("gone"))
         timers.drop("gone")
-        timers.set("past", 5.0, rung.set)
-        await asyncio.wait_for(rung.wait(), 5)
+        timers.set("past", 5.0, lambda: rung.append("past"))
+        timers.set("later", 6.0, over.set)
+        await asyncio.wait_for(over.wait(), 5)
+        assert rung == ["past"]
         timers.drop("past")
         timers.close()
 

@@ -24,9 +24,10 @@ from tests.unit.controller.schedule_scenes import (
 )
 
 from overspan.bridge.controller import controller
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.errors import Conflict, Denied, NotFound
 from overspan.bridge.model.schedule import Missed, Overlap
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import NewJob
 from overspan.bridge.store.schedule_records import StoredSchedule
 

@@ -10,9 +10,10 @@ from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.submission import Reading, Submission
+from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
 from overspan.bridge.model.job import Job
+from overspan.bridge.readers.submission import Submission
 
 
 def test_a_job_from_submission_to_end() -> None:

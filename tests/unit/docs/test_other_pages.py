@@ -85,7 +85,10 @@ def test_errors_are_the_tree() -> None:
 def test_the_contract_is_whole() -> None:
     words = set(pages.first_words(pages.read_section(ADAPTERS, "Add an adapter")))
     optional = {
-        f"{name}.{method}" for name in ("Check", "Plan", "Admission") for method in methods(getattr(contract, name))
+        f"{name}.{member}"
+        for name, ability in vars(contract).items()
+        if getattr(ability, "_is_protocol", False) and name not in ("Adapter", "Opener", "Protocol")
+        for member in methods(ability) | set(ability.__dict__.get("__annotations__", {}))
     }
     assert words == methods(contract.Adapter) | set(contract.Adapter.__annotations__) | optional
 

@@ -18,7 +18,6 @@ from overspan.bridge.model.resources import (
     parse_cpus,
     parse_gpu_counts,
     parse_gres,
-    read_resources,
 )
 
 
@@ -171,8 +170,7 @@ def test_need_of_one_node() -> None:
     assert Resources().need() == NodeNeed(1000)
     assert Resources().need(default_cpus=2) == NodeNeed(2000)
     assert Resources(cpus=0.5, memory_mib=0).need() == NodeNeed(500, 0)
-    wanted = read_resources("4+", "2x", ["H100:8", "A100:0.5"])
-    assert wanted.cpus_at_least and not wanted.memory_at_least
+    wanted = Resources(cpus=4, memory_mib_per_cpu=2048, gpus=parse_accelerators(["H100:8", "A100:0.5"]))
     assert wanted.needs() == (NodeNeed(4000, 8192, 8000, "H100"), NodeNeed(4000, 8192, 500, "A100"))
     with pytest.raises(IndexError):
         wanted.need(2)
@@ -188,13 +186,6 @@ def test_other_gres_are_needed_with_every_alternative() -> None:
     disk = parse_gres("nvme:2")
     wanted = Resources(gpus=parse_accelerators(["H100", "A100"]), gres=disk)
     assert [need.gres for need in wanted.needs()] == [disk, disk]
-
-
-def test_read_resources() -> None:
-    assert read_resources() == Resources()
-    assert read_resources(2, "16+", {"H100": 1}) == Resources(
-        cpus=2, memory_mib=16_384, memory_at_least=True, gpus=(Gpus(1, "H100"),)
-    )
 
 
 @pytest.mark.parametrize(

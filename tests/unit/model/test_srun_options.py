@@ -34,7 +34,7 @@ def test_unique_prefixes_and_second_names() -> None:
         (["--label=1"], "option '--label' doesn't allow an argument"),
         (["-n"], "option requires an argument -- 'n'"),
         (["--ntasks"], "option '--ntasks' requires an argument"),
-        (["--gpu=1"], "option '--gpu' is ambiguous"),
+        (["--gpu=1"], "option '--gpu=1' is ambiguous"),
     ],
 )
 def test_wrong_words_in_getopts_words(words: list[str], text: str) -> None:

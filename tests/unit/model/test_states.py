@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.model.states import CODES, LIVE, MOVES, TERMINAL, State, diagram, is_legal, move, page
+from overspan.bridge.model.state_words import CODES, FOREIGN
+from overspan.bridge.model.states import LIVE, MOVES, TERMINAL, State, diagram, is_legal, move, page
 
 DOCS = Path(__file__).parents[3] / "docs" / "states.md"
 
@@ -31,7 +32,8 @@ def test_codes_are_slurm_s() -> None:
         "BOOT_FAIL": "BF",
         "DEADLINE": "DL",
     }
-    assert set(CODES) == set(State)
+    assert set(CODES) == set(State.__members__)
+    assert len({*CODES.values(), *FOREIGN.values()}) == len(CODES) + len(FOREIGN)
 
 
 def test_every_state_is_waiting_live_or_terminal() -> None:

@@ -1,4 +1,4 @@
-"""Batch scripts: directives, precedence, values, and what sbatch refuses."""
+"""Batch scripts: precedence, values, components."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.readers.scripts import CONTEXT, read, task_of
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
@@ -20,34 +21,10 @@ from overspan.bridge.model.spec import (
     Form,
     JobNeed,
     JobSpec,
-    Origin,
     SignalBefore,
-    TaskSpec,
 )
-from overspan.bridge.readers.batch_script import read_batch_script, scan_directives
-from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.export import select_environment
+from overspan.bridge.readers.batch_script import read_batch_script
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
-
-CONTEXT = ReadContext(
-    directory="/home/u/50%",
-    environment={"PATH": "/bin", "SLURM_CONF": "/c"},
-    clusters={"local": "local", "hpc": "slurm"},
-    origin=Origin(user="ann", uid=1000),
-    now=1_800_000_000.0,
-)
-SCRIPT = "#!/bin/bash\n{}\necho hi\n"
-
-
-def read(directives: str = "", *argv: str, context: ReadContext = CONTEXT) -> JobSpec:
-    call = parse_sbatch([*argv, "dir/job.sh"], context.environment)
-    text = SCRIPT.format("\n".join(f"#SBATCH {line}" for line in directives.splitlines()))
-    return read_batch_script(text, "dir/job.sh", call=call, context=context)
-
-
-def task_of(directives: str = "", *argv: str) -> TaskSpec:
-    (task,) = read(directives, *argv).tasks
-    return task
 
 
 def test_a_plain_script() -> None:
@@ -62,32 +39,6 @@ def test_a_plain_script() -> None:
     assert task.env == dict(CONTEXT.environment)
     assert (task.resources.cpus, task.resources.memory_mib, task.time) == (None, None, None)
     assert decode(JobSpec, json.loads(json.dumps(encode(job)))) == job
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("#!/bin/sh\n#SBATCH -n4\n", ["ntasks"]),
-        ("#!/bin/sh\n#SBATCH\t-n4 -t 5\n", ["ntasks", "time"]),
-        ("#!/bin/sh\n #SBATCH -n4\n", []),
-        ("#!/bin/sh\n# SBATCH -n4\n##SBATCH -n4\n#sbatch -n4\n", []),
-        ("#!/bin/sh\n#SBATCH-n4\n   # words\n#SBATCH -t5\n", ["ntasks", "time"]),
-        ("#!/bin/sh\n#SBATCH -n\n#SBATCH 4\n", ["ntasks"]),
-        ("#!/bin/sh\n#SBATCH --wrap=ls --help -V -n 4\n", ["ntasks"]),
-        ("#!/bin/sh\n\n   \n# words\n#SBATCH -n4\n", ["ntasks"]),
-        ("#!/bin/sh\necho\n#SBATCH -n4\n", []),
-        ("#!/bin/sh\n#SBATCH -n4 # -t 5\n", ["ntasks"]),
-        ("#SBATCH -n4\n", ["ntasks"]),
-    ],
-)
-def test_directive_lines(text: str, names: list[str]) -> None:
-    found = scan_directives(text, "f")
-    assert [sorted(part) for part in found.components] == [sorted(names)]
-
-
-def test_lines_of_other_systems_are_noted() -> None:
-    found = scan_directives("#!/bin/sh\n#PBS -l nodes=2\n#SBATCH -n 4\n", "f")
-    assert found.notes == ["f:2: #PBS lines are not read; write #SBATCH"]
 
 
 def test_precedence() -> None:
@@ -240,104 +191,6 @@ def test_options_of_slurm_are_kept_and_noted() -> None:
     assert read("--no-requeue").tasks[0].retry.max_recoveries == 0
 
 
-REFUSALS: list[tuple[str, int, str]] = [
-    ("--x", 255, "sbatch: unrecognized option '--x'"),
-    ("-t soon", 255, "sbatch: error: Invalid --time specification"),
-    ("-t 1h", 255, "sbatch: error: Invalid --time specification"),
-    ("--mem=1.5G", 255, "sbatch: error: Invalid --mem specification"),
-    ("--begin=whenever", 255, "sbatch: error: Invalid --begin specification"),
-    ("--signal=NOPE", 255, "sbatch: error: Invalid --signal specification"),
-    ("--open-mode=x", 255, "sbatch: error: Invalid --open-mode specification"),
-    ("-n x", 1, 'sbatch: error: Invalid numeric value "x" for --ntasks.'),
-    ("-n 0", 1, 'sbatch: error: Invalid numeric value "0" for --ntasks.'),
-    ("-N 9999999", 1, "Batch job submission failed: Node count specification invalid"),
-    ("-p ''", 1, "sbatch: error: invalid partition specified: (null)"),
-    ("--gres=", 1, "Batch job submission failed: Invalid Trackable RESource (TRES) specification"),
-    ("--deadline=now+2days -b now+3days", 1, "sbatch: error: Incompatible begin and deadline time specification"),
-    ("--gid=5", 255, "sbatch: error: --gid only permitted by root user"),
-    ("-N 4-2", 255, "sbatch: error: Maximum node count 2 is less than minimum node count 4"),
-    ("-N 2-x", 255, 'sbatch: error: "x" is not a valid node count'),
-    ("-n 9000000 --ntasks-per-node=1", 1, "Node count specification invalid"),
-    ("--gpus=x:y", 1, "sbatch: error: Invalid generic resource (gres) specification"),
-    ("--gres=gpu::", 1, "sbatch: error: Invalid generic resource (gres) specification"),
-    ("stray", 255, "sbatch: error: Invalid directive found in batch script: stray"),
-    ("-n4 -- -t 5", 255, "sbatch: error: Invalid directive found in batch script: -t"),
-    ("stray --unknown", 255, "sbatch: unrecognized option '--unknown'"),
-    ("-n1 : -n2", 1, "sbatch: fatal: job.sh: line 2: Unexpected `:` in ["),
-    ("--mem=1G\n--mem-per-cpu=2G", 1, "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive."),
-    ("--deadline=2001-01-01", 1, "Requested time limit is invalid"),
-    ("-t 10 --time-min=20", 1, "Invalid time-min specification (exceeds job's time or other limits)"),
-    ("--job-group=x", 2, "'x' is not the id of a group"),
-    ("--nice=-5", 1, "sbatch: error: Batch job submission failed: Invalid --nice value"),
-    ("--reboot", 1, "sbatch: error: rebooting of nodes is only allowed for admins"),
-    ("-d expand:5", 1, "Batch job submission failed: Requested operation not supported on this system"),
-    ("-d 'afterok:5 '", 1, "Job dependency problem"),
-    ("--nice=x", 255, "sbatch: error: Invalid --nice value"),
-    ("--priority=-1", 255, "sbatch: error: Priority must be >= 0"),
-    ("-a 3-1", 1, "sbatch: error: Batch job submission failed: Invalid job array specification"),
-    ("-d none", 1, "sbatch: error: Batch job submission failed: Job dependency problem"),
-    ("-d afterok:1,2?3", 1, "Job dependency problem"),
-    ("--mem=1G --mem-per-cpu=1G", 1, "mutually exclusive"),
-    ("--gres=gpu:1g", 1, "Invalid generic resource (gres) specification"),
-    ("--gpus-per-task=999999999 -n 9", 1, "Invalid generic resource (gres) specification"),
-    ("--gpus=a:1,b:1", 1, "Invalid generic resource (gres) specification"),
-    ("--uid=5", 255, "sbatch: error: --uid only permitted by root user"),
-    ("--container=x", 1, "--container is not supported"),
-    ("-M mars", 1, "'mars' can't be reached now"),
-    ("-n 4 -J 'a b", 1, "sbatch: fatal: job.sh: line 2: Unmatched `'` in [ 'a b]"),
-    ("-a 1-2\nhetjob\n-n 2", 1, "Invalid job array specification"),
-]
-
-
-@pytest.mark.parametrize(("directives", "code", "message"), REFUSALS)
-def test_refused_options(directives: str, code: int, message: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        read(directives)
-    assert message in caught.value.message
-    assert caught.value.exit_code == code
-
-
-def test_refused_options_are_located() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        read("-n 4\n-N 1 -t soon")
-    assert str(caught.value.place) == "dir/job.sh:3:14"
-    assert "write" in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "Batch script is empty!"),
-        (" \n\n", "Batch script contains only whitespace!"),
-        ("echo hi\n", "This does not look like a batch script."),
-        (" #!/bin/sh\n", "This does not look like a batch script."),
-        ("#!/bin/sh\r\necho\r\n", "Batch script contains DOS line breaks (\\r\\n)"),
-        ("#!/bin/sh\n\0", "NULL character"),
-        ("#!/bin/sh\n" + "x" * (4 * 1024 * 1024), "exceeds size"),
-    ],
-    ids=lambda value: repr(value)[:30],
-)
-def test_refused_scripts(text: str, message: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        read_batch_script(text, "job.sh", call=parse_sbatch(["job.sh"], {}), context=CONTEXT)
-    assert caught.value.message.startswith(f"sbatch: error: {message}") or message in caught.value.message
-    assert caught.value.exit_code == 1
-
-
-def test_a_job_file_is_for_another_command() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        read_batch_script("name: x\n", "x.yaml", call=parse_sbatch(["x.yaml"], {}), context=CONTEXT)
-    assert caught.value.remedy == "for a job file: span submit x.yaml"
-
-
-def test_a_wrong_line_counts_although_the_command_line_replaces_it() -> None:
-    with pytest.raises(InvalidRequest, match="Invalid --time specification"):
-        read("-t soon", "-t", "5")
-    context = replace(CONTEXT, environment={"SBATCH_TIMELIMIT": "soon"})
-    with pytest.raises(InvalidRequest, match="Invalid --time specification"):
-        read("", "-t", "5", context=context)
-
-
 INSIDE = {"OVERSPAN_JOB_ID": "7", "OVERSPAN_GROUP": "rlhf"}
 
 
@@ -381,28 +234,6 @@ def test_after_with_commas_is_as_weak_as_slurms() -> None:
     assert read("-d afterok:4_[1-2,5]").dependency == Dependency(listed)
     both = (JobNeed(kinds.AFTEROK, 4, element=2), JobNeed(kinds.AFTEROK, 5, task=1))
     assert read("-d afterok:4_2:5+1").dependency == Dependency(both)
-
-
-SUBMITTED = {"PATH": "/bin", "SLURM_CONF": "/c", "A": "1", "HOME": "/h", "SHELL": ""}
-FRESH = {"SLURM_CONF": "/c", "SLURM_GET_USER_ENV": "1", "HOME": "/h"}
-
-
-@pytest.mark.parametrize(
-    ("export", "expected"),
-    [
-        (None, SUBMITTED),
-        ("ALL", SUBMITTED),
-        ("all", SUBMITTED),
-        ("", SUBMITTED),
-        ("NONE", {**FRESH, "SLURM_EXPORT_ENV": "NONE"}),
-        ("NIL", {**FRESH, "SLURM_EXPORT_ENV": "NIL"}),
-        ("A,B=2,C", {**FRESH, "A": "1", "B": "2", "SLURM_EXPORT_ENV": "A,B=2,C"}),
-        ("ALL,B=a=b", {**SUBMITTED, "B": "a=b", "SLURM_GET_USER_ENV": "1", "SLURM_EXPORT_ENV": "ALL,B=a=b"}),
-        ("B='x,y'", {**FRESH, "B": "'x,y'", "SLURM_EXPORT_ENV": "B='x,y'"}),
-    ],
-)
-def test_export(export: str | None, expected: dict[str, str]) -> None:
-    assert select_environment(export, SUBMITTED) == expected
 
 
 TRIED = [option for option in OPTIONS if option.argument is not Argument.NONE]

@@ -15,14 +15,14 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.readers.header_fields import HEADER, SINGLE, TASK
 from overspan.bridge.readers.resource_fields import RESOURCES
-from overspan.bridge.readers.submission import SubmissionRequest, read_submission
+from overspan.bridge.readers.submission import Submission, read_submission
 
 DATA = Path(__file__).parent / "data"
 CLUSTERS = {"local": "local", "hpc": "slurm"}
 
 
 def test_a_job_file() -> None:
-    request = SubmissionRequest(
+    request = Submission(
         kind="job_file",
         text="run: echo\nenvs: {A: }\n",
         file="x/train.yaml",
@@ -34,10 +34,9 @@ def test_a_job_file() -> None:
         env={"A": "1"},
         overrides=("num_nodes=2",),
         cluster="local",
-        clusters=CLUSTERS,
         hold=True,
     )
-    job = read_submission(request)
+    job = read_submission(request, CLUSTERS)
     assert (job.name, job.clusters, job.hold, job.tasks[0].num_nodes) == ("train", ("local",), True, 2)
     assert (job.origin.user, job.origin.uid, job.origin.umask, job.origin.file) == ("ann", 7, 0o027, "x/train.yaml")
     assert job.origin.text == request.text
@@ -45,16 +44,15 @@ def test_a_job_file() -> None:
 
 
 def test_a_script() -> None:
-    request = SubmissionRequest(
+    request = Submission(
         kind="script",
         text="#!/bin/sh\n#SBATCH -n 2\necho $1\n",
         file="job.sh",
         argv=("-p", "gpu", "job.sh", "7"),
         directory="/w",
         environment={"SBATCH_ACCOUNT": "lab"},
-        clusters=CLUSTERS,
     )
-    job = read_submission(request)
+    job = read_submission(request, CLUSTERS)
     assert (job.name, job.partition, job.account) == ("job.sh", "gpu", "lab")
     assert (job.tasks[0].args, job.tasks[0].ntasks) == (("7",), 2)
 
@@ -62,13 +60,13 @@ def test_a_script() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SubmissionRequest(kind="letter", text=""), "is not a kind of submission"),
-        (SubmissionRequest(kind="job_file", text="run: x", directory="w"), "is not absolute"),
-        (SubmissionRequest(kind="script", text="#!/bin/sh\n", overrides=("a=1",)), "--set is for job files"),
-        (SubmissionRequest(kind="job_file", text=""), "stdin: the job file is empty"),
+        (Submission(kind="letter", text=""), "is not a kind of submission"),
+        (Submission(kind="job_file", text="run: x", directory="w"), "is not absolute"),
+        (Submission(kind="script", text="#!/bin/sh\n", overrides=("a=1",)), "--set is for job files"),
+        (Submission(kind="job_file", text=""), "stdin: the job file is empty"),
     ],
 )
-def test_refused_requests(request_: SubmissionRequest, message: str) -> None:
+def test_refused_requests(request_: Submission, message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_submission(request_)
     assert message in str(caught.value)
@@ -77,7 +75,7 @@ def test_refused_requests(request_: SubmissionRequest, message: str) -> None:
 def check(text: str, **fields: Any) -> None:
     """Read a job file; anything but a job or a located error fails."""
     try:
-        job = read_submission(SubmissionRequest(kind="job_file", text=text, clusters=CLUSTERS, **fields))
+        job = read_submission(Submission(kind="job_file", text=text, **fields), CLUSTERS)
     except OverspanError as error:
         assert error.message
         json.dumps(error.to_document())

@@ -7,30 +7,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.store.records import Change, NewJob, OutboxRow, TimerRow
-from overspan.bridge.store.rows import Atom, alteration, clean, insertion, merge, outbox_values, timer_values
+from overspan.bridge.store.records import Change, NewJob, OutboxRow
+from overspan.bridge.store.rows import Atom, alteration, clean, insertion, merge, outbox_values
 
 MakeJob = Callable[..., Job]
 
 CALL = outbox_values(OutboxRow("1.0", 1, "local", "submit", {}, 1.0))
-TIMER = timer_values(TimerRow("delay", 1, 5.0))
-DONE, DROP = {"key": "1.0"}, {"key_job": 1, "key_name": "delay"}
+DONE = {"key": "1.0"}
 
 
 def test_merging_keeps_order_within_a_table() -> None:
-    whole = merge([Atom(timeline=[{"seq": 1}], outbox_add=[CALL]), Atom(timeline=[{"seq": 2}], timers_drop=[DROP])])
-    assert whole == Atom(timeline=[{"seq": 1}, {"seq": 2}], outbox_add=[CALL], timers_drop=[DROP])
+    other = {"key": "2.0"}
+    whole = merge([Atom(timeline=[{"seq": 1}], outbox_add=[CALL]), Atom(timeline=[{"seq": 2}], outbox_done=[other])])
+    assert whole == Atom(timeline=[{"seq": 1}, {"seq": 2}], outbox_add=[CALL], outbox_done=[other])
 
 
 def test_atoms_whose_order_matters_are_not_merged() -> None:
     assert merge([Atom(outbox_add=[CALL]), Atom(outbox_done=[DONE])]) is None
-    assert merge([Atom(timers_set=[TIMER]), Atom(timers_drop=[DROP])]) is None
-    assert merge([Atom(timers_set=[TIMER]), Atom(timers_set=[TIMER | {"due": 6.0}])]) is None
 
 
-def test_atoms_of_other_tokens_and_timers_are_merged() -> None:
+def test_atoms_of_other_tokens_are_merged() -> None:
     assert merge([Atom(outbox_add=[CALL]), Atom(outbox_done=[{"key": "2.0"}])]) is not None
-    assert merge([Atom(timers_set=[TIMER]), Atom(timers_set=[TIMER | {"job_id": 2}])]) is not None
 
 
 def test_spec_is_written_once_and_apart(make_job: MakeJob, start_of: Callable[[Job], NewJob]) -> None:

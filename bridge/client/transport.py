@@ -1,0 +1,142 @@
+"""Requests to the daemon and their answers: one connection, kept open between requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from overspan.bridge.client import daemon
+from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
+from overspan.bridge.config.paths import find_paths
+from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable, error_from_document
+
+FORMAT = 1
+RETRY_PAUSES = (0.05, 0.2, 0.0)
+"""Seconds before a GET is sent again; 0 is the last try. A killed daemon's socket may still take one connection."""
+CUT = "the daemon went away before it answered"
+"""What is said where an answer ends too early."""
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
+_PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
+
+
+class Transport:
+    """The connection of a client; it starts the daemon on first use."""
+
+    def __init__(
+        self, *, environment: Mapping[str, str] | None = None, autostart: bool = True, timeout: float = 60.0
+    ) -> None:
+        self.environment: Mapping[str, str] = os.environ if environment is None else environment
+        self.paths = find_paths(self.environment)
+        self.timeout = timeout
+        self._autostart = autostart
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _get(self, target: str) -> dict[str, Any]:
+        return self._read(self._request("GET", target))
+
+    def _post(self, target: str, body: Mapping[str, Any], lost: str = "") -> dict[str, Any]:
+        data = json.dumps({"format": FORMAT, **body}).encode()
+        return self._read(self._request("POST", target, data, lost=lost))
+
+    def _read(self, answer: Answer) -> dict[str, Any]:
+        try:
+            data = answer.read()
+        except (Gone, ConnectionResetError):
+            self.close()
+            raise Unreachable(CUT) from None
+        if not answer.reusable:
+            self.close()
+        return _decode(answer.status, data)
+
+    def _request(
+        self, method: str, target: str, body: bytes = b"", *, timeout: float | None = None, lost: str = ""
+    ) -> Answer:
+        """Send one request; a GET that found the connection closed is sent again on a new one."""
+        if method != "GET" and self._connection is not None and not target.endswith("/shutdown"):
+            # A kept connection may have been closed meanwhile, and an order must not be sent twice.
+            self.close()
+        for pause in RETRY_PAUSES if method == "GET" else (0.0,):
+            connection = self._open()
+            try:
+                answer = connection.request(method, target, body, timeout=timeout or self.timeout)
+                break
+            except Gone:
+                self.close()
+                if not pause:
+                    raise Unreachable(CUT, remedy=lost) from None
+                time.sleep(pause)
+            except TimeoutError:
+                self.close()
+                raise Unreachable(f"the daemon did not answer within {timeout or self.timeout:.0f} s") from None
+            except (OSError, ProtocolError) as error:
+                self.close()
+                raise Unreachable(f"cannot talk to the daemon on {self.paths.socket}: {error}") from None
+        if answer.status >= 400:
+            self._read(answer)
+        return answer
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            if self._autostart:
+                self._connection = daemon.ensure_daemon(self.paths, self.environment, self.timeout)
+            else:
+                self._connection = daemon.connect(self.paths, self.timeout)
+        if self._connection is None:
+            raise Unreachable("the daemon is not running", remedy="any command starts it; `span daemon` runs it here")
+        return self._connection
+
+
+def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:
+    """Percent-encode; urllib.parse would cost each command 4 ms of imports."""
+    return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
+
+
+def quote_part(ref: str) -> str:
+    """A word as one part of a path."""
+    return _quote(ref, _PLAIN_IN_PATH)
+
+
+def make_query(values: Mapping[str, Any]) -> str:
+    """The parameters behind a path, `?` included; those without a value are left out."""
+    given = [f"{name}={_quote(str(value))}" for name, value in values.items() if value not in (None, "")]
+    return "?" + "&".join(given) if given else ""
+
+
+def _decode(status: int, data: bytes) -> dict[str, Any]:
+    """Read an answer's document, or raise the error that it is."""
+    try:
+        document = json.loads(data) if data else {}
+    except ValueError:
+        raise _foreign(f"its answer is not JSON (HTTP status {status})") from None
+    if not isinstance(document, dict):
+        raise _foreign("its answer is no document")
+    failure = document.get("error")
+    if isinstance(failure, dict):
+        error = error_from_document(failure)
+        if isinstance(failure.get("exit_code"), int):
+            # Slurm's own codes, 255 for one, are no members of the enumeration.
+            error.exit_code = failure["exit_code"]
+        raise error
+    if status >= 400:
+        raise _foreign(f"it does not know this request (HTTP status {status})")
+    if document.get("format", FORMAT) != FORMAT:
+        raise _foreign(f"it speaks format {document['format']}, this command format {FORMAT}")
+    return document
+
+
+def _foreign(detail: str) -> OverspanError:
+    from overspan import __version__
+
+    return Conflict(
+        f"the daemon is of another version than this command ({__version__}): {detail}",
+        remedy="end it with `span shutdown` (jobs go on); the next command starts the installed one",
+    )
