@@ -39,8 +39,8 @@ _IN_IMAGE = """\
 eval "$overspan_variables" || exit 1
 unset overspan_variables
 [ -d "${TMPDIR:-/tmp}" ] || unset TMPDIR
-shell=/bin/bash
-[ -x "$shell" ] || shell=/bin/sh
+overspan_shell=/bin/bash
+[ -x "$overspan_shell" ] || overspan_shell=/bin/sh
 """
 
 _MOUNT = """\
@@ -76,7 +76,7 @@ def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str, conta
     lines = _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
     if task.num_nodes > 1:
         lines.append(_ADDRESSES.rstrip("\n"))
-    program = _NODE if container is None else _IN_IMAGE + _NODE.replace("/bin/bash", '"$shell"')
+    program = _NODE if container is None else _IN_IMAGE + _NODE.replace("/bin/bash", '"$overspan_shell"')
     lines += [
         f"node={shlex.quote(program)}",
         f"export overspan_setup={shlex.quote(task.setup.strip())}",

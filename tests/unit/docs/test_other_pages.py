@@ -88,7 +88,7 @@ def test_the_contract_is_whole() -> None:
         f"{name}.{member}"
         for name, ability in vars(contract).items()
         if getattr(ability, "_is_protocol", False) and name not in ("Adapter", "Opener", "Protocol")
-        for member in methods(ability) | set(ability.__dict__.get("__annotations__", {}))
+        for member in methods(ability) | set(inspect.get_annotations(ability))
     }
     assert words == methods(contract.Adapter) | set(contract.Adapter.__annotations__) | optional
 
