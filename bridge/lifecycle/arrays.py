@@ -35,8 +35,8 @@ class Tally(NamedTuple):
     signal: int = 0
 
 
-def choose_drawn(job: Job, tally: Tally, enforced: bool = False) -> tuple[IndexRange, ...]:
-    """The indices that should become jobs now: enough to keep the cluster busy.
+def choose_drawn(job: Job, tally: Tally, enforced: bool = False, least: int = AHEAD) -> tuple[IndexRange, ...]:
+    """The indices that should become jobs now: enough to keep the cluster busy, `least` ahead of those that run.
 
     Never more than the throttle, unless it is `enforced` by the cluster itself.
     """
@@ -45,7 +45,7 @@ def choose_drawn(job: Job, tally: Tally, enforced: bool = False) -> tuple[IndexR
         return ()
     # As many again as run now, so that an array of short elements is drawn in large steps.
     active = tally.live - tally.stuck
-    ahead = max(AHEAD, tally.running)
+    ahead = max(least, tally.running)
     room = ahead - (active - tally.running)
     if array.throttle is not None and not enforced:
         room = min(room, array.throttle - active)

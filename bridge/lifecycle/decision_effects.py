@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Optional
 
+from overspan.bridge.lifecycle.failover import is_withdrawal, withdraw
 from overspan.bridge.lifecycle.lookup import find_attempt, find_task, put_node
 from overspan.bridge.lifecycle.outcomes import end_attempt, put_attempt, put_task
 from overspan.bridge.model import events
@@ -86,6 +87,8 @@ def _hold_over(job: Job, event: events.HoldOver) -> Optional[Job]:
 
 
 def _expire(job: Job, event: events.Expire) -> Optional[Job]:
+    if is_withdrawal(event):
+        return withdraw(job, event)
     cause = find_cause(event.cause)
     if job.over or job.ending is not None or cause is None or cause not in _EXPIRIES:
         return None

@@ -61,7 +61,9 @@ def _release(job: Job, event: events.Release) -> Optional[Job]:
         return replace(job, requeue_held=False)
     if not job.held or job.over:
         return None
-    return replace(job, held=False, reason="None")
+    # The time on its cluster counts from here: it could not have been started before.
+    offered_at = None if job.offered_at is None else event.at
+    return replace(job, held=False, reason="None", offered_at=offered_at)
 
 
 def _requeue(job: Job, event: events.Requeue) -> Optional[Job]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from overspan.bridge.lifecycle import decision_effects, order_effects, preemption, report_effects, suspension
+from overspan.bridge.lifecycle import decision_effects, failover, order_effects, preemption, report_effects, suspension
 from overspan.bridge.lifecycle.arrays import reduce_array
 from overspan.bridge.lifecycle.settlement import settle
 from overspan.bridge.model.events import Event
@@ -22,6 +22,7 @@ _HANDLERS = {
     **preemption.HANDLERS,
     **suspension.HANDLERS,
     **decision_effects.HANDLERS,
+    **failover.HANDLERS,
 }
 
 

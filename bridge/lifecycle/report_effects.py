@@ -99,6 +99,8 @@ def _task_ready(job: Job, event: events.TaskReady) -> Optional[Job]:
 def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
     if event.launch != job.launch or job.over:
         return None
+    # A cluster that tells whole seconds may put the end before the start.
+    event = event._replace(at=max([event.at, *_live_starts(job)]))
     cause = find_cause(event.cause) or Cause.NODE
     cancelled = [task.name for task in job.tasks if task.wanted is Cause.CANCEL]
     payer = _find_payer(job)
@@ -114,6 +116,12 @@ def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
         ending = Ending(cause, event.at, state, reason, at_once=True)
     # An ending that requeues finds nothing live and puts the job back.
     return replace(job, ending=replace(ending, hold_until=None))
+
+
+def _live_starts(job: Job) -> list[float]:
+    """When the nodes started that have not ended."""
+    attempts = [task.current for task in job.tasks if task.current is not None and task.current.live]
+    return [node.started_at for attempt in attempts for node in attempt.nodes if node.live and node.started_at]
 
 
 def _find_payer(job: Job) -> TaskSpec:

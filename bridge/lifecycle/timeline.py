@@ -31,6 +31,9 @@ _TOLD = (
     events.Kill,
     events.TaskReady,
     events.NodeRelaunch,
+    events.Expire,
+    events.Offer,
+    events.Move,
     *events.ORDERS,
 )
 
@@ -61,6 +64,12 @@ def describe(event: Event) -> str:
         return f"node {event.node} started"
     if isinstance(event, events.NodeRelaunch):
         return f"node {event.node} is started again, run {event.run}"
+    if isinstance(event, events.Offer):
+        return f"given to the cluster {event.cluster}"
+    if isinstance(event, events.Move):
+        return f"goes to the cluster {event.cluster}: {event.text}"
+    if isinstance(event, events.Expire) and event.cluster:
+        return f"goes to the cluster {event.cluster}: it did not start in time"
     if isinstance(event, events.Expire):
         return "the deadline has passed" if event.cause == Cause.DEADLINE.value else "it did not start in time"
     if isinstance(event, events.Terminate):

@@ -46,6 +46,7 @@ class Cause(str, Enum):
     DEPENDENCY = "dependency"
     REFUSED = "refused"
     NEVER_STARTED = "never_started"
+    FAILOVER = "failover"
 
 
 class Consequence(NamedTuple):
@@ -91,6 +92,7 @@ CONSEQUENCES: dict[Cause, Consequence] = {
     Cause.DEPENDENCY: Consequence(State.CANCELLED, "DependencyNeverSatisfied", Charge.FINAL),
     Cause.REFUSED: Consequence(State.FAILED, "BadConstraints", Charge.FINAL),
     Cause.NEVER_STARTED: Consequence(State.FAILED, "StartTimeout", Charge.RECOVERIES),
+    Cause.FAILOVER: Consequence(State.CANCELLED, "FailedOver", Charge.OPERATOR),
 }
 
 _BY_NAME: dict[str, Cause] = {cause.value: cause for cause in Cause}

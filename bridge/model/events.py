@@ -310,10 +310,31 @@ class Drawn(NamedTuple):
 
 
 class Expire(NamedTuple):
-    """The job's deadline, or its start timeout, has passed before it could start."""
+    """The job's deadline, its start timeout or its time on one of several clusters has passed before it could start.
+
+    `cluster` is where it goes next, for the cause `failover` only. As an order it ends a launch that waits, and never
+    one that has started.
+    """
 
     at: float
     cause: str
+    cluster: str = ""
+
+
+class Offer(NamedTuple):
+    """A job with a choice of clusters is given to that one; `failover_after` counts from here."""
+
+    at: float
+    cluster: str
+
+
+class Move(NamedTuple):
+    """The job goes to another of its clusters: the present one, which surely has it not, refused it or is down."""
+
+    at: float
+    cluster: str
+    text: str
+    refused: bool = False
 
 
 Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost, Resolved, Gathered]
@@ -335,7 +356,7 @@ Order = Union[
     Suspend,
     Resume,
 ]
-Decision = Union[Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Drawn, Expire]
+Decision = Union[Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Drawn, Expire, Offer, Move]
 Event = Union[Report, Order, Decision]
 
 REPORTS: tuple[type[Any], ...] = get_args(Report)

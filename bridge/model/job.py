@@ -177,6 +177,16 @@ class Resolution(NamedTuple):
     at: Optional[float]
 
 
+class Departure(NamedTuple):
+    """A cluster of the job's list that has not started it, and why; `launch` is the one that it had, if any."""
+
+    at: float
+    cluster: str
+    text: str
+    refused: bool = False
+    launch: Optional[int] = None
+
+
 @dataclass(frozen=True)
 class Job:
     """Everything that is known of one submission."""
@@ -217,11 +227,22 @@ class Job:
     """Since when it is suspended; None while it is not."""
     suspended: float = 0.0
     """Seconds for which the present launch was suspended before; they do not count as run time."""
+    cluster: str = ""
+    """Which of several clusters has the job now; empty where there is no choice."""
+    offered_at: Optional[float] = None
+    """Since when it waits for that one."""
+    passed: tuple[Departure, ...] = ()
+    """The clusters that it was not started by, oldest first."""
 
     @property
     def over(self) -> bool:
         """Whether the job has ended."""
         return self.state.terminal
+
+    @property
+    def restarts(self) -> int:
+        """How often it was put back after it had resources; a launch that only waited on another cluster is none."""
+        return self.launch - sum(departure.launch is not None for departure in self.passed)
 
     @property
     def live(self) -> bool:

@@ -144,8 +144,8 @@ def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
         variables["HOSTNAME"] = own_name
     if job.spec.account:
         variables["SLURM_JOB_ACCOUNT"] = job.spec.account
-    if job.launch:
-        variables["SLURM_RESTART_COUNT"] = str(job.launch)
+    if job.restarts:
+        variables["SLURM_RESTART_COUNT"] = str(job.restarts)
     if job.element is not None:
         variables.update(_array(job, job.element))
     if len(job.spec.tasks) > 1:

@@ -155,17 +155,18 @@ class Machine:
     """The adapter and the cluster behind it."""
 
     decider = Decider.SUPERVISOR
-    name = "local"
 
-    def __init__(self, chaos: Chaos) -> None:
+    def __init__(self, chaos: Chaos, name: str = "local", other: Machine | None = None) -> None:
         self.chaos = chaos
+        self.name = name
         self.works: dict[str, Work] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
         self.news = asyncio.Event()
-        self.started: dict[tuple[int, str, int], str] = {}
-        self.lost: set[int] = set()
-        self.refused: set[int] = set()
-        self.wrong: list[str] = []
+        # Of all machines together: no job may run on two of them.
+        self.tasks: set[asyncio.Task[None]] = set() if other is None else other.tasks
+        self.started: dict[tuple[int, str, int], str] = {} if other is None else other.started
+        self.lost: set[int] = set() if other is None else other.lost
+        self.refused: set[int] = set() if other is None else other.refused
+        self.wrong: list[str] = [] if other is None else other.wrong
 
     def note_start(self, work: Work, task: str, attempt: int) -> None:
         """No attempt of a task ever starts twice, in this launch or in another."""
@@ -269,7 +270,10 @@ class Machine:
         raise NotFound("no logs here")
 
     async def nodes(self) -> list[Node]:
-        """One node."""
+        """One node, where it answers."""
+        await self.chaos.pause()
+        if self.chaos.trouble:
+            raise Unreachable("no route to the machine")
         return [Node("node", "main", "idle", 1, 0, 1, 0)]
 
     async def close(self) -> None:

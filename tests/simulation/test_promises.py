@@ -41,6 +41,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chaos = Chaos(seed)
         self.machine = Machine(self.chaos)
+        self.far = Machine(self.chaos, "far", self.machine)
         self.store = SteppedStore.open_within(self.chaos)
         self.life = Life()
         self.controller: Controller
@@ -48,6 +49,8 @@ class World:
         self.answered: dict[int, str] = {}
         self.disturbed: set[int] = set()
         self.crashes = 0
+        self.moved = 0
+        """Jobs that another cluster than their first has started."""
 
     async def play(self) -> None:
         """The whole run."""
@@ -87,8 +90,16 @@ class World:
 
     async def _open(self) -> None:
         await self.store.set_meta("installation", "here")
+        clusters = {name: {"kind": "local", "root": f"/{name}"} for name in ("local", "far")}
+        settings = Settings.model_validate({"clusters": clusters})
         parts = Parts(
-            self.store, Settings(), "/nowhere", LoopTimers(), wall_time, read, lambda kind: lambda config: self.machine
+            self.store,
+            settings,
+            "/nowhere",
+            LoopTimers(),
+            wall_time,
+            read,
+            lambda kind: lambda config: self.far if config.name == "far" else self.machine,
         )
         self.controller = await Controller.open(parts)
         self.started.set()
@@ -123,7 +134,7 @@ class World:
         name = f"job-{number}"
         codes = [chance.choice((0, 0, 0, 3)) for _ in range(chance.choice((1, 1, 2)))]
         words = [f"{chance.choice((0.0, 0.5, 7.0))}:{code}" for code in codes]
-        words += [word for word in ("hold", "begin", "retry") if chance.random() < 0.15]
+        words += [word for word in ("hold", "begin", "retry", "list") if chance.random() < 0.15]
         submission = Submission("script", " ".join(words), user="me", name=name)
         self.submitted[name] = submission
         done = await self.ask(lambda daemon: daemon.submitter.submit(submission))
@@ -184,6 +195,7 @@ class World:
         assert len(names) == len(set(names)), f"one submission made two jobs: {names}"
         for job in stored.values():
             self._check_truth(job)
+            self.moved += job.cluster == "far" and job.started_at is not None
             check_timeline(job, await self._timeline(job.id))
         for entry in self.controller.recorder.book:
             assert entry.job == stored[entry.job.id], "memory is not what the store says"
@@ -194,7 +206,8 @@ class World:
 
     def _check_truth(self, job: Job) -> None:
         """The job ended as its work did."""
-        work = self.machine.works.get(f"{job.id}.{job.launch}")
+        machine = self.far if job.cluster == "far" else self.machine
+        work = machine.works.get(f"{job.id}.{job.launch}")
         if work is not None:
             mine, theirs = plain(job), plain(work.job)
             assert mine == theirs, f"job {job.id}:\n{mine}\n{theirs}"
@@ -228,7 +241,7 @@ def check_timeline(job: Job, rows: Iterable[TimelineRow]) -> None:
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
-    """`SECONDS:CODE` for each task, then hold, begin, retry."""
+    """`SECONDS:CODE` for each task, then hold, begin, retry, list: two clusters."""
     words = submission.text.split()
     retry = RetryPolicy(max_restarts_on_errors=2, max_restarts=5, backoff=Backoff(first=1.0, limit=5.0))
     tasks = tuple(
@@ -244,6 +257,8 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Readin
     )
     begin = now + 10 if "begin" in words else None
     spec = JobSpec(submission.name, tasks, group=len(tasks) > 1, hold="hold" in words, begin=begin, partition="main")
+    if "list" in words:
+        spec = replace(spec, clusters=("local", "far"), failover_after=2)
     return Reading(replace(spec, origin=Origin(user="me", directory="/")))
 
 
@@ -256,6 +271,7 @@ def chosen_seeds() -> range:
 def test_promises_hold_for_every_seed(caplog: pytest.LogCaptureFixture) -> None:
     crashes = 0
     starts = 0
+    moved = 0
     for seed in chosen_seeds():
         with caplog.at_level(logging.ERROR):
             try:
@@ -266,8 +282,9 @@ def test_promises_hold_for_every_seed(caplog: pytest.LogCaptureFixture) -> None:
         assert failed == [], f"SIMULATION_SEEDS={seed}:1 logs errors: {failed}"
         crashes += world.crashes
         starts += len(world.machine.started)
+        moved += world.moved
     # The runs were worth something.
-    assert len(chosen_seeds()) < SEEDS or (crashes > SEEDS and starts > 3 * SEEDS)
+    assert len(chosen_seeds()) < SEEDS or (crashes > SEEDS and starts > 3 * SEEDS and moved > SEEDS / 4)
 
 
 def run_seed(seed: int) -> World:
