@@ -78,6 +78,8 @@ class Report:
     cursor: str
     gone: bool = False
     """The cluster has no trace of the launch and never will have."""
+    native_id: str = ""
+    """What the cluster calls the launch from now on, where that has changed: an element gets its own name late."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,16 @@ class Notes(Protocol):
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """One sentence for each such thing, for the submitter to read."""
+
+
+@runtime_checkable
+class Arrays(Protocol):
+    """The cluster has arrays of its own: elements that are given to it together are one submission there."""
+
+    elements: int
+    """How many elements of an array are given to it at once."""
+    submissions: int
+    """How many submissions, arrays as one, are given to it at once: what it answers is known after all of them."""
 
 
 @runtime_checkable

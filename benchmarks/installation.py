@@ -23,10 +23,13 @@ _TICK = os.sysconf("SC_CLK_TCK")
 class Installation:
     """A daemon in a temporary folder; ended with everything it started at the end of the `with` block."""
 
+    def __init__(self, config: str = CONFIG) -> None:
+        self._config = config
+
     def __enter__(self) -> Installation:
         self._folder = tempfile.TemporaryDirectory(prefix="span-bench-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
-        (self.folder / "config.yaml").write_text(CONFIG)
+        (self.folder / "config.yaml").write_text(self._config)
         hidden = ("SPAN_", "SLURM_", "OVERSPAN_")
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
         self.environment.update(SPAN_STATE_DIR=str(self.folder / "state"), SPAN_CONFIG=str(self.folder / "config.yaml"))

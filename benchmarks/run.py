@@ -1,4 +1,4 @@
-"""Measures every bar of the local cluster and prints a Markdown table; words on the command line choose cases."""
+"""Measures every bar, of Slurm too where the rig runs, and prints a Markdown table; words choose cases."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from benchmarks.installation import (
     whole_process,
 )
 from benchmarks.rows import Row
+from benchmarks.slurm import slurm
 
 
 def start_up() -> list[Row]:
@@ -174,6 +175,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "idle": idle,
     "busy": busy,
     "demo": demo,
+    "slurm": slurm,
 }
 
 

@@ -93,7 +93,7 @@ async def _check_accounting(questions: Questions, site: Site) -> list[Finding]:
         seen = f"none: ends of jobs are known for {site.config.get('MinJobAge', 'MinJobAge')} only, with a daemon"
         return [Finding("accounting", True, seen)]
     try:
-        await questions.runs([1])
+        await questions.runs(["1"])
     except OverspanError as error:
         return [Finding("accounting", False, error.message, "the ends of jobs are told late until it answers")]
     return [Finding("accounting", True, "sacct answers")]

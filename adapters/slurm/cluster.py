@@ -27,8 +27,9 @@ from overspan.adapters.contract import (
     Refusal,
 )
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
+from overspan.adapters.slurm.arrays import MOST
 from overspan.adapters.slurm.checking import check_cluster
-from overspan.adapters.slurm.forms import is_group, refuse_unknown
+from overspan.adapters.slurm.forms import needs_nodes, refuse_unknown
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.imports import Importer
@@ -40,7 +41,8 @@ from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.rendering import DEFAULT_ROOT, Renderer, Scene, explain, resolve_root, without_array
 from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, read_settings
 from overspan.adapters.slurm.staging import check_sources, preview_staged
-from overspan.adapters.slurm.submission import Submitter
+from overspan.adapters.slurm.submission import BATCH, Submitter
+from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -59,6 +61,9 @@ class SlurmCluster:
     """One Slurm cluster. Nothing is contacted before its first use."""
 
     decider = Decider.SUPERVISOR
+    verdict_seconds = VERDICT_SECONDS
+    elements = MOST
+    submissions = BATCH
 
     def __init__(self, config: ClusterConfig, transport: Transport | None = None) -> None:
         self.name = config.name
@@ -67,10 +72,11 @@ class SlurmCluster:
         self.transport = transport or open_transport(config.name, self._settings)
         self._questions = open_questions(Paced(self.transport), self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
-        self._submitter = Submitter(self._questions, self._renderer, find_start())
+        self._throttles = Throttles(self._questions)
+        self._submitter = Submitter(self._questions, self._renderer, find_start(), self._throttles)
         self._importer = Importer(self._questions)
         self._orders = Orders()
-        self._watch = Watch(self._questions, self._orders, self._settings.tick)
+        self._watch = Watch(self._questions, self._orders, self._settings.tick, self._throttles)
         self._orderer = Orderer(self._questions, self._orders, self._watch)
         self._logs = Logs(self._questions)
         self._turn = asyncio.Lock()
@@ -94,6 +100,8 @@ class SlurmCluster:
         deadline = time.monotonic() + timeout
         # Launches of a later version wait for that.
         since = {handle: cursor for handle, cursor in since.items() if is_handle(handle)}
+        if not since:
+            self._throttles.see(())
         while True:
             self._watch.fresh.clear()
             await self._watch.look(since)
@@ -142,6 +150,15 @@ class SlurmCluster:
         await self._watch.close()
         await self.transport.close()
 
+    async def set_throttle(self, array: int, limit: int | None) -> None:
+        """Let at most so many elements of an array run from now on."""
+        self._check_open()
+        await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
+
+    async def _set_throttle(self, array: int, limit: int | None) -> None:
+        async with self._turn:
+            await self._throttles.set_limit(array, limit)
+
     async def check(self) -> list[Finding]:
         """Try what jobs need on this cluster."""
         root = self._root
@@ -183,7 +200,7 @@ class SlurmCluster:
 
     async def _try(self, job: Job) -> Refusal | None:
         site = await self._questions.site()
-        scene = Scene(site, await self._questions.nodes() if is_group(job) else ())
+        scene = Scene(site, await self._questions.nodes() if needs_nodes(job) else ())
         call = self._renderer.render(Launch(_TRIAL, job), scene, test_only=True).call
         (done,) = await self.transport.run_all([call], VERDICT_SECONDS)
         if done is None:

@@ -10,7 +10,7 @@ from overspan.adapters.slurm.questions import Site, read_seconds, read_version
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Done
 
-OLDEST = (20, 11)
+OLDEST = (20, 2)
 OLDEST_PYTHON = (3, 9)
 _METHODS = (("user namespaces", "userns"), ("bwrap", "bwrap"), ("nss_wrapper", "nss_wrapper"))
 """Ways to give members their names without root: what `span check` calls them, and what the probe does."""

@@ -15,6 +15,11 @@ def is_group(job: Job) -> bool:
     return spec.group or len(spec.tasks) > 1 or bool(spec.hold_on_failure) or _needs_supervisor(spec.tasks[0])
 
 
+def needs_nodes(job: Job) -> bool:
+    """Whether the cluster's nodes have to be known to render the job: a group's sizes, the spelling of a GPU's type."""
+    return is_group(job) or any(gpus.kind for task in job.spec.tasks for gpus in task.resources.gpus)
+
+
 def _needs_supervisor(task: TaskSpec) -> bool:
     retry = task.retry
     budgets = retry.max_restarts_on_errors or retry.recover_on_exit_codes

@@ -59,7 +59,7 @@ def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> by
     )
 
 
-def render_placement_file(token: str, plan: Plan) -> bytes:
+def render_placement_file(token: str, plan: Plan, version: tuple[int, ...] = ()) -> bytes:
     """The placement: nodes count within their component, in the order of its expanded node list."""
     return _dump(
         {
@@ -72,7 +72,7 @@ def render_placement_file(token: str, plan: Plan) -> bytes:
                     "component": step.component,
                     "members": list(step.members),
                     "nodes": list(step.nodes),
-                    "options": list(step_options(step)),
+                    "options": list(step_options(step, version)),
                 }
                 for step in plan.steps
             ],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.local.logs import find_part
+from overspan.adapters.log_parts import find_part
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.bridge.model.errors import NotFound

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.group_script import Host, render_group
+from overspan.adapters.slurm.images import refuse_grouped
 from overspan.adapters.slurm.library import name_archive
 from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
 from overspan.adapters.slurm.plans import Plan
@@ -34,6 +35,7 @@ class GroupPlace(NamedTuple):
     root: str
     folder: str
     nodes: Sequence[Node] = ()
+    version: tuple[int, ...] = ()
 
 
 def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
@@ -41,7 +43,8 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
 
     Raises Rejected where the nodes cannot hold the group, InvalidRequest for options that may not be given.
     """
-    cluster, root, folder, nodes = place
+    cluster, root, folder, nodes, version = place
+    refuse_grouped(launch.job)
     job = launch.job if settings.shared else relocate(launch.job, folder)
     plan = plan_group(job, measure_sizes(nodes, settings.partition), list_kinds(nodes))
     number = job.launch
@@ -51,7 +54,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     submission = render_group(job, plan, Setting(launch.token, held=held), host)
     files = (
         (f"plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
-        (f"placement.{number}.json", render_placement_file(launch.token, plan)),
+        (f"placement.{number}.json", render_placement_file(launch.token, plan, version)),
     )
     return GroupFiles(submission, plan, files)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.dependencies import render_dependency
-from overspan.adapters.slurm.needs import Need, render_gres, render_memory
+from overspan.adapters.slurm.needs import Need, own_cpus, render_gres, render_memory
 from overspan.adapters.slurm.options import render_directives, render_words
 from overspan.adapters.slurm.plans import Component, Plan, Step
 from overspan.adapters.slurm.script import Setting, Submission, mark_comment, render_instant, render_limit
@@ -104,7 +104,7 @@ def _memory(need: Need) -> dict[str, str]:
     return {} if need.memory is None else {"mem": render_memory(need.memory)}
 
 
-def step_options(step: Step) -> tuple[str, ...]:
+def step_options(step: Step, version: tuple[int, ...] = ()) -> tuple[str, ...]:
     """The words of srun for each node run of a step, but for those that say where: nodes, tasks, component, program.
 
     Every step names its memory and gres, else the first takes all of them. A member that names no memory shares the
@@ -112,7 +112,7 @@ def step_options(step: Step) -> tuple[str, ...]:
     """
     need = step.need
     return (
-        "--exact",
+        own_cpus(version),
         f"--cpus-per-task={need.cpus}",
         f"--mem={render_memory(need.memory or 0)}",
         f"--gres={render_gres(need) or 'none'}",

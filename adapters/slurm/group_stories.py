@@ -182,7 +182,9 @@ def _judge_loss(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
     if cause in _BY_JOURNAL:
         log = f"{handle.folder}/supervisor.{handle.launch}.log"
         status = f"signal {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
-        return Cause.LAUNCH.value, f"the supervisor ended with {status} before the job did; see {log}"
+        # Killed, it says nothing of the work, as a lost node does not; its own exit would come again.
+        lost = Cause.NODE if outcome.signal else Cause.LAUNCH
+        return lost.value, f"the supervisor ended with {status} before the job did; see {log}"
     return cause.value, outcome.detail
 
 

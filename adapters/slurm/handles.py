@@ -23,6 +23,7 @@ GROUP = f"{_GROUP}."
 class Handle:
     """One run of a native job. `run` is how often Slurm had requeued it before; `grace` is in seconds.
 
+    Of an element, `native` is its native array, `index` its place in there, and `array` the array as Overspan counts.
     `output` and `error` are where it writes, for when Slurm has forgotten it; empty where that is not known, or where
     the error goes with the output.
     """
@@ -37,9 +38,17 @@ class Handle:
     task: str
     output: str = ""
     error: str = ""
+    index: int | None = None
+    array: int = 0
+
+    @property
+    def name(self) -> str:
+        """How Slurm's commands are told which job: N, or N_i for an element of an array."""
+        return name_native(self.native, self.index)
 
     def __str__(self) -> str:
-        numbers = (self.native, self.run, self.job, self.launch, self.attempt, self.nodes, self.grace)
+        native = f"{self.name}_{self.array}" if self.index is not None else self.name
+        numbers = (native, self.run, self.job, self.launch, self.attempt, self.nodes, self.grace)
         paths = [quote(path, safe="/") for path in (self.output, self.error)]
         return ".".join([_SINGLE, *map(str, numbers), "|".join([self.task, *paths])])
 
@@ -47,11 +56,20 @@ class Handle:
 def parse_handle(text: str) -> Handle:
     """Read a handle. NotFound for one that this version did not write."""
     form, *parts = text.split(".", 8)
-    if form != _SINGLE or len(parts) != 8 or not all(part.isdigit() for part in parts[:7]):
+    names = parts[0].split("_") if parts else []
+    numbers = [*names, *parts[1:7]]
+    if form != _SINGLE or len(parts) != 8 or len(names) not in (1, 3) or not all(part.isdigit() for part in numbers):
         raise NotFound(f"{text!r} names no job on a Slurm cluster")
-    native, run, job, launch, attempt, nodes, grace = (int(part) for part in parts[:7])
-    task, output, error = (*parts[7].split("|"), "", "")[:3]
-    return Handle(native, run, job, launch, attempt, nodes, grace, task, unquote(output), unquote(error))
+    run, job, launch, attempt, nodes, grace = (int(part) for part in parts[1:7])
+    task, *paths = (*parts[7].split("|"), "", "")[:3]
+    output, error = map(unquote, paths)
+    index, array = (int(names[1]), int(names[2])) if len(names) == 3 else (None, 0)
+    return Handle(int(names[0]), run, job, launch, attempt, nodes, grace, task, output, error, index, array)
+
+
+def name_native(native: int, index: int | None) -> str:
+    """A native job as Slurm's commands take it."""
+    return str(native) if index is None else f"{native}_{index}"
 
 
 @dataclass(frozen=True)
@@ -68,10 +86,17 @@ class GroupHandle:
     folder: str
     run: ClassVar[int] = 0
     """Slurm never requeues a group."""
+    index: ClassVar[int | None] = None
+    array: ClassVar[int] = 0
 
     def __str__(self) -> str:
         numbers = (self.native, self.job, self.launch, self.grace)
         return ".".join([_GROUP, *map(str, numbers), quote(self.folder, safe="/")])
+
+    @property
+    def name(self) -> str:
+        """How Slurm's commands are told which job."""
+        return str(self.native)
 
     @property
     def journal(self) -> str:
@@ -114,10 +139,11 @@ def make_group_handle(job: Job, native: int, folder: str) -> GroupHandle:
 
 
 def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", "")) -> Handle:
-    """The handle of a job's present launch; `paths` are its output's and its error's."""
+    """The handle of a job's present launch; `paths` are its output's and its error's. Of an element: its array's id."""
     task, spec = job.tasks[0], job.spec.tasks[0]
     grace = max(0, spec.grace_period)
-    return Handle(native, run, job.id, job.launch, len(task.attempts), spec.num_nodes, grace, task.name, *paths)
+    handle = Handle(native, run, job.id, job.launch, len(task.attempts), spec.num_nodes, grace, task.name, *paths)
+    return handle if job.element is None else replace(handle, index=job.element.index, array=job.element.array)
 
 
 NOTHING, GRANTED, STARTED, ENDED = range(4)

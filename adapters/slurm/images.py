@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from overspan.adapters.slurm.options import native_options
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
@@ -21,7 +22,9 @@ PYXIS, APPTAINER, NONE = "pyxis", "apptainer", "none"
 RUNTIMES = (PYXIS, APPTAINER, NONE)
 
 HOME = "\x01"
-"""Stands in paths for the home that the shell of a script knows."""
+"""Stands in paths for the home on the nodes, which the shell of a script knows."""
+HOSTS = "\x02"
+"""Stands in the words of a group's member for its hosts file, which its node knows."""
 _HOSTS = "/etc/hosts"
 _PREFIXES = ("container-", "no-container-")
 _NOT_PYXIS = ("container-id", "container-image")
@@ -175,6 +178,36 @@ def apptainer_words(container: Container) -> tuple[str, ...]:
     words += [f"--bind={mount}" for mount in mounts]
     words += [f"--pwd={container.workdir}"] if container.workdir else []
     return (*words, *([container.gpus] if container.gpus else []), container.image)
+
+
+def refuse_grouped(job: Job) -> None:
+    """Refuse a group that has an image. Raises InvalidRequest."""
+    for task in job.spec.tasks:
+        if task.image:
+            raise InvalidRequest(
+                f"the task {task.name!r} has the image {task.image}, and groups on Slurm run no images in this version",
+                remedy="take `image_id` out, or submit the task by itself, on one node",
+            )
+
+
+def member_words(job: Job, task: TaskSpec, runtime: str, run_dir: str) -> tuple[str, ...]:
+    """The words before the program of a member of a group, with HOME and HOSTS in them; none without an image.
+
+    The program is started by an agent on the node itself, which then gives the variables that have to win over the
+    image's own as APPTAINERENV_NAME. Raises InvalidRequest, also where the runtime is not Apptainer: srun would start
+    the agent in the image, which need not have Python.
+    """
+    if not task.image:
+        return ()
+    about, _ = split_options(native_options(job.spec, task).options)
+    place = ImagePlace(runtime, task.workdir or job.spec.origin.directory, run_dir, HOME, HOSTS)
+    container = make_container(task, about, place)
+    if container is None or container.runtime != APPTAINER:
+        raise InvalidRequest(
+            f"the task {task.name!r} has the image {task.image}, and groups run images with Apptainer only",
+            remedy="set `containers: apptainer` of the cluster, or submit the task by itself, on one node",
+        )
+    return apptainer_words(container)
 
 
 def quote_words(words: Sequence[str]) -> str:

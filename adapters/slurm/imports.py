@@ -52,7 +52,7 @@ class Importer:
             raise Denied(f"job {native} is {record.user}'s", remedy=f"only jobs of {site.user} can be watched")
         if find_token(record.comment):
             raise Conflict(f"job {native} was submitted by Overspan", remedy="`span squeue` shows it where it was")
-        fields = await self._questions.describe(record.raw)
+        fields = await self._questions.describe(str(record.raw))
         return describe_foreign(record, fields, await self._read_script(record.raw) if fields else "")
 
     async def _read_script(self, native: int) -> str:
@@ -65,7 +65,7 @@ class Importer:
         site = await self._questions.site()
         if not number or not site.accounting:
             return None
-        return next(reversed((await self._questions.runs([number]))[number]), None)
+        return next(reversed((await self._questions.runs([str(number)]))[str(number)]), None)
 
     async def submit(self, launches: Sequence[Launch], submit: Submit) -> list[Answer]:
         """An answer for each launch: foreign jobs are taken as they are, all others are submitted."""
@@ -82,14 +82,14 @@ class Importer:
         run = record.restarts if record is not None else len(await self._count_runs(native)) - 1
         if run < 0:
             return Refusal(launch.token, f"Slurm no longer knows the job {native}; a job of others is not submitted")
-        fields = await self._questions.describe(native)
+        fields = await self._questions.describe(str(native))
         streams = launch.job.spec.tasks[0].streams
         paths = read_paths(fields) if fields else (streams.output, streams.error)
         return Accepted(launch.token, str(make_handle(launch.job, native, run, paths)), str(native))
 
     async def _count_runs(self, native: int) -> Sequence[AccountingRecord]:
         site = await self._questions.site()
-        return (await self._questions.runs([native]))[native] if site.accounting else ()
+        return (await self._questions.runs([str(native)]))[str(native)] if site.accounting else ()
 
 
 def choose_record(number: int, index: int | None, queue: Mapping[int, QueueRecord]) -> QueueRecord | None:

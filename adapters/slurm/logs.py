@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from overspan.adapters.contract import LogPart, LogRequest
@@ -14,6 +15,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
 
 _KEPT = 5000
+_OWN_ID = re.compile(r"%\d*[jJ]")
 
 
 class Logs:
@@ -22,7 +24,7 @@ class Logs:
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._groups = GroupLogs(questions.transport)
-        self._paths: dict[int, tuple[str, str]] = {}
+        self._paths: dict[str, tuple[str, str]] = {}
 
     async def read(self, request: LogRequest) -> LogPart:
         """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
@@ -45,24 +47,25 @@ class Logs:
         return LogPart(piece.data, min(offset, piece.size), piece.size, path)
 
     async def _find(self, handle: Handle) -> tuple[str, str]:
-        if handle.native not in self._paths:
-            fields = await self._questions.describe(handle.native)
+        if handle.name not in self._paths:
+            fields = await self._questions.describe(handle.name)
             if not fields and not handle.output:
                 raise NotFound(
-                    f"Slurm no longer knows job {handle.native}, and with it where its output is",
+                    f"Slurm no longer knows job {handle.name}, and with it where its output is",
                     remedy="look in the folder from which it was submitted",
                 )
             expected = handle.output, handle.error or handle.output
-            self._paths[handle.native] = read_paths(fields) if fields else expected
+            self._paths[handle.name] = read_paths(fields) if fields else expected
             while len(self._paths) > _KEPT:
                 del self._paths[next(iter(self._paths))]
-        return self._paths[handle.native]
+        return self._paths[handle.name]
 
 
 def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:
     """Where a job writes its output and its error, as Slurm fills in the patterns (sbatch(1), FILENAME PATTERN).
 
-    Empty where the first node's name is in the pattern, and for an error that goes with the output.
+    Empty where the first node's name is in the pattern, or an element's own id, and for an error that goes with the
+    output.
     """
     task = job.spec.tasks[0]
     element = job.element.index if job.element is not None else None
@@ -71,7 +74,8 @@ def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:
     default = BATCH_DEFAULT if element is None else ARRAY_DEFAULT
 
     def fill(pattern: str) -> str:
-        return "" if "%N" in pattern else os.path.join(folder, expand_filename(pattern, fields))
+        own = element is not None and _OWN_ID.search(pattern)
+        return "" if own or "%N" in pattern else os.path.join(folder, expand_filename(pattern, fields))
 
     streams = task.streams
     return fill(streams.output or default), fill(streams.error) if streams.error else ""

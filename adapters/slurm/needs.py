@@ -8,6 +8,8 @@ from typing import NamedTuple
 from overspan.bridge.model.resources import MILLI, Gpus, NodeNeed
 from overspan.bridge.model.spec import TaskSpec
 
+EXACT_SINCE = (20, 11, 3)
+
 
 class Need(NamedTuple):
     """Whole CPUs, MiB (None: not said, 0: all of the node), GPUs, and other generic resources as --gres has them."""
@@ -71,6 +73,15 @@ def choose_gpus(task: TaskSpec, kinds: Sequence[str]) -> int:
         if not kinds or not gpus.kind or match_kind(gpus.kind, kinds):
             return place
     return 0
+
+
+def own_cpus(version: tuple[int, ...]) -> str:
+    """The option of srun that gives a step the CPUs it asks for and no others, for a Slurm of that version.
+
+    --exact came with 20.11.3, when a step's default became all of the job's CPUs again; before, --exclusive meant
+    the same for a step (srun(1) of each). A version that is not known is taken for a new one.
+    """
+    return "--exclusive" if () < version < EXACT_SINCE else "--exact"
 
 
 def render_gres(need: Need) -> str:

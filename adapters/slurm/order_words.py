@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import signal as signals
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.script import render_instant, render_limit
+from overspan.adapters.slurm.transports.channel import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 
@@ -19,6 +22,12 @@ GAVE_UP = 124
 
 Words = tuple[str, ...]
 SCANCEL: Words = ("timeout", _WAIT, "scancel")
+TOGETHER = 200
+"""Jobs of one scancel."""
+_END_WAITING = """\
+IFS=,; jobs=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$*") || exit $?
+unset IFS; [ -z "$jobs" ] || exec scancel $jobs
+"""
 
 
 class Steps(NamedTuple):
@@ -34,7 +43,7 @@ def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[
 
     `starting`: its nodes are being made ready, so that it cannot be signalled yet.
     """
-    native = str(handle.native)
+    native = handle.name
     if isinstance(event, events.Cancel):
         grace = handle.grace if event.grace is None else event.grace
         return cancel_words(native, grace == 0 or starting)
@@ -67,12 +76,55 @@ def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
     """End a job: at once, or with a TERM for every process of one that runs.
 
     Each command takes jobs of one state, since scancel waits and tries again when it is to signal one that has not
-    started (measured on 22.05).
+    started (measured on 22.05). Asked for a waiting element by its state, it ends the whole waiting array.
     """
     if at_once:
         return ((*SCANCEL, native),)
+    if "_" in native:
+        waiting: Words = ("timeout", _WAIT, "/bin/sh", "-c", _END_WAITING, "scancel", native)
+    else:
+        waiting = (*SCANCEL, "--state=PENDING", native)
     running = (*SCANCEL, "--state=RUNNING", f"--signal={signals.SIGTERM.name[3:]}", "--full", native)
-    return ((*SCANCEL, "--state=PENDING", native), running, (*SCANCEL, "--state=SUSPENDED", native))
+    return (waiting, running, (*SCANCEL, "--state=SUSPENDED", native))
+
+
+def merge_words(asked: Sequence[Words]) -> tuple[list[Words], list[int]]:
+    """Commands with those of scancel that differ in the last word alone as one, and the place of each one's in there.
+
+    What was the last of its kind keeps its place, so that nothing comes before what it follows.
+    """
+    kinds: dict[Words, int] = {}
+    merged: list[list[str]] = []
+    places, lasts = [], []
+    for number, words in enumerate(asked):
+        kind = words[:-1] if "scancel" in words else (*words, str(number))
+        place = kinds.get(kind)
+        if place is None or len(merged[place]) - len(kind) >= TOGETHER:
+            place = kinds[kind] = len(merged)
+            merged.append(list(words[:-1] if "scancel" in words else words))
+            lasts.append(number)
+        if "scancel" in words:
+            merged[place].append(words[-1])
+        lasts[place] = number
+        places.append(place)
+    order = sorted(range(len(merged)), key=lasts.__getitem__)
+    position = {place: number for number, place in enumerate(order)}
+    return [tuple(merged[place]) for place in order], [position[place] for place in places]
+
+
+def share_answer(done: Done | None, words: Words, name: str) -> Done | None:
+    """What the answer to a command for many jobs says of one of them."""
+    if done is None or done.rc in (0, GAVE_UP):
+        return done
+    lines = done.words.splitlines()
+
+    def about(other: str) -> list[str]:
+        return [line for line in lines if re.search(rf"\b{re.escape(other)}\b", line)]
+
+    own = about(name)
+    if own:
+        return Done(done.rc, b"", "\n".join(own).encode())
+    return Done(0, b"", b"") if any(about(word) for word in words if word != name and word[0].isdigit()) else done
 
 
 def render_change(event: Event) -> str:

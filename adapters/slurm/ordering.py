@@ -12,7 +12,15 @@ from overspan.adapters.slurm.group_limits import list_limits
 from overspan.adapters.slurm.group_ordering import plan_limits, plan_order
 from overspan.adapters.slurm.handles import GroupHandle, parse_any
 from overspan.adapters.slurm.journals import Part, read_orders
-from overspan.adapters.slurm.order_words import GAVE_UP, Steps, Words, cancel_words, render_order
+from overspan.adapters.slurm.order_words import (
+    GAVE_UP,
+    Steps,
+    Words,
+    cancel_words,
+    merge_words,
+    render_order,
+    share_answer,
+)
 from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.transports.channel import Call, Done
@@ -106,11 +114,16 @@ class Orderer:
 
     async def _run(self, lines: Sequence[Sequence[Words]]) -> list[list[Done | None]]:
         """Run each order's commands, all of them over one round trip."""
-        calls = [Call(words) for each in lines for words in each]
-        if not calls:
+        asked = [words for each in lines for words in each]
+        if not asked:
             return [[] for _ in lines]
-        done = iter(await self._questions.transport.run_all(calls, self._questions.timeout + len(calls)))
-        return [[next(done) for _ in each] for each in lines]
+        merged, places = merge_words(asked)
+        timeout = self._questions.timeout + len(merged)
+        done = await self._questions.transport.run_all([Call(words) for words in merged], timeout)
+        shared = iter(
+            share_answer(done[place], merged[place], words[-1]) for words, place in zip(asked, places, strict=True)
+        )
+        return [[next(shared) for _ in each] for each in lines]
 
     def _conclude(self, order: Order, answers: Sequence[Done | None], whole: bool) -> Refusal | None:
         """What came of an order, which is noted once it is `whole`; one that came too late is done."""
@@ -134,8 +147,6 @@ class Orderer:
             self._orders.add(order.handle, order.token, order.event)
         return refusal
 
-    async def end(self, natives: Sequence[int]) -> None:
+    async def end(self, names: Sequence[str]) -> None:
         """End what was asked to end and has not."""
-        calls = [Call(line) for native in natives for line in cancel_words(str(native), True)]
-        if calls:
-            await self._questions.transport.run_all(calls, self._questions.timeout + len(calls))
+        await self._run([cancel_words(name, True) for name in names])

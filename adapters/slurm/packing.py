@@ -7,8 +7,9 @@ node, nor atoms with different options, nor anything with a task that spreads.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
 from overspan.adapters.slurm.needs import Need
@@ -102,7 +103,7 @@ def pack(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> Packed | None:
         return Packed(tuple((atom.key, _close([atom])) for atom in atoms))
     tried: list[list[tuple[Key, Bin]]] = []
     for bound in _bounds(sizes):
-        for way in (_pack_apart, _pack_first_fit, _pack_widest, _pack_evenly):
+        for way in (_pack_apart, _pack_first_fit, _pack_widest, _pack_by_size, _pack_evenly):
             opened: list[_Open] | None = []
             for key in keys:
                 here = [size for size in bound if not size.partition or size.partition == partition_of(key)]
@@ -133,8 +134,16 @@ def _bounds(sizes: Sequence[NodeSize]) -> list[list[NodeSize]]:
     return [list(sizes), *([size] for size in alone[:_MOST_SIZES] if len(sizes) > 1)]
 
 
-def _order(atoms: Iterable[Atom], widest: bool = False) -> list[Atom]:
-    """Largest first, or first those of the task with the most; atoms of one task together, in their members' order."""
+class _By(Enum):
+    """What comes first: the largest and of equals the task of most, the task of most, the largest and of equals any."""
+
+    SIZE = auto()
+    WIDTH = auto()
+    SIZE_ALONE = auto()
+
+
+def _order(atoms: Iterable[Atom], by: _By = _By.SIZE) -> list[Atom]:
+    """The atoms in the order in which they are placed; those of one task together, in their members' order."""
     listed = list(atoms)
     largest: dict[str, tuple[int, ...]] = {}
     counts: dict[str, int] = {}
@@ -142,7 +151,12 @@ def _order(atoms: Iterable[Atom], widest: bool = False) -> list[Atom]:
         size = (-atom.need.gpus, -atom.need.cpus, -(atom.need.memory or 0))
         largest[atom.task] = min(largest.get(atom.task, size), size)
         counts[atom.task] = counts.get(atom.task, 0) - 1
-    rank = {task: (count, *largest[task]) if widest else (*largest[task], count) for task, count in counts.items()}
+    ranks: dict[_By, Callable[[str], tuple[int, ...]]] = {
+        _By.SIZE: lambda task: (*largest[task], counts[task]),
+        _By.WIDTH: lambda task: (counts[task], *largest[task]),
+        _By.SIZE_ALONE: lambda task: largest[task],
+    }
+    rank = {task: ranks[by](task) for task in counts}
     return sorted(listed, key=lambda atom: (rank[atom.task], atom.task, atom.members))
 
 
@@ -198,16 +212,21 @@ def _fill(ordered: Sequence[Atom], bins: list[_Open], sizes: Sequence[NodeSize],
     return more
 
 
-def _pack_first_fit(atoms: Sequence[Atom], sizes: Sequence[NodeSize], widest: bool = False) -> list[_Open] | None:
+def _pack_first_fit(atoms: Sequence[Atom], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
     """Each atom into the first bin that has room."""
     if not all(_can_hold(atom.need, sizes) for atom in atoms):
         return None
-    return _fill(_order(atoms, widest), [], sizes, False)
+    return _fill(_order(atoms, by), [], sizes, False)
 
 
 def _pack_widest(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """As the first fit, the tasks of most nodes first."""
-    return _pack_first_fit(atoms, sizes, widest=True)
+    return _pack_first_fit(atoms, sizes, _By.WIDTH)
+
+
+def _pack_by_size(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+    """As the first fit, whatever the number of a task's nodes."""
+    return _pack_first_fit(atoms, sizes, _By.SIZE_ALONE)
 
 
 def _pack_apart(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
@@ -221,11 +240,12 @@ def _pack_apart(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open]
 
 def _pack_evenly(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """Into as few bins as can be, each atom into the emptiest: bins come out alike, so components are few."""
-    filled = [found for found in (_pack_first_fit(atoms, sizes), _pack_widest(atoms, sizes)) if found is not None]
+    ways = (_pack_first_fit, _pack_widest, _pack_by_size)
+    filled = [found for found in (way(atoms, sizes) for way in ways) if found is not None]
     if not filled:
         return None
     alone = [atom for atom in _order(atoms) if atom.alone]
-    free = [atom for atom in _order(atoms, widest=True) if not atom.alone]
+    free = [atom for atom in _order(atoms, _By.WIDTH) if not atom.alone]
     most = min(map(len, filled)) - len(alone)
     least = min(most, _least(free, sizes))
     for count in (*itertools.islice(range(least, most), _MOST_COUNTS), most):

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.listings import ExitStatus, Limit
 from overspan.adapters.slurm.questions import Questions, read_version
 from overspan.adapters.slurm.squeue import QueueRecord, read_nodes
@@ -32,12 +33,21 @@ class LibraryQuestions(Questions):
 
     async def queue(self, ids: Sequence[int]) -> dict[int, QueueRecord]:
         """The jobs of those native ids that the queue has, by id."""
+        found = await self._read(frozenset(ids))
+        return await super().queue(ids) if found is None else found
+
+    async def look(self, ids: Sequence[int]) -> Lookup:
+        """The jobs of those native ids, and all elements of arrays among them."""
+        found = await self._read(frozenset(ids))
+        return await super().look(ids) if found is None else Lookup(found.values())
+
+    async def _read(self, wanted: frozenset[int]) -> dict[int, QueueRecord] | None:
+        """What the library says; None where it says nothing."""
         if not self._tried:
             self._tried = True
             self._library = await asyncio.to_thread(open_library, (await self.site()).version)
         if self._library is None:
-            return await super().queue(ids)
-        wanted = frozenset(ids)
+            return None
         try:
             async with asyncio.timeout(self.timeout):
                 return await asyncio.to_thread(read_library, self._library, wanted)
@@ -45,7 +55,7 @@ class LibraryQuestions(Questions):
             # Whatever a library of another build raises: the commands tell what is true.
             log.warning("pyslurm has failed, squeue is asked from now on: %s: %s", type(error).__name__, error)
             self._library = None
-            return await super().queue(ids)
+            return None
 
 
 def open_library(version: tuple[int, ...]) -> Any:

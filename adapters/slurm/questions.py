@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from overspan.adapters.contract import Node
 from overspan.adapters.slurm import nodes, sacct, squeue
+from overspan.adapters.slurm.arrays import DEFAULT_SIZE, Key, Lookup, find_keys, has_index
 from overspan.adapters.slurm.errors import Kind, read_failure
 from overspan.adapters.slurm.listings import ask, read_pairs
 from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.script import find_token, has_token
+from overspan.adapters.slurm.script import list_tokens
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.transports.channel import Call, Transport
 from overspan.bridge.model.errors import OverspanError, Unreachable
@@ -35,6 +36,12 @@ class Site:
     def accounting(self) -> bool:
         """Whether jobs are kept in an accounting that sacct can read."""
         return self.config.get("AccountingStorageType", "") not in _NO_ACCOUNTING
+
+    @property
+    def array_size(self) -> int:
+        """What indices of arrays are below (slurm.conf, MaxArraySize); 0 or 1 where there are no arrays."""
+        found = read_seconds(self.config.get("MaxArraySize", ""))
+        return DEFAULT_SIZE if found is None else found
 
     @property
     def message_timeout(self) -> float:
@@ -82,15 +89,19 @@ class Questions:
         records = await self._ask_queue(squeue.ask_queue(ids, "" if len(ids) <= squeue.MAX_IDS else site.user))
         return {record.raw: record for record in records}
 
-    async def find_in_queue(self, tokens: Iterable[str]) -> dict[str, list[QueueRecord]]:
-        """The jobs of the user's that have one of the tokens in their comment, by token."""
+    async def look(self, ids: Sequence[int]) -> Lookup:
+        """The jobs of those native ids that squeue knows, and all elements of arrays among them, one by one."""
         site = await self.site()
-        found: dict[str, list[QueueRecord]] = {token: [] for token in tokens}
-        for record in await self._ask_queue(squeue.ask_queue((), site.user)):
-            token = find_token(record.comment)
-            if token in found:
-                found[token].append(record)
-        return found
+        user = "" if len(ids) <= squeue.MAX_IDS else site.user
+        return Lookup(await self._ask_queue(squeue.ask_queue(ids, user, split=True)))
+
+    async def find_in_queue(self, keys: Iterable[Key]) -> dict[Key, list[QueueRecord]]:
+        """The records of the user's jobs that have one of the launches, by what names those in their comments."""
+        return find_keys(await self.own_queue(), keys)
+
+    async def own_queue(self) -> tuple[QueueRecord, ...]:
+        """All of the user's jobs that squeue knows."""
+        return await self._ask_queue(squeue.ask_queue((), (await self.site()).user, split=True))
 
     async def _ask_queue(self, words: Sequence[str]) -> tuple[QueueRecord, ...]:
         done = await self.transport.run(words, timeout=self.timeout)
@@ -100,32 +111,37 @@ class Questions:
                 raise _unanswered(failure.error())
         return squeue.read_queue(done.text).records
 
-    async def runs(self, ids: Sequence[int]) -> dict[int, list[AccountingRecord]]:
-        """The runs of those jobs by id, oldest first; empty for what the accounting does not know.
+    async def runs(self, names: Sequence[str]) -> dict[str, list[AccountingRecord]]:
+        """The runs of those jobs (N, or N_i for an element), oldest first; empty for what is not in the accounting.
 
         Raises OverspanError when the accounting does not answer.
         """
         site = await self.site()
-        found: dict[int, list[AccountingRecord]] = {native: [] for native in ids}
-        for start in range(0, len(ids), SACCT_IDS):
-            words = sacct.ask_accounts(ids[start : start + SACCT_IDS], site.version)
-            for record in await self._ask_accounts(words, site.version):
-                if record.raw in found and not record.step:
-                    found[record.raw].append(record)
+        found: dict[str, list[AccountingRecord]] = {name: [] for name in names}
+        for start in range(0, len(names), SACCT_IDS):
+            asked = names[start : start + SACCT_IDS]
+            for record in await self._ask_accounts(sacct.ask_accounts(asked, site.version), site.version):
+                for name in name_record(record, asked):
+                    found[name].append(record)
         for runs in found.values():
             runs.sort(key=lambda run: run.submit or 0.0)
         return found
 
-    async def find_in_accounts(self, tokens: Iterable[str], since: float) -> dict[str, int]:
-        """Native ids of the user's jobs since a time that were submitted with one of the tokens."""
+    async def find_in_accounts(self, keys: Iterable[Key], since: float) -> dict[Key, int]:
+        """Native ids of the user's jobs since a time that have one of the launches; of an element that of its array."""
         site = await self.site()
-        found: dict[str, int] = {}
+        found: dict[Key, int] = {}
         words = sacct.ask_since(site.user, since, site.version)
-        wanted = list(tokens)
+        indices: dict[str, set[int | None]] = {}
+        for key in keys:
+            indices.setdefault(key.token, set()).add(key.element)
         for record in await self._ask_accounts(words, site.version):
-            for token in wanted:
-                if has_token(record.comment, token) or has_token(record.submit_line, token):
-                    found.setdefault(token, record.raw)
+            for token in {*list_tokens(record.comment), *list_tokens(record.submit_line)} & indices.keys():
+                for index in indices[token]:
+                    if index is None:
+                        found.setdefault(Key(token), record.raw)
+                    elif index == record.array_index or (record.rest and has_index(record.rest, index)):
+                        found.setdefault(Key(token, index), record.array_job or record.raw)
         return found
 
     async def _ask_accounts(self, words: Sequence[str], version: tuple[int, ...]) -> tuple[AccountingRecord, ...]:
@@ -151,15 +167,29 @@ class Questions:
                 self._addresses.update(nodes.read_addresses(done.text))
         return self._addresses
 
-    async def describe(self, native: int) -> dict[str, str]:
+    async def describe(self, native: str) -> dict[str, str]:
         """The fields of one job (scontrol show job); empty where Slurm does not know it any more."""
-        done = await self.transport.run(ask("scontrol", "--oneliner", "show", "job", str(native)), timeout=self.timeout)
+        done = await self.transport.run(ask("scontrol", "--oneliner", "show", "job", native), timeout=self.timeout)
         if done.rc != 0:
             failure = read_failure(done.words, done.rc)
             if failure.transient:
                 raise failure.error()
             return {}
         return dict(read_pairs(done.text.splitlines()[0])) if done.text.strip() else {}
+
+
+def name_record(record: AccountingRecord, wanted: Iterable[str]) -> set[str]:
+    """Which of the jobs that were asked for a record is about; the waiting rest of an array is about many."""
+    if record.step:
+        return set()
+    names = {str(record.raw)}
+    if record.array_job is not None and record.array_index is not None:
+        names.add(f"{record.array_job}_{record.array_index}")
+    if record.rest:
+        head = f"{record.array_job}_"
+        indices = {name: name.removeprefix(head) for name in wanted if name.startswith(head)}
+        names.update(name for name, index in indices.items() if has_index(record.rest, int(index)))
+    return names.intersection(wanted)
 
 
 def _unanswered(error: OverspanError) -> OverspanError:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
+from overspan.adapters.slurm.arrays import identify, is_element
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.group_rendering import GroupPlace, render_launch, supervisor_words
 from overspan.adapters.slurm.logs import expect_paths
+from overspan.adapters.slurm.placement import list_kinds
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.questions import Site
 from overspan.adapters.slurm.relocation import relocate_single
@@ -44,10 +46,14 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them."""
+    """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them.
+
+    `elements` are those of the native array that the launch stands for, the jobs' numbers by index.
+    """
 
     site: Site
     nodes: Sequence[Node] = ()
+    elements: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,16 @@ class Renderer:
     cluster: str = ""
 
     def render(self, launch: Launch, scene: Scene | Site, held: bool = False, test_only: bool = False) -> Rendered:
-        """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes."""
+        """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes.
+
+        With elements in the scene it is that of a native array, of which the launch is one.
+        """
         scene = scene if isinstance(scene, Scene) else Scene(scene)
         refuse_unknown(launch.job)
         run_dir = self.folder(launch, scene.site)
         if is_group(launch.job):
             return self._render_group(launch, scene, held, test_only)
-        submission, job = self._submit(launch, run_dir, held)
+        submission, job = self._submit(launch, run_dir, held, scene.nodes, scene.elements)
         argv = submission.argv
         if test_only:
             # Nothing is written for a trial: the script comes by standard input, and its arguments do not matter.
@@ -88,7 +97,9 @@ class Renderer:
 
     def _render_group(self, launch: Launch, scene: Scene, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
-        found = render_launch(launch, self.settings, GroupPlace(self.cluster, root, folder, scene.nodes), held)
+        found = render_launch(
+            launch, self.settings, GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version), held
+        )
         argv = found.submission.argv
         call = Call(
             (argv[0], "--test-only", *argv[1:]) if test_only else argv,
@@ -114,21 +125,32 @@ class Renderer:
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
-            return head + render_submission(self._submit(launch, f"{root}/runs/N", False)[0])
+            return head + render_submission(self._submit(launch, f"{root}/runs/N", False, nodes)[0])
         found = render_launch(launch, self.settings, GroupPlace(self.cluster, root, f"{root}/runs/N", nodes), False)
         agent = (*supervisor_words(self.settings, root), "node")
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
         return unknown + render_placement(found.plan, agent) + render_submission(found.submission)
 
-    def _submit(self, launch: Launch, run_dir: str, held: bool) -> tuple[Submission, Job]:
+    def _submit(
+        self,
+        launch: Launch,
+        run_dir: str,
+        held: bool,
+        nodes: Sequence[Node],
+        elements: Mapping[int, int] | None = None,
+    ) -> tuple[Submission, Job]:
         job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
         task = job.spec.tasks[0]
         setting = Setting(
-            token=launch.token,
+            token=identify(launch).token,
             secrets_path=f"{run_dir}/secrets",
             script_path=f"{run_dir}/script" if task.args else "",
             run_dir="" if self.settings.shared else run_dir,
             held=held,
+            elements=elements,
+            throttle=launch.throttle,
+            containers=self.settings.containers,
+            gpu_kinds=tuple(list_kinds(nodes)),
         )
         return render_job(job, setting), job
 
@@ -149,7 +171,12 @@ def explain(error: OverspanError) -> str:
 
 
 def name_run(launch: Launch) -> str:
-    """The name of a job's run directory: two daemons' jobs of one number are told apart by their tokens."""
+    """The name of a job's run directory: two daemons' jobs of one number are told apart by their tokens.
+
+    Elements of a native array have that of the array, as they have its working directory.
+    """
+    if is_element(launch):
+        return identify(launch).token.rpartition("-")[0]
     head, dash, number = launch.token.rpartition("-")
     return head if dash and number == str(launch.job.launch) and "-" in head else f"{launch.token}-{launch.job.id}"
 

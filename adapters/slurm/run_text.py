@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from overspan.adapters.slurm.images import PYXIS, Container, apptainer_words, pyxis_options, quote_words
 from overspan.bridge.model.errors import InvalidRequest
@@ -61,8 +63,21 @@ export SKYPILOT_NODE_IPS
 """
 
 
-def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str, container: Container | None = None) -> str:
+class Surroundings(NamedTuple):
+    """Where the text runs: the file of the secrets, the run directory, the image.
+
+    `elements` are the jobs' numbers by index where the text is that of a whole array.
+    """
+
+    secrets_path: str = ""
+    run_dir: str = ""
+    container: Container | None = None
+    elements: Mapping[int, int] | None = None
+
+
+def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
     """Everything below the #SBATCH lines. InvalidRequest for a text that no program can be given."""
+    secrets_path, run_dir, container, elements = place
     for text, key in ((task.setup, "setup"), (task.run, "run")):
         if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
             raise InvalidRequest(
@@ -71,7 +86,11 @@ def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str, conta
             )
         if "\0" in text:
             raise InvalidRequest(f"`{key}:` of the task {task.name!r} has a NUL character in it", remedy="take it out")
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in _variables(job, task, run_dir).items()]
+    variables = _variables(job, task, run_dir)
+    numbers = [] if elements is None else _name_elements(elements, task.name)
+    if numbers:
+        del variables["OVERSPAN_JOB_ID"], variables["SKYPILOT_TASK_ID"]
+    exports = [*(f"export {name}={shlex.quote(value)}" for name, value in variables.items()), *numbers]
     secrets = shlex.quote(secrets_path) if task.secrets else ""
     lines = _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
     if task.num_nodes > 1:
@@ -84,6 +103,17 @@ def render_body(job: Job, task: TaskSpec, secrets_path: str, run_dir: str, conta
         f"export overspan_marker={shlex.quote(f'{run_dir}/setup-failed' if run_dir else '')}",
     ]
     return "\n".join([*lines, _start(task, container), ""])
+
+
+def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
+    """Each element's own number; they mostly go along with the indices."""
+    offsets = {number - index for index, number in elements.items()}
+    if len(offsets) == 1:
+        lines = [f"OVERSPAN_JOB_ID=$((SLURM_ARRAY_TASK_ID + {offsets.pop()}))"]
+    else:
+        choices = [f"{index}) OVERSPAN_JOB_ID={number} ;;" for index, number in elements.items()]
+        lines = ["case $SLURM_ARRAY_TASK_ID in", *choices, "esac"]
+    return [*lines, f"export OVERSPAN_JOB_ID SKYPILOT_TASK_ID=overspan-$OVERSPAN_JOB_ID-{shlex.quote(task)}"]
 
 
 def _prepare(task: TaskSpec, exports: list[str], secrets: str) -> list[str]:

@@ -40,7 +40,7 @@ FIELDS = (
     "JobName",
     "Comment",
 )
-"""Fields that sacct has from Slurm 20.11 to 26.05. SubmitLine came with 21.08 and is asked for only where it exists."""
+"""Fields that sacct has from Slurm 20.02 to 26.05. SubmitLine came with 21.08 and is asked for only where it exists."""
 SUBMIT_LINE = "SubmitLine"
 SUBMIT_LINE_SINCE = (21, 8)
 _ID = re.compile(r"(\d+)(?:_(\d+)|_\[([^\]]*)\]|\+(\d+))?(?:\.(\w+))?")
@@ -94,7 +94,7 @@ def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def ask_accounts(
-    ids: Sequence[int], version: tuple[int, ...] = (), *, steps: bool = False, clusters: str = ""
+    ids: Sequence[int | str], version: tuple[int, ...] = (), *, steps: bool = False, clusters: str = ""
 ) -> tuple[str, ...]:
     """The words of one question for those native ids: every run of each, with or without its steps."""
     return _ask((f"--jobs={','.join(map(str, ids))}",), version, steps, clusters)

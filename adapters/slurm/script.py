@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.dependencies import join_dependencies, render_dependency
-from overspan.adapters.slurm.images import Container, ImagePlace, make_container, split_options
+from overspan.adapters.slurm.images import PYXIS, Container, ImagePlace, make_container, split_options
 from overspan.adapters.slurm.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
 from overspan.adapters.slurm.options import (
     Options,
@@ -22,10 +22,10 @@ from overspan.adapters.slurm.options import (
     render_directives,
     render_words,
 )
-from overspan.adapters.slurm.run_text import render_body
+from overspan.adapters.slurm.run_text import Surroundings, render_body
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.ids import IndexRange, format_array_indices
+from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, JobNeed, TaskSpec
 
@@ -41,6 +41,8 @@ class Setting:
 
     `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them.
     `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
+    `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
+    None for what is no array there.
     `containers` is how the cluster runs images; empty where it does not say.
     """
 
@@ -52,6 +54,8 @@ class Setting:
     run_dir: str = ""
     held: bool = False
     containers: str = ""
+    elements: Mapping[int, int] | None = None
+    throttle: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,9 @@ def find_token(comment: str) -> str:
     return found[-1] if found else ""
 
 
-def has_token(text: str, token: str) -> bool:
-    """Whether a comment or a submit line (sacct, where comments are not stored everywhere) has that token."""
-    return token in _TOKEN.findall(text)
+def list_tokens(text: str) -> list[str]:
+    """The tokens in a comment or a submit line (sacct, where comments are not stored everywhere)."""
+    return _TOKEN.findall(text)
 
 
 def split_comment(comment: str) -> str:
@@ -154,7 +158,7 @@ def _changed_orders(job: Job, setting: Setting) -> dict[str, str]:
         found["nice"] = str(job.nice)
     if job.priority is not None and job.priority != spec.priority:
         found["priority"] = str(job.priority)
-    array = _render_array(job)
+    array = _render_array(job, setting)
     if array and not (job.element is None and _is_whole(job)):
         found["array"] = array
     return found
@@ -187,7 +191,7 @@ def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
         notes = [note for note in notes if "--dependency" not in note]
     comment = options.pop("comment", "") or job.spec.comment
     lines, rest = render_directives(options)
-    body = render_body(job, task, setting.secrets_path, setting.run_dir, container)
+    body = render_body(job, task, Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements))
     script = "\n".join(["#!/bin/bash", *lines, "", body])
     tail = {**rest, "comment": mark_comment(comment, setting.token)}
     return Submission(
@@ -238,7 +242,8 @@ def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]
     if seconds is not None:
         options["time"] = render_limit(seconds)
     if task.signal is not None:
-        batch = "B:" if task.signal.batch_only else ""
+        # Without a step, nobody but the batch shell could get it (sbatch(1), --signal): it has become the program.
+        batch = "" if _has_step(task, setting) and not task.signal.batch_only else "B:"
         options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
     if job.begin is not None:
         options["begin"] = render_instant(job.begin)
@@ -252,7 +257,7 @@ def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]
         options["hold"] = ""
     if job.spec.requeue is not None:
         options["requeue" if job.spec.requeue else "no-requeue"] = ""
-    array = _render_array(job)
+    array = _render_array(job, setting)
     if array:
         options["array"] = array
     dependency = render_dependency(job.dependency, setting.native_ids)
@@ -261,6 +266,11 @@ def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]
     if dependency and job.spec.kill_on_invalid_dep is not None:
         options["kill-on-invalid-dep"] = "yes" if job.spec.kill_on_invalid_dep else "no"
     return {**options, **_derive_streams(task)}
+
+
+def _has_step(task: TaskSpec, setting: Setting) -> bool:
+    """Whether the script starts the program by an srun."""
+    return task.num_nodes > 1 or bool(task.image and setting.containers == PYXIS)
 
 
 def _derive_streams(task: TaskSpec) -> Options:
@@ -272,8 +282,10 @@ def _derive_streams(task: TaskSpec) -> Options:
     return {**options, "export": "ALL"}
 
 
-def _render_array(job: Job) -> str:
-    """The --array value: the elements that wait, or the one that this job is; empty for no array."""
+def _render_array(job: Job, setting: Setting) -> str:
+    """The --array value: the elements that wait, or those of the launch; empty for no array."""
+    if setting.elements is not None:
+        return format_array_indices(collapse(setting.elements), setting.throttle, steps=True)
     if job.element is not None:
         return str(job.element.index)
     if job.array is None:

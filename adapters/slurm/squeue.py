@@ -95,13 +95,15 @@ class Queue:
     unreadable: int = 0
 
 
-def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "") -> tuple[str, ...]:
+def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, split: bool = False) -> tuple[str, ...]:
     """The words of one question: jobs of those native ids, of that user, or all; finished ones too (MinJobAge).
 
-    Not split with --array, so that a waiting array stays one record. One unknown id alone is an error of squeue's, so
-    a single id is given twice.
+    A waiting array is one record unless it is split: what was changed or requeued of it shows only then. One unknown
+    id alone is an error of squeue's, so a single id is given twice.
     """
     words = ["squeue", "--noheader", "--all", f"--states={_ALL_STATES}"]
+    if split:
+        words.append("--array")
     if clusters:
         words.append(f"--clusters={clusters}")
     if ids and len(ids) <= MAX_IDS:

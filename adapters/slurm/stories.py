@@ -41,6 +41,7 @@ class View:
     """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
 
     `asked` is when the question was asked (this machine's time): orders that came later are not in the answer.
+    `native` is the own id of an element that has one by now.
     """
 
     outcome: Outcome
@@ -53,6 +54,7 @@ class View:
     over_at: float | None = None
     why: Cause = Cause.REQUEUE
     held: bool = False
+    native: int | None = None
 
 
 class Told(NamedTuple):
@@ -76,7 +78,10 @@ def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], 
         again = record.submit or asked
         return _view_past(runs[run] if run < len(runs) - 1 else None, again, _is_held(record.reason), asked)
     outcome = judge(record.state, record.reason, record.exit)
-    return View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked, held=False)
+    view = View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+    # The last element of an array keeps the array's own number; one that waits only shares it.
+    own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)
+    return replace(view, native=record.raw) if own else view
 
 
 def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> View | None:
@@ -88,6 +93,19 @@ def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> V
         return _view_past(record, runs[run + 1].submit or asked, False, asked)
     outcome = judge(record.state, record.reason, record.exit)
     return View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+
+
+def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord], asked: float) -> View | None:
+    """The view of an element that neither listing has, from its array: one that never started has no elements.
+
+    Slurm keeps an array that was cancelled whole as a job without indices (measured on 22.05).
+    """
+    found: list[QueueRecord | AccountingRecord] = [*runs, *([record] if record is not None else [])]
+    for one in found:
+        outcome = judge(one.state, one.reason, one.exit)
+        if one.array_index is None and not one.nodes and outcome.phase is Phase.ENDED and outcome.cause is Cause.CANCEL:
+            return View(outcome, one.reason, (), None, one.end, None, asked)
+    return None
 
 
 def _view_past(record: AccountingRecord | None, again: float, held: bool, asked: float) -> View:
@@ -201,5 +219,5 @@ def _tell_end(handle: Handle, view: View, ran: bool) -> list[Event]:
 def tell_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
     """The end of a launch that Slurm has no trace of. It is never run again: it may have run to its end."""
     missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
-    detail = f"Slurm no longer knows the job {handle.native}, and {missing}: how it ended is not known"
+    detail = f"Slurm no longer knows the job {handle.name}, and {missing}: how it ended is not known"
     return LaunchLost(at, handle.launch, Cause.LAUNCH.value, detail)

@@ -9,23 +9,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.slurm.arrays import Native, Unit, earlier_keys, identify, is_element, make_units, native_of
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
-from overspan.adapters.slurm.forms import is_group
-from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle
+from overspan.adapters.slurm.forms import is_group, needs_nodes
+from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
+from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.library import Library
+from overspan.adapters.slurm.order_words import TOGETHER
 from overspan.adapters.slurm.outcomes import Phase, judge
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.staging import Stager
+from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Done
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut
 
-BATCH = 50
+BATCH = 100
 """Submissions of one round trip."""
+SIZE_WORDS = "job submit limit"
+"""What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
 LOOKS = 2
 _MARGIN = 3600.0
 """Seconds by which the clocks of this machine and the cluster may differ."""
@@ -45,8 +51,11 @@ class Doubt:
 class Submitter:
     """Remembers what it submitted itself; what an earlier process may have submitted is looked up."""
 
-    def __init__(self, questions: Questions, renderer: Renderer, started_at: float) -> None:
+    def __init__(
+        self, questions: Questions, renderer: Renderer, started_at: float, throttles: Throttles | None = None
+    ) -> None:
         self._questions = questions
+        self._throttles = throttles or Throttles(questions)
         self._renderer = renderer
         settings = renderer.settings
         transport, limit = questions.transport, settings.max_staged << 20
@@ -63,9 +72,7 @@ class Submitter:
         if fresh:
             await self._adopt(fresh)
         await self._settle([launch for launch in fresh if launch.token in self._doubts])
-        todo = [launch for launch in fresh if launch.token not in self._known and launch.token not in self._doubts]
-        for start in range(0, len(todo), BATCH):
-            await self._send(todo[start : start + BATCH])
+        await self._send([launch for launch in fresh if not self._is_settled(launch)])
         doubtful = [launch for launch in launches if launch.token in self._doubts]
         if doubtful:
             raise TimedOut(
@@ -104,8 +111,8 @@ class Submitter:
         """End what Slurm still has of a group's earlier launches: no two of them run at once."""
         if not launches:
             return
-        tokens = {token for launch in launches for token in earlier_tokens(launch)}
-        found = await self._questions.find_in_queue(tokens)
+        keys = {key for launch in launches for key in earlier_keys(launch)}
+        found = await self._questions.find_in_queue(keys)
         left = sorted({record.raw for records in found.values() for record in _alive(records)})
         if left:
             await self._questions.transport.run(["scancel", *map(str, left)])
@@ -113,18 +120,20 @@ class Submitter:
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
         if not launches:
             return
-        tokens = {token for launch in launches for token in (launch.token, *earlier_tokens(launch))}
-        found = await self._questions.find_in_queue(tokens)
+        keys = {key for launch in launches for key in (identify(launch), *earlier_keys(launch))}
+        found = await self._questions.find_in_queue(keys)
         held = []
         for launch in launches:
-            own = _newest(found[launch.token])
-            earlier = [record for token in earlier_tokens(launch) for record in _alive(found[token])]
+            key = identify(launch)
+            own = _newest(found[key])
+            earlier = [record for one in earlier_keys(launch) for record in _alive(found[one])]
             record = own or next(iter(earlier), None)
             if record is None:
                 continue
+            native = native_of(record, key.element)
             if own is None and record.reason.startswith("JobHeld"):
-                held.append(record.raw)
-            await self._accept(launch, record.raw, record.restarts)
+                held.append(native)
+            await self._accept(launch, native.job, record.restarts)
         if held:
             await self._release(held)
 
@@ -138,91 +147,157 @@ class Submitter:
             doubt = self._doubts[launch.token]
             if not doubt.looks or self.monotonic() - doubt.looked_at >= gap:
                 due.append(launch)
+        again = []
         for launch in await self._look(due):
             doubt = self._doubts[launch.token]
             doubt.looks, doubt.looked_at = doubt.looks + 1, self.monotonic()
             if doubt.looks >= LOOKS:
-                await self._send_again(launch)
+                again.append(launch)
+        if again:
+            await self._send_again(again)
 
     async def _look(self, launches: Sequence[Launch]) -> list[Launch]:
         """Those that are neither in the queue nor in the accounting; the others are accepted."""
         if not launches:
             return []
-        tokens = [launch.token for launch in launches]
-        queued = await self._questions.find_in_queue(tokens)
+        queued = await self._questions.find_in_queue(map(identify, launches))
         missing = []
         for launch in launches:
-            record = _newest(queued[launch.token])
+            key = identify(launch)
+            record = _newest(queued[key])
             if record is not None:
-                await self._accept(launch, record.raw, record.restarts)
+                await self._accept(launch, native_of(record, key.element).job, record.restarts)
             else:
                 missing.append(launch)
         if missing and (await self._questions.site()).accounting:
             since = min(launch.job.submitted_at for launch in missing) - _MARGIN
-            kept = await self._questions.find_in_accounts([launch.token for launch in missing], since)
+            kept = await self._questions.find_in_accounts(map(identify, missing), since)
             for launch in missing:
-                if launch.token in kept:
-                    await self._accept(launch, kept[launch.token], 0)
+                if identify(launch) in kept:
+                    await self._accept(launch, kept[identify(launch)], 0)
         return [launch for launch in missing if launch.token in self._doubts]
 
-    async def _send_again(self, launch: Launch) -> None:
-        """Submit held, and release when it is the only one; of two the later one is ended."""
-        await self._send([launch], held=True)
-        answer = self._known.get(launch.token)
-        if not isinstance(answer, Accepted):
-            return
-        records = (await self._questions.find_in_queue([launch.token]))[launch.token]
-        others = sorted(record.raw for record in _alive(records) if str(record.raw) != answer.native_id)
-        if others:
-            await self._questions.transport.run(["scancel", answer.native_id])
-            await self._accept(launch, others[0], 0)
-        elif not launch.job.held:
-            await self._release([int(answer.native_id)])
+    async def _send_again(self, launches: Sequence[Launch]) -> None:
+        """Submit held, and release what is the only one; of two the later one is ended."""
+        await self._send(launches, held=True)
+        sent = [launch for launch in launches if isinstance(self._known.get(launch.token), Accepted)]
+        found = await self._questions.find_in_queue(map(identify, sent)) if sent else {}
+        surplus, single = [], []
+        for launch in sent:
+            key, answer = identify(launch), self._known[launch.token]
+            own = _read_native(answer)
+            others = sorted(native_of(record, key.element) for record in _alive(found[key]))
+            others = [other for other in others if other != own]
+            if others:
+                surplus.append(own)
+                await self._accept(launch, others[0].job, 0)
+            elif not launch.job.held:
+                single.append(own)
+        for start in range(0, len(surplus), TOGETHER):
+            names = [name_native(*native) for native in surplus[start : start + TOGETHER]]
+            await self._questions.transport.run(["scancel", *names])
+        if single:
+            await self._release(single)
 
-    async def _release(self, ids: Sequence[int]) -> None:
-        done = await self._questions.transport.run(["scontrol", "release", ",".join(map(str, ids))])
-        if done.rc != 0:
-            failure = read_failure(done.words, done.rc)
-            if failure.transient:
-                raise failure.error()
+    async def _release(self, natives: Sequence[Native]) -> None:
+        for start in range(0, len(natives), TOGETHER):
+            names = ",".join(name_native(*native) for native in natives[start : start + TOGETHER])
+            done = await self._questions.transport.run(["scontrol", "release", names])
+            if done.rc != 0:
+                failure = read_failure(done.words, done.rc)
+                if failure.transient:
+                    raise failure.error()
 
     # --- sbatch ------------------------------------------------------------------------------------------------------
 
     async def _send(self, launches: Sequence[Launch], held: bool = False) -> None:
-        scene = await self._set_scene(launches)
-        rendered: list[tuple[Launch, Rendered]] = []
-        for launch in launches:
-            try:
-                staged = await self._stage(launch, scene.site)
-                rendered.append((staged, self._renderer.render(staged, scene, held)))
-            except (InvalidRequest, Rejected) as error:
-                self._known[launch.token] = Refusal(launch.token, explain(error))
-            except OverspanError as error:
-                if error.transient:
-                    raise
-                self._known[launch.token] = Refusal(launch.token, error.message, True, "Resources")
-        for launch, one in list(rendered):
-            try:
-                await self._bring(launch, one, scene.site)
-            except OverspanError as error:
-                if error.transient:
-                    raise
-                self._known[launch.token] = Refusal(launch.token, error.message, True, "Resources")
-                rendered.remove((launch, one))
-        if not rendered:
+        """Submit, elements of an array together, and take in the answers. Raises Unreachable."""
+        if not launches:
             return
+        scene = await self._set_scene(launches)
+        size = scene.site.array_size
+        todo = make_units(await self._throttle(launches), lambda launch: self._compare(launch, scene), size)
+        while todo:
+            batch, todo = todo[:BATCH], todo[BATCH:]
+            todo = [*await self._send_batch(batch, scene, held), *todo]
+
+    def _compare(self, launch: Launch, scene: Scene) -> object:
+        """What an element's submission is but for its own index; nothing is like what cannot be rendered."""
+        try:
+            rendered = self._renderer.render(launch, replace(scene, elements={}))
+        except OverspanError:
+            return launch.token
+        call = rendered.call
+        return (*call.argv, call.stdin, *sorted(call.environment.items()), rendered.files, rendered.release)
+
+    async def _throttle(self, launches: Sequence[Launch]) -> list[Launch]:
+        """The launches with the throttles of their native arrays; those that may not be there yet are put off."""
+        limits = {
+            launch.job.element.array: launch.throttle
+            for launch in launches
+            if is_element(launch) and launch.job.element is not None and launch.throttle is not None
+        }
+        rooms = await self._throttles.find_rooms(limits, launches) if limits else {}
+        ready = []
+        for launch in launches:
+            element = launch.job.element
+            room = rooms.get(element.array) if element is not None and is_element(launch) else None
+            if room is None:
+                ready.append(launch)
+            elif room > 0:
+                ready.append(replace(launch, throttle=room))
+            else:
+                message = f"others of the array {launch.job.element.array if launch.job.element else 0} come first"
+                self._known[launch.token] = Refusal(launch.token, message, True, "JobArrayTaskLimit")
+        return ready
+
+    async def _send_batch(self, units: Sequence[Unit], scene: Scene, held: bool) -> list[Unit]:
+        """Submit over one round trip; gives what is to be tried at once in smaller parts."""
+        rendered = [(unit, one) for unit in units if (one := await self._prepare(unit, scene, held)) is not None]
+        if not rendered:
+            return []
+        again, failures = [], []
         limit = self._questions.timeout + len(rendered)
-        answers = await self._questions.transport.run_all([one.call for _, one in rendered], limit) if rendered else []
-        failures = [await self._read(launch, done) for (launch, _), done in zip(rendered, answers, strict=True)]
+        answers = await call_together(self._questions.transport, [one.call for _, one in rendered], limit)
+        for (unit, _), done in zip(rendered, answers, strict=True):
+            failure = done if isinstance(done, OverspanError) else await self._read(unit, done)
+            if isinstance(failure, Unit):
+                again.append(failure)
+            elif failure is not None:
+                failures.append(failure)
         await self._release_sent(rendered)
         for failure in failures:
-            if failure is not None:
-                raise failure.error()
+            raise failure.error() if isinstance(failure, Failure) else failure
+        return again
+
+    async def _prepare(self, unit: Unit, scene: Scene, held: bool) -> Rendered | None:
+        """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
+        first = unit.first
+        try:
+            staged = await self._stage(first, scene.site)
+            rendered = self._renderer.render(staged, replace(scene, elements=unit.elements), held)
+            await self._bring(first, rendered, scene.site)
+        except (InvalidRequest, Rejected) as error:
+            self._refuse(unit, explain(error))
+        except OverspanError as error:
+            if error.transient:
+                raise
+            self._refuse(unit, error.message, "Resources")
+        else:
+            return rendered
+        return None
+
+    def _refuse(self, unit: Unit, message: str, passing: str = "") -> None:
+        """Refuse all of a unit, for a while where there is a reason why that passes."""
+        for launch in unit.launches:
+            self._doubts.pop(launch.token, None)
+            reason = passing or "BadConstraints"
+            self._known[launch.token] = Refusal(launch.token, message, bool(passing), reason)
 
     async def _set_scene(self, launches: Sequence[Launch]) -> Scene:
-        """What the launches are rendered for; the nodes are asked for where a group is among them."""
+        """What the launches are rendered for; the nodes are asked for where one needs them."""
         site = await self._questions.site()
-        groups = any(is_group(launch.job) for launch in launches)
+        groups = any(needs_nodes(launch.job) for launch in launches)
         return Scene(site, await self._questions.nodes() if groups else ())
 
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
@@ -241,27 +316,36 @@ class Submitter:
             return launch
         return await self._stager.stage(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
-    async def _read(self, launch: Launch, done: Done | None) -> Failure | None:
-        """Take in an answer of sbatch's; a failure that says nothing of the job is given back."""
+    async def _read(self, unit: Unit, done: Done | None) -> Failure | Unit | None:
+        """Take in an answer of sbatch's; a failure that says nothing of the job is given back, or a part to try."""
         native = read_submitted(done.text) if done is not None and done.rc == 0 else ""
         if native:
-            await self._accept(launch, int(native), 0)
+            for launch in unit.launches:
+                await self._accept(launch, int(native), 0)
+            self._throttles.note(unit.first, int(native))
             return None
         failure = Failure(Kind.NO_ANSWER, "") if done is None else read_failure(done.words or done.text, done.rc)
         if failure.uncertain:
-            self._doubts[launch.token] = Doubt(self.monotonic())
+            for launch in unit.launches:
+                self._doubts[launch.token] = Doubt(self.monotonic())
             return None
         if failure.kind in (Kind.UNREACHABLE, Kind.MISSING):
             return failure
-        self._doubts.pop(launch.token, None)
-        reason = "AssocMaxSubmitJobLimit" if failure.kind is Kind.LIMIT else "BadConstraints"
-        self._known[launch.token] = Refusal(launch.token, failure.message, failure.transient, reason)
+        too_many = failure.kind is Kind.LIMIT or SIZE_WORDS in failure.message
+        passing = "AssocMaxSubmitJobLimit" if failure.kind is Kind.LIMIT else "Resources" * failure.transient
+        if too_many and len(unit.launches) > 1:
+            # A site takes an array whole or not at all: half of it is tried, the rest after a while.
+            half = unit.half()
+            self._refuse(Unit(unit.launches[len(half.launches) :]), failure.message, "AssocMaxSubmitJobLimit")
+            return half
+        self._refuse(unit, failure.message, passing)
         return None
 
-    async def _release_sent(self, rendered: Sequence[tuple[Launch, Rendered]]) -> None:
+    async def _release_sent(self, rendered: Sequence[tuple[Unit, Rendered]]) -> None:
         held = [
-            int(answer.native_id)
-            for launch, one in rendered
+            _read_native(answer)
+            for unit, one in rendered
+            for launch in unit.launches
             if one.release and isinstance(answer := self._known.get(launch.token), Accepted)
         ]
         if held:
@@ -275,15 +359,14 @@ class Submitter:
             handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))
         else:
             handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site))
-        self._known[launch.token] = Accepted(launch.token, str(handle), str(native))
+        self._known[launch.token] = Accepted(launch.token, str(handle), handle.name)
 
 
-def earlier_tokens(launch: Launch) -> list[str]:
-    """The tokens of the job's earlier launches, newest first: a token ends with the launch's number."""
-    head, dash, number = launch.token.rpartition("-")
-    if not dash or number != str(launch.job.launch):
-        return []
-    return [f"{head}-{earlier}" for earlier in range(launch.job.launch - 1, -1, -1)]
+def _read_native(answer: Answer) -> Native:
+    """The native job of an accepted launch."""
+    name = answer.native_id if isinstance(answer, Accepted) else ""
+    job, _, index = name.partition("_")
+    return Native(int(job), int(index) if index else None)
 
 
 def _alive(records: Sequence[QueueRecord]) -> list[QueueRecord]:

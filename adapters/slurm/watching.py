@@ -30,7 +30,8 @@ from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_queue
+from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_ended_array, view_queue
+from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.turns import Turn
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event
@@ -65,7 +66,8 @@ class Seen:
 class Watch:
     """Knows what was seen last, and asks again when a tick has passed."""
 
-    def __init__(self, questions: Questions, orders: Orders, tick: float) -> None:
+    def __init__(self, questions: Questions, orders: Orders, tick: float, throttles: Throttles | None = None) -> None:
+        self._throttles = throttles or Throttles(questions)
         self._questions = questions
         self._orders = orders
         self._tick = tick
@@ -116,42 +118,52 @@ class Watch:
         began, asked = time.monotonic(), time.time()
         self._next = began + self._tick
         handles = {text: parse_any(text) for text in texts}
-        records = await self._questions.queue(sorted({handle.native for handle in handles.values()}))
-        unclear = [
-            handle.native
-            for handle in handles.values()
-            if handle.native not in records or records[handle.native].restarts > handle.run
-        ]
-        runs, accounting, answered = await self._ask_accounts(sorted(set(unclear)))
+        queue = await self._questions.look(sorted({handle.native for handle in handles.values()}))
+        records = {text: queue.find(handle.native, handle.index) for text, handle in handles.items()}
+        unclear: set[str] = set()
+        for text, handle in handles.items():
+            known = records[text]
+            if known is None or known.restarts > handle.run:
+                unclear.add(handle.name)
+            if known is None and handle.index is not None:
+                # An array that was ended before its elements were told apart is one job.
+                unclear.add(str(handle.native))
+        runs, accounting, answered = await self._ask_accounts(sorted(unclear))
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
         self.journals.forget({**self._seen, **handles})
         names: set[str] = set()
         for text, handle in handles.items():
             seen = self._seen.setdefault(text, Seen(handle))
-            record = records.get(handle.native)
+            record = records[text]
+            own = runs.get(handle.name, [])
             view: View | None
             if record is not None:
-                view = view_queue(record, handle.run, runs.get(handle.native, []), asked)
+                view = view_queue(record, handle.run, own, asked)
             else:
-                view = view_accounts(runs.get(handle.native, []), handle.run, asked)
+                view = view_accounts(own, handle.run, asked)
+                waited = seen.view is not None and seen.view.outcome.phase is Phase.QUEUED
+                if view is None and handle.index is not None and answered and (accounting or waited):
+                    view = view_ended_array(queue.find(handle.native), runs.get(str(handle.native), []), asked)
             if view is not None:
                 seen.view, seen.misses = view, 0
                 names.update(() if isinstance(handle, GroupHandle) else view.nodes)
             elif answered:
                 seen.misses, seen.accounting = seen.misses + 1, accounting
+        self._throttles.see(handles.values())
+        await self._throttles.balance(queue.records)
         if names:
             self._addresses = await self._questions.addresses(names)
         self._next = max(self._next, time.monotonic() + SLOW * (time.monotonic() - began) - self._tick)
 
-    async def _ask_accounts(self, ids: list[int]) -> tuple[dict[int, list[AccountingRecord]], bool, bool]:
+    async def _ask_accounts(self, names: list[str]) -> tuple[dict[str, list[AccountingRecord]], bool, bool]:
         """The runs of what squeue does not tell, whether there is an accounting, and whether it has answered."""
-        if not ids:
+        if not names:
             return {}, True, True
         site = await self._questions.site()
         if not site.accounting:
             return {}, False, True
         try:
-            return await self._questions.runs(ids), True, True
+            return await self._questions.runs(names), True, True
         except OverspanError as error:
             # What has vanished waits for an answer; all others are told.
             _log.info("the accounting does not answer: %s", error.message)
@@ -214,7 +226,8 @@ class Watch:
         events = (*told.events, *self._waiting(seen, told.cursor))
         if not events and str(told.cursor) == place:
             return None
-        return Report(text, events, str(told.cursor), gone=gone and told.cursor.over)
+        native = "" if seen.view is None or seen.view.native is None else str(seen.view.native)
+        return Report(text, events, str(told.cursor), gone=gone and told.cursor.over, native_id=native)
 
     def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
         gone = tell_gone(handle, 0.0, seen.accounting).detail if seen.misses >= MISSES else ""
@@ -233,8 +246,8 @@ class Watch:
         event = queue_event(view.outcome, view.reason, view.asked, view.start)
         return () if event is None else (event,)
 
-    def overdue(self, since: Mapping[str, str], now: float) -> list[int]:
-        """The native ids of launches that were asked to end and have not, after their grace."""
+    def overdue(self, since: Mapping[str, str], now: float) -> list[str]:
+        """The native names of launches that were asked to end and have not, after their grace."""
         found = []
         for text, place in since.items():
             seen = self._seen.get(text)
@@ -246,7 +259,7 @@ class Watch:
             alive = seen.view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED, Phase.ENDING)
             if alive and time.monotonic() - seen.killed_at >= KILL_AGAIN:
                 seen.killed_at = time.monotonic()
-                found.append(seen.handle.native)
+                found.append(seen.handle.name)
         return found
 
 

@@ -50,7 +50,7 @@ class Access:
         submitted = self._recorder.clock() if foreign.submitted_at is None else foreign.submitted_at
         entry = Entry(new_job(number, spec, submitted), cluster.name, user)
         await self._recorder.insert([entry])
-        refusal = await await_verdict(self._recorder, cluster, entry, TAKE_SECONDS)
+        refusal = await await_verdict(self._recorder, self._clusters, entry, TAKE_SECONDS)
         if refusal is not None:
             raise Rejected(refusal)
         return entry

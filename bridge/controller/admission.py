@@ -125,6 +125,15 @@ class Admission:
                 gate.wait(job.id, rank_job(job))
         return gate.open
 
+    def leave(self, cluster: str, job_id: int) -> bool:
+        """A job has gone to another cluster; whether somebody may go in on the one it left."""
+        gate = self._gates.get(cluster)
+        if gate is None:
+            return False
+        gate.leave(job_id)
+        gate.free(job_id)
+        return gate.open
+
     def take(self, lane: Lane, most: int) -> list[OutboxRow]:
         """The submissions that may be made now, the first in the line first; the others wait and are told why."""
         gate, outbox = self._gates[lane[0]], self.recorder.outbox

@@ -7,14 +7,15 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from overspan.adapters.contract import Throttle
+from overspan.adapters.contract import Adapter, Throttle
+from overspan.adapters.contract import Arrays as NativeArrays
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import make_gate
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.lifecycle.arrays import Tally, choose_drawn, find_end, why_others_wait
+from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
@@ -138,8 +139,8 @@ class Arrays:
             return False
         await self._tell(entry, count)
         now = self.recorder.clock()
-        enforced = self._enforces(entry.cluster)
-        ranges = choose_drawn(entry.job, count.tally(), enforced) if judge(entry.job, now).now else ()
+        enforced, least = self._enforces(entry.cluster), self._find_step(entry.cluster)
+        ranges = choose_drawn(entry.job, count.tally(), enforced, least) if judge(entry.job, now).now else ()
         if ranges:
             return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
         if find_end(entry.job, count.tally(), now) is not None:
@@ -169,17 +170,29 @@ class Arrays:
 
     def _find_keeper(self, cluster: str) -> Throttle | None:
         """The adapter of a cluster that keeps throttles itself."""
+        adapter = self._find_adapter(cluster)
+        return adapter if isinstance(adapter, Throttle) else None
+
+    def _find_adapter(self, cluster: str) -> Adapter | None:
         found = self.clusters.find(cluster)
         try:
-            adapter = None if found is None else found.adapter
+            return None if found is None else found.adapter
         except OverspanError:
             return None
-        return adapter if isinstance(adapter, Throttle) else None
 
     def _enforces(self, cluster: str) -> bool:
         """Whether elements may wait for their throttle on the cluster: not where they would take up limited slots."""
+        return self._is_open(cluster) and self._find_keeper(cluster) is not None
+
+    def _find_step(self, cluster: str) -> int:
+        """How many elements wait on the cluster: all that it takes as one where it has arrays of its own."""
+        adapter = self._find_adapter(cluster)
+        return adapter.elements if isinstance(adapter, NativeArrays) and self._is_open(cluster) else AHEAD
+
+    def _is_open(self, cluster: str) -> bool:
+        """Whether any number of jobs may wait on the cluster."""
         limits = self._limits.get(cluster)
-        return (limits is None or make_gate(limits) is None) and self._find_keeper(cluster) is not None
+        return limits is None or make_gate(limits) is None
 
     def _close(self, drafts: list[Draft], count: _Count) -> None:
         for draft in drafts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import os
@@ -25,6 +26,16 @@ BUILT_IN: Mapping[str, str] = {
 
 OpenerOf = Callable[[str], Opener]
 
+GIVE_BACK = frozenset({LOCAL})
+"""Kinds of clusters where an `Expire` ends a launch only while it waits, and is told only when it surely did.
+
+Elsewhere a job that the cluster has is not taken back for another.
+"""
+ANSWER_SECONDS = 5.0
+"""How long a cluster has to answer to count as one that does, where there is another."""
+HEARD_SECONDS = 2.0
+"""For how long an answer counts."""
+
 
 @dataclass
 class Cluster:
@@ -38,6 +49,8 @@ class Cluster:
     failures: int = 0
     _adapter: Adapter | None = None
     _partition: str | None = None
+    _asking: asyncio.Task[str] | None = None
+    _heard_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -48,6 +61,11 @@ class Cluster:
     def opened(self) -> bool:
         """Whether the adapter has been opened."""
         return self._adapter is not None
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether a launch that waits there can be taken back for certain."""
+        return self.config.kind in GIVE_BACK
 
     @property
     def adapter(self) -> Adapter:
@@ -71,6 +89,44 @@ class Cluster:
                 return ""
             self._partition = next((node.partition for node in nodes if node.default), "")
         return self._partition
+
+    async def find_trouble(self, now: float) -> str:
+        """Why nothing can be sent there now: it cannot be opened, or does not answer. Empty where it does.
+
+        Many jobs ask at the same time; the cluster is asked once.
+        """
+        if self._heard_at is not None and now - self._heard_at < HEARD_SECONDS and self.stale_since is None:
+            return ""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+        trouble = await asyncio.shield(self._asking)
+        self._heard_at = None if trouble else now
+        return trouble
+
+    async def _ask(self) -> str:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.adapter.nodes()
+        except TimeoutError:
+            return f"no answer within {ANSWER_SECONDS:g} s"
+        except OverspanError as error:
+            return error.message
+        except Exception as error:
+            log.exception("asking cluster %s", self.name)
+            return f"{type(error).__name__}: {error}"
+        self.answered()
+        return ""
+
+    async def close(self) -> None:
+        """Stop asking, and close the adapter if it was opened."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._adapter is not None:
+            try:
+                await self._adapter.close()
+            except Exception:
+                log.exception("closing cluster %s", self.name)
 
     def answered(self) -> None:
         """The cluster has answered."""
@@ -140,11 +196,7 @@ class Clusters:
     async def close(self) -> None:
         """Close every adapter that was opened."""
         for cluster in self:
-            if cluster.opened:
-                try:
-                    await cluster.adapter.close()
-                except Exception:
-                    log.exception("closing cluster %s", cluster.name)
+            await cluster.close()
 
 
 def find_opener(kind: str) -> Opener:

@@ -21,6 +21,7 @@ from overspan.bridge.controller.dependencies import Dependencies
 from overspan.bridge.controller.details import describe_end, describe_job
 from overspan.bridge.controller.dispatch import Dispatcher
 from overspan.bridge.controller.drafts import Completion
+from overspan.bridge.controller.failover import Failover
 from overspan.bridge.controller.families import Families
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.listing import Selection, list_history, list_queue
@@ -77,6 +78,7 @@ class Controller:
         self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
         self.dependencies = Dependencies(self.recorder)
         self.families = Families(self.recorder)
+        self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.orders = Orders(self.recorder, self.directory, self.clusters)

@@ -27,6 +27,10 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "user": entry.user,
         "uid": origin.uid,
         "cluster": entry.cluster,
+        "clusters": list(spec.clusters),
+        "passed": [
+            {"cluster": each.cluster, "at": each.at, "why": each.text, "refused": each.refused} for each in job.passed
+        ],
         "native_id": entry.native_id,
         "partition": spec.partition,
         "account": spec.account,
@@ -54,10 +58,13 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "ended_at": job.ended_at,
         "exit_code": job.exit_code,
         "signal": job.signal,
-        "restarts": job.launch,
+        "restarts": job.restarts,
         "requeue": spec.requeue is not False,
         "next_start": entry.retry_at if entry.retry_at is not None else min(next_starts, default=None),
-        "notes": list(spec.notes),
+        "notes": [
+            *spec.notes,
+            *(f"left {each.cluster}: {each.text}" for each in job.passed if each.launch is not None),
+        ],
         "tasks": [_describe_task(entry, offset) for offset in range(len(job.tasks))],
     }
 

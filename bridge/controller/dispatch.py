@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.adapters.contract import Accepted, Arrays, Launch, Order, Refusal
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import Admission, is_held_back
 from overspan.bridge.controller.backoff import REFUSED, next_try
@@ -20,8 +20,9 @@ from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.drafts import Draft, is_kept
 from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.recording import Recorder, stored_handle
+from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff
@@ -76,13 +77,40 @@ class Dispatcher:
 
     def _follow(self, before: Job | None, entry: Entry) -> None:
         """A job has changed: another may have its slot, or another place in the line."""
+        left = before.cluster if before is not None else ""
+        if left and left != entry.cluster and self.admission.leave(left, entry.job.id):
+            self.wake((left, SUBMIT))
         if self.admission.follow(entry):
             self.wake((entry.cluster, SUBMIT))
 
     def _take(self, lane: Lane) -> list[OutboxRow]:
         if self.admission.limits(lane):
             return self.admission.take(lane, BATCH)
+        cluster = self.clusters.find(lane[0]) if lane[1] == SUBMIT else None
+        try:
+            adapter = None if cluster is None else cluster.adapter
+        except OverspanError:
+            adapter = None
+        if isinstance(adapter, Arrays):
+            return self._take_whole(lane, adapter)
         return self.recorder.outbox.take(lane, self.recorder.clock(), BATCH)
+
+    def _take_whole(self, lane: Lane, cluster: Arrays) -> list[OutboxRow]:
+        """The oldest submissions, with the elements of an array as one of them."""
+        outbox = self.recorder.outbox
+        chosen: list[str] = []
+        units: dict[tuple[str, int], int] = {}
+        for row in outbox.claim(lane, self.recorder.clock()):
+            entry = self.recorder.book.get(row.job_id)
+            element = None if entry is None else entry.job.element
+            unit = ("job", row.job_id) if element is None else ("array", element.array)
+            known = units.get(unit, 0)
+            if known >= cluster.elements or (not known and len(units) >= cluster.submissions):
+                outbox.offer(row.token)
+            else:
+                units[unit] = known + 1
+                chosen.append(row.token)
+        return outbox.start(chosen)
 
     async def _recall(self, lane: Lane) -> None:
         """Find out which submissions only waited when an earlier process died."""
@@ -122,6 +150,8 @@ class Dispatcher:
         cluster = self.clusters.find(lane[0])
         now = self.recorder.clock()
         try:
+            if lane[1] == SUBMIT:
+                await self._find_out(cluster, rows)
             if cluster is None:
                 raise OverspanError(f"the cluster {lane[0]} is not configured any more")
             await (self._submit if lane[1] == SUBMIT else self._order)(cluster, rows)
@@ -134,11 +164,40 @@ class Dispatcher:
             log.error("calling cluster %s", rows[0].cluster, exc_info=error)
         for row in rows:
             self.recorder.outbox.offer(row.token)
+        if cluster is not None and not isinstance(error, StoreFailed | Conflict):
+            cluster.failed(now, error)
+        self._tell_unreached(rows)
         if cluster is None:
             return now + self.backoff.limit
-        if not isinstance(error, StoreFailed | Conflict):
-            cluster.failed(now, error)
         return next_try(self.backoff, now, cluster.failures, cluster.name)
+
+    def _tell_unreached(self, rows: list[OutboxRow]) -> None:
+        """Let jobs go elsewhere that have a choice, and of which their cluster surely knows nothing."""
+        outbox = self.recorder.outbox
+        here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
+        if here:
+            self.recorder.wakes.unreached([row.job_id for row in here])
+
+    async def _find_out(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
+        """Whether the cluster answers, before jobs are sent that could go elsewhere. Raises Unreachable.
+
+        So they are known not to be there if it does not.
+        """
+        outbox, book = self.recorder.outbox, self.recorder.book
+        entries = [(row, book.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
+        free = [row for row, entry in entries if entry is not None and list_next(entry.job)]
+        trouble = (
+            ""
+            if not free
+            else "not configured any more"
+            if cluster is None
+            else await cluster.find_trouble(self.recorder.clock())
+        )
+        if trouble:
+            outbox.untry(row.token for row in free)
+            for row in free:
+                self.admission.refuse(row)
+            raise Unreachable(trouble)
 
     async def _submit(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
         async with self.recorder.book.locked(row.job_id for row in rows):
@@ -197,7 +256,6 @@ class Dispatcher:
                 entry.retry_at = at
         by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
         for row, answer in pairs:
-            self._note_refusal(row, answer)
             if not (is_kept(row) and answer is None):
                 by_job.setdefault(row.job_id, []).append((row, answer))
 
@@ -212,12 +270,6 @@ class Dispatcher:
                 self._release_orders(row.job_id)
         for row, refusal, at in deferred:
             await self.recorder.ledger.defer(row.token, at, refusal.message)
-
-    def _note_refusal(self, row: OutboxRow, answer: Answer) -> None:
-        """Keep the cluster's words for the submitter, who may wait for its verdict."""
-        entry = self.recorder.book.get(row.job_id)
-        if entry is not None and row.kind == SUBMIT and isinstance(answer, Refusal) and not answer.transient:
-            entry.refusal = answer.message
 
     def _release_orders(self, job_id: int) -> None:
         """Orders that waited for a submission's answer may go."""
@@ -242,7 +294,18 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
     elif isinstance(answer, Refusal):
         draft.done.append(row.token)
         draft.tried = False
-        draft.advance(events.Refused(now, answer.message))
+        _refuse(draft, answer.message, now)
+
+
+def _refuse(draft: Draft, message: str, now: float) -> None:
+    """A final refusal: the next cluster of the list is asked, and the last one's is the end."""
+    others = list_next(draft.job)
+    if others:
+        draft.advance(events.Move(now, others[0], message, refused=True))
+        return
+    # For the submitter, who may wait for the verdict.
+    draft.entry.refusal = word_refusals(draft.job, message)
+    draft.advance(events.Refused(now, draft.entry.refusal))
 
 
 def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:

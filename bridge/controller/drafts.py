@@ -15,6 +15,7 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.outbox import ORDER, SUBMIT, Outbox
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge
+from overspan.bridge.lifecycle.failover import is_withdrawal
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
@@ -64,9 +65,14 @@ class Draft:
     wake_at: float | None = None
 
     @property
+    def cluster(self) -> str:
+        """The cluster that has the job after this draft, or is to have it."""
+        return self.job.cluster or self.entry.cluster
+
+    @property
     def launched(self) -> bool:
         """Whether the present launch is on the cluster."""
-        if self.handle is not None:
+        if self.handle:
             return True
         return bool(self.entry.handle) and self.entry.handle_launch == self.job.launch
 
@@ -107,11 +113,16 @@ class Draft:
     def order(self, at: float, event: Event) -> None:
         """Owe an order to the job's cluster."""
         payload: dict[str, Any] = {"launch": self.job.launch, "event": event_to_document(event)}
-        self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.entry.cluster, ORDER, payload, at))
+        self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.cluster, ORDER, payload, at))
 
     def open_rows(self) -> list[OutboxRow]:
         """Calls owed for the job after this draft."""
         return [row for row in (*self.owed, *self.add) if row.token not in self.done]
+
+    def asked(self, event: events.Expire) -> bool:
+        """Whether an order of that kind, for the same cause, is owed already."""
+        orders = [row.payload["event"] for row in self.open_rows() if _kind(row) == events.Expire.__name__]
+        return any(order["cause"] == event.cause for order in orders)
 
     def strike(self, row: OutboxRow) -> None:
         """A call is not owed any more."""
@@ -126,6 +137,7 @@ class Draft:
         return Change(
             job=replace(self.job, version=version + 1),
             expected_version=version,
+            cluster=None if self.cluster == self.entry.cluster else self.cluster,
             handle=self.handle,
             native_id=self.native_id,
             cursor=self.cursor,
@@ -156,13 +168,16 @@ class Completion:
         self._clear(draft)
         if not draft.away:
             self._redirect(draft)
-        if not draft.away or (draft.launched and decider_of(draft.entry.cluster) is Decider.DAEMON):
+        if not draft.away or (draft.launched and decider_of(draft.cluster) is Decider.DAEMON):
             self._decide(draft, now)
         elif draft.launched and draft.job.granted_at is None:
             self._expire(draft, now)
         if not draft.away:
             self._submit(draft, now)
         self._clear(draft)
+        if draft.cluster != draft.entry.cluster:
+            # What the former cluster calls it means nothing to this one.
+            draft.handle = draft.native_id = draft.cursor = ""
 
     def _redirect(self, draft: Draft) -> None:
         """Apply orders whose launch is gone to the job itself."""
@@ -171,6 +186,8 @@ class Completion:
                 event = event_from_document(dict(row.payload["event"]))
                 if isinstance(event, CARRIED_OVER):
                     draft.advance(event)
+                draft.strike(row)
+            elif row.payload["launch"] != draft.job.launch:
                 draft.strike(row)
 
     def _decide(self, draft: Draft, now: float) -> None:
@@ -189,9 +206,8 @@ class Completion:
         """Order the end of a job whose deadline passes while it waits on its cluster: no supervisor has it yet."""
         found = decide(draft.job, now)
         draft.wake_at = found.wake_at
-        asked = any(_kind(row) == events.Expire.__name__ for row in draft.open_rows())
         for event in found.events:
-            if isinstance(event, events.Expire) and not asked:
+            if isinstance(event, events.Expire) and not draft.asked(event):
                 draft.order(now, event)
 
     def _submit(self, draft: Draft, now: float) -> None:
@@ -205,7 +221,9 @@ class Completion:
             if not submits and draft.job.array is None:
                 token = f"{self.installation}-{draft.job.id}-{draft.job.launch}"
                 payload = {"launch": draft.job.launch}
-                draft.add.append(OutboxRow(token, draft.job.id, draft.entry.cluster, SUBMIT, payload, now))
+                draft.add.append(OutboxRow(token, draft.job.id, draft.cluster, SUBMIT, payload, now))
+                if draft.job.cluster:
+                    draft.advance(events.Offer(now, draft.job.cluster))
             return
         for row in submits:
             draft.strike(row)
@@ -233,7 +251,9 @@ def _kind(row: OutboxRow) -> str:
 
 
 def _is_settled(job: Job, row: OutboxRow) -> bool:
-    """Whether the task that a cancel is about has ended for good."""
+    """Whether the task that a cancel is about has ended for good, or what was to be taken back has started."""
+    if job.granted_at is not None and is_withdrawal(event_from_document(dict(row.payload["event"]))):
+        return True
     name = row.payload["event"].get("task", "")
     return is_kept(row) and any(task.name == name and task.over for task in job.tasks)
 
@@ -242,4 +262,5 @@ def submitted(job: Job) -> Transition:
     """The first line of a job's timeline."""
     cron = job.spec.cron
     text = f"submitted by the schedule c{cron.id}, due at {format_timestamp(cron.due)}" if cron else "submitted"
+    text = "; ".join([text, *(f"{departure.cluster}: {departure.text}" for departure in job.passed)])
     return Transition(job.submitted_at, "", "", State.PENDING.value, job.reason, "Submitted", text)

@@ -152,5 +152,7 @@ def follow_report(draft: Draft, report: Report, now: float) -> None:
             log.exception("job %d: the event %r changes nothing", draft.job.id, event)
     if report.gone and draft.job.launch == launch and not draft.job.over:
         draft.advance(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
+    if report.native_id and draft.job.launch == launch and report.native_id != draft.entry.native_id:
+        draft.native_id = report.native_id
     if report.cursor != draft.entry.cursor:
         draft.cursor = report.cursor

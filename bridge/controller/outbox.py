@@ -23,6 +23,7 @@ class Outbox:
         self._ready: dict[Lane, dict[str, None]] = {}
         self._later: dict[Lane, list[tuple[float, str]]] = {}
         self._tried: set[str] = set()
+        self._first: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -48,7 +49,7 @@ class Outbox:
         if not tokens:
             del self._of_job[row.job_id]
         self._ready.get(_lane(row), {}).pop(token, None)
-        self._tried.discard(token)
+        self.untry((token,))
 
     def offer(self, token: str) -> None:
         """Let the call be taken."""
@@ -61,7 +62,7 @@ class Outbox:
         row = self._rows.get(token)
         if row is not None:
             row = self._rows[token] = row._replace(next_try_at=next_try_at, error=error, tries=row.tries + 1)
-            self._tried.discard(token)
+            self.untry((token,))
             self._postpone(row)
 
     def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
@@ -71,7 +72,7 @@ class Outbox:
         tokens = [token for token, _ in zip(ready, range(limit), strict=False)]
         for token in tokens:
             del ready[token]
-            self._tried.add(token)
+            self._try(token)
         return [self._rows[token] for token in tokens]
 
     def claim(self, lane: Lane, now: float) -> list[OutboxRow]:
@@ -82,12 +83,19 @@ class Outbox:
     def start(self, tokens: Iterable[str]) -> list[OutboxRow]:
         """The claimed calls of those tokens that are still owed; they count as tried from here on."""
         rows = [row for row in map(self._rows.get, tokens) if row is not None]
-        self._tried.update(row.token for row in rows)
+        for row in rows:
+            self._try(row.token)
         return rows
+
+    def is_first(self, token: str) -> bool:
+        """Whether the try that is under way is the call's first, so that the cluster knew nothing of it before."""
+        return token in self._first
 
     def untry(self, tokens: Iterable[str]) -> None:
         """The cluster knows nothing of these calls."""
-        self._tried.difference_update(tokens)
+        for token in tokens:
+            self._tried.discard(token)
+            self._first.discard(token)
 
     def of_lane(self, lane: Lane) -> list[OutboxRow]:
         """The calls that are owed in a lane, oldest first."""
@@ -119,6 +127,13 @@ class Outbox:
     def lanes(self) -> Iterable[Lane]:
         """Every lane that owes something."""
         return {_lane(row) for row in self._rows.values()}
+
+    def _try(self, token: str) -> None:
+        if token in self._tried:
+            self._first.discard(token)
+        else:
+            self._first.add(token)
+            self._tried.add(token)
 
     def _postpone(self, row: OutboxRow) -> None:
         heapq.heappush(self._later.setdefault(_lane(row), []), (row.next_try_at, row.token))

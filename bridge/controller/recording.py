@@ -49,6 +49,8 @@ class Wakes:
     timeline: Bell = field(default_factory=Bell)
     owed: Callable[[Lane], None] = lambda lane: None
     watched: Callable[[str], None] = lambda cluster: None
+    unreached: Callable[[list[int]], None] = lambda job_ids: None
+    """Jobs whose cluster does not answer, and surely knows nothing of them."""
 
 
 class Recorder:
@@ -231,6 +233,8 @@ class Recorder:
         if draft.handle is not None:
             self.book.unwatch(entry)
             entry.handle_launch, entry.handle = split_handle(draft.handle)
+        if draft.cluster != entry.cluster:
+            entry.cluster, entry.retry_at = draft.cluster, None
         entry.native_id = entry.native_id if draft.native_id is None else draft.native_id
         entry.cursor = entry.cursor if draft.cursor is None else draft.cursor
         for token in draft.done:
@@ -262,7 +266,7 @@ class Recorder:
 
 
 def _new_job(draft: Draft) -> NewJob:
-    return NewJob(draft.job, draft.entry.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
+    return NewJob(draft.job, draft.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
 
 
 def stored_handle(draft: Draft, handle: str) -> str:

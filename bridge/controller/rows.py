@@ -285,7 +285,7 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         describe_dependency(job, entry.needed_arrays),
         part.exit_code,
         part.signal,
-        job.launch,
+        job.restarts,
         part.attempt,
         stdout,
         stderr,

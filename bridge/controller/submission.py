@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from overspan.bridge.controller.notes import list_notes
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.trials import describe_trial
 from overspan.bridge.controller.verdicts import await_verdict
-from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, Unreachable
-from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, Unreachable
+from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import JobSpec
@@ -93,17 +93,21 @@ class Submitter:
             return _answer(job, cluster, reading, await self._try(job, cluster))
         first = await self.recorder.ledger.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
-        job = new_job(first, spec, self.recorder.clock())
+        job = replace(new_job(first, spec, self.recorder.clock()), cluster=job.cluster, passed=job.passed)
         entry = Entry(job, cluster.name, submission.user)
         await self.recorder.insert([entry], run.record(first) if run is not None else None)
         await self._hear(entry, cluster, submission.kind)
-        return _answer(entry.job, cluster, reading)
+        return _answer(entry.job, self.clusters.find(entry.cluster) or cluster, reading)
 
     async def _hear(self, entry: Entry, cluster: Cluster, kind: str) -> None:
         """Wait for the verdict of a cluster that gives one. Raises Rejected in its words."""
-        if not isinstance(cluster.adapter, Verdict):
+        try:
+            adapter = cluster.adapter
+        except OverspanError:
             return
-        refusal = await await_verdict(self.recorder, cluster, entry, cluster.adapter.verdict_seconds)
+        if not isinstance(adapter, Verdict):
+            return
+        refusal = await await_verdict(self.recorder, self.clusters, entry, adapter.verdict_seconds)
         if refusal is not None:
             raise Rejected(
                 word_refusal(refusal) if kind == SCRIPT else refusal,
@@ -135,9 +139,44 @@ class Submitter:
 
     async def _prepare(self, submission: Submission) -> tuple[Reading, Cluster, Job]:
         reading = await self._read(submission)
-        spec = reading.spec
-        self._check(spec, submission)
-        cluster = self.clusters.get(spec.clusters[0] if spec.clusters else "")
+        self._check(reading.spec, submission)
+        cluster, job, notes = await self._choose(reading.spec, submission)
+        notes = (*list_notes(job, self.clusters, cluster), *notes)
+        return reading, cluster, replace(job, spec=replace(job.spec, notes=notes))
+
+    async def _choose(self, spec: JobSpec, submission: Submission) -> tuple[Cluster, Job, tuple[str, ...]]:
+        """The first cluster that takes the job, the job as it is for that one, and what became of those before it.
+
+        Where no other takes it, the first that is down has it. Rejected in each one's words where all refuse.
+        """
+        names = spec.clusters or ("",)
+        down: list[tuple[Cluster, Job]] = []
+        passed: list[Departure] = []
+        for name in names:
+            cluster = self.clusters.get(name)
+            trouble = await cluster.find_trouble(self.recorder.clock()) if len(names) > 1 else ""
+            try:
+                job = await self._fit(spec, cluster, submission, asked=not trouble)
+            except Rejected as error:
+                if len(names) == 1:
+                    raise
+                passed.append(Departure(self.recorder.clock(), cluster.name, error.message, refused=True))
+                continue
+            if not trouble:
+                return cluster, _note_passed(job, passed), _word_passed(passed, f"it goes to {cluster.name}")
+            passed.append(Departure(self.recorder.clock(), cluster.name, trouble))
+            down.append((cluster, job))
+        if not down:
+            raise Rejected(
+                "\n".join(f"{each.cluster}: {each.text}" for each in passed),
+                remedy="`span sinfo` shows what their nodes and partitions have",
+            )
+        cluster, job = down[0]
+        before = [departure for departure in passed if departure.refused]
+        return cluster, _note_passed(job, before), _word_passed(passed, f"it waits for {cluster.name}")
+
+    async def _fit(self, spec: JobSpec, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
+        """The job as it is for a cluster. Rejected in the cluster's words, where it is to be asked."""
         for task in spec.tasks:
             if task.cluster and task.cluster != cluster.name:
                 raise InvalidRequest(
@@ -145,15 +184,18 @@ class Submitter:
                     remedy="groups over several clusters are not carried out by this version; name one cluster",
                     place=Place(submission.file) if submission.file else None,
                 )
-        if not spec.partition and cluster.config.kind == "local":
+        choice = len(spec.clusters) > 1
+        if not spec.partition and cluster.config.kind == "local" and not choice:
             # Here it is known where the job will run; elsewhere the choice is the cluster's own.
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
-        await _admit(cluster, job, submission.kind)
-        if "," in spec.partition and cluster.config.kind == "local":
-            spec = replace(spec, partition=await _choose_partition(cluster, job))
-        notes = list_notes(job, cluster.adapter, cluster.name)
-        return reading, cluster, replace(job, spec=replace(spec, notes=notes))
+        if choice and spec.array is None:
+            job = replace(job, cluster=cluster.name)
+        if asked:
+            await _admit(cluster, job, submission.kind, trial=choice and spec.array is not None)
+            if "," in spec.partition and cluster.config.kind == "local":
+                job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
+        return job
 
     async def _read(self, submission: Submission) -> Reading:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())
@@ -193,10 +235,24 @@ class Submitter:
             raise InvalidRequest(f"job {parent} is no group", remedy="leave --job-group out", place=place)
 
 
-async def _admit(cluster: Cluster, job: Job, kind: str) -> None:
-    """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission."""
+def _note_passed(job: Job, passed: Sequence[Departure]) -> Job:
+    """The job with the clusters that it was not given to."""
+    return replace(job, passed=tuple(passed))
+
+
+def _word_passed(passed: Sequence[Departure], rest: str) -> tuple[str, ...]:
+    """What the submitter is told of clusters that were passed over."""
+    texts = [f"{departure.cluster}: {' '.join(departure.text.split())}" for departure in passed]
+    return (f"{'; '.join(texts)}; {rest}",) if passed else ()
+
+
+async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
+    """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission.
+
+    `trial`: also where the cluster gives a verdict, which comes too late for another cluster to be chosen.
+    """
     adapter = cluster.adapter
-    if not isinstance(adapter, Admission) or isinstance(adapter, Verdict):
+    if not isinstance(adapter, Admission) or (isinstance(adapter, Verdict) and not trial):
         return
     admission: Callable[[Job], Awaitable[Any]] = adapter.admit
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.clusters import Cluster
+from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.outbox import SUBMIT
 from overspan.bridge.controller.recording import Recorder
 
@@ -13,8 +13,8 @@ _LOOK_SECONDS = 0.2
 """How often is looked whether the cluster has stopped answering, which no job tells."""
 
 
-async def await_verdict(recorder: Recorder, cluster: Cluster, entry: Entry, seconds: float) -> str | None:
-    """Wait until the cluster has taken or refused the job, or will not say soon: the refusal, or None.
+async def await_verdict(recorder: Recorder, clusters: Clusters, entry: Entry, seconds: float) -> str | None:
+    """Wait until a cluster has taken the job, its last has refused it, or will not say soon: the refusal, or None.
 
     A job that is not sent yet (held back, dependent, put off) has no verdict to wait for.
     """
@@ -22,7 +22,8 @@ async def await_verdict(recorder: Recorder, cluster: Cluster, entry: Entry, seco
     deadline = loop.time() + seconds
     while not entry.launched and not entry.job.over and _is_due(recorder, entry):
         left = deadline - loop.time()
-        if left <= 0 or cluster.stale_since is not None:
+        cluster = clusters.find(entry.cluster)
+        if left <= 0 or cluster is None or cluster.stale_since is not None:
             return None
         await recorder.wakes.jobs.wait(entry.job.id, min(left, _LOOK_SECONDS))
     return entry.refusal or None

@@ -122,6 +122,10 @@ def _targets(alternatives: list[Values], node: Table, context: ReadContext, foun
     return tuple(dict.fromkeys(target for target in targets if target is not None))
 
 
+_IMAGE_PATHS = ("/", "./", "~/")
+_IMAGE_ENDINGS = (".sif", ".sqsh")
+
+
 def _image(value: Any, node: Table, found: Findings) -> str:
     """The container image; a mapping has one for each region, which have to agree here."""
     if not value:
@@ -131,10 +135,12 @@ def _image(value: Any, node: Table, found: Findings) -> str:
     if len(images) > 1:
         found.add("image_id names several images", place, "write one, as docker:IMAGE")
     image = str(images[0])
-    if not image.startswith(IMAGE_PREFIX):
-        found.note(f"{place}: image_id has no effect: {image} is an image of cloud machines; write docker:IMAGE")
-        return ""
-    return image.removeprefix(IMAGE_PREFIX)
+    if image.startswith(IMAGE_PREFIX):
+        return image.removeprefix(IMAGE_PREFIX)
+    if image.startswith(_IMAGE_PATHS) or image.endswith(_IMAGE_ENDINGS):
+        return image
+    found.note(f"{place}: image_id has no effect: {image} is an image of cloud machines; write docker:IMAGE or a path")
+    return ""
 
 
 def _recovery(value: Any, node: Table, found: Findings) -> Values:

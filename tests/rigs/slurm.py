@@ -39,8 +39,8 @@ class Variant:
     """One kind of site, as data.
 
     `lines` replaces lines of slurm.conf: from how a line begins to the whole new line, which is added where there is
-    none; an empty one removes it. `files` are written as they are. `nodes` is how many nodes run; `closed` names those
-    with the engine's own seccomp profile, which forbids user namespaces.
+    none; an empty one removes it. `files` are written as they are; what begins with `#!` may be executed. `nodes` is
+    how many nodes run; `closed` names those with the engine's own seccomp profile, which forbids user namespaces.
     """
 
     name: str = "default"
@@ -159,7 +159,8 @@ def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> A
 def _put(container: Any, path: str, text: str) -> None:
     data = text.encode()
     entry = tarfile.TarInfo(path.rpartition("/")[2])
-    entry.size, entry.mode, entry.mtime = len(data), 0o644, int(time.time())
+    entry.size, entry.mtime = len(data), int(time.time())
+    entry.mode = 0o755 if text.startswith("#!") else 0o644
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.addfile(entry, io.BytesIO(data))

@@ -28,33 +28,38 @@ def render_calls(calls: Sequence[Call], mark: str, path: str = "") -> bytes:
     if folders:
         # One process for all; what fails is tried once more where its error is heard.
         lines.append(f"( umask 077; mkdir -p {' '.join(folders)} ) >/dev/null 2>&1")
+    # Found once, and before the variables are set: the user's PATH is for the job.
+    names = {
+        name: f"overspan_command_{number}" for number, name in enumerate(dict.fromkeys(call.argv[0] for call in calls))
+    }
+    for name, variable in names.items():
+        lines.append(f"{variable}=$(command -v {shlex.quote(name)}) || {variable}={shlex.quote(name)}")
     for number, call in enumerate(calls):
         begin = f"printf '\\036%s\\036' '{mark} {number}'"
         lines += [
             f"{begin}; {begin} >&2",
-            f"( {_render_call(call)} )",
+            f"( {_render_call(call, names[call.argv[0]])} )",
             f"printf '\\036%s %s\\036' '{mark} {number}' \"$?\"",
         ]
     return "\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
 
-def _render_call(call: Call) -> str:
-    command, *rest = call.argv
-    # Found before the variables are set: the user's PATH is for the job.
-    found = f"c=$(command -v {shlex.quote(command)}) || c={shlex.quote(command)}"
+def _render_call(call: Call, variable: str) -> str:
+    """One call; `variable` has the command's path."""
+    found = ""
     if call.folder:
         folder = shlex.quote(call.folder)
-        found = f"umask 077; [ -d {folder} ] || mkdir -p {folder} || exit 1; {found}"
+        found = f"umask 077; [ -d {folder} ] || mkdir -p {folder} || exit 1; "
     if call.umask is not None:
-        found += f"; umask {call.umask:04o}"
-    words = " ".join(map(shlex.quote, rest))
+        found += f"umask {call.umask:04o}; "
+    words = " ".join(map(shlex.quote, call.argv[1:]))
     exports, odd = split_variables(call.environment)
     prefix = f"env {odd} " if odd else ""
-    run = f'{prefix}"$c" {words}'.rstrip()
+    run = f'{prefix}"${variable}" {words}'.rstrip()
     if call.stdin:
         text = shlex.quote(call.stdin.decode("utf-8", "surrogateescape"))
-        return f"{found}; {exports}printf %s {text} | {run}"
-    return f"{found}; {exports}exec {run} </dev/null"
+        return f"{found}{exports}printf %s {text} | {run}"
+    return f"{found}{exports}exec {run} </dev/null"
 
 
 def split_variables(environment: Mapping[str, str]) -> tuple[str, str]:

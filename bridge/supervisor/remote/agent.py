@@ -3,6 +3,9 @@
 It takes the launch from its standard input, gives the program its names, watches over everything below it as a shim
 does, and tells how it ended on its standard output. Slurm signals every process of a step itself, so the agent passes
 on only what comes over the channel. When the channel closes, it ends everything: TERM, grace period, KILL.
+
+A guard, its parent, ends what is left when the agent itself is killed: not every site's Slurm finds orphans of a step
+(proctrack/linuxproc and pgid do not).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from overspan.bridge.supervisor.remote.variables import merge_variables, pin_ste
 from overspan.bridge.supervisor.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 
 _COMM = "span-agent"
+_GUARD_COMM = "span-guard"
 _READ_SIZE = 1 << 16
 # Slurm signals the processes of a step one after the other: a program may end by it before the agent has it.
 _SIGNAL_WINDOW = 0.005
@@ -247,13 +251,30 @@ def _fail(failure: StartError) -> NodeRecord:
     )
 
 
+def guard(agent: int) -> int:
+    """Wait for the agent; gives its exit status, or 128 and its signal once everything below it was killed."""
+    _, status = os.waitpid(agent, 0)
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
+    Tree(agent).clear()
+    return 128 + os.WTERMSIG(status)
+
+
 def main() -> int:
     """Serve the channel on the standard streams; gives the program's exit code, or 128 and its signal."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
     kernel.reset_signals()
-    kernel.set_comm(_COMM)
     os.umask(0o077)
     os.chdir("/")
+    try:
+        kernel.set_subreaper()
+        agent = os.fork()
+    except OSError:
+        agent = 0  # without a guard, then
+    if agent:
+        kernel.set_comm(_GUARD_COMM)
+        return guard(agent)
+    kernel.set_comm(_COMM)
     try:
         return Agent().serve()
     except Exception as error:

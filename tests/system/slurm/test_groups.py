@@ -48,12 +48,12 @@ def start(span: Span, text: str) -> int:
     return span.submit(text, "-M", "rig")
 
 
-def native_of(span: Span, job: int) -> str:
+def native_of(span: Span, job: int | str) -> str:
     found = span.wait_until(lambda: span.job(job).get("native_id"), 20, "a native id")
     return str(found)
 
 
-def until_said(span: Span, job: int, task: str, text: str) -> None:
+def until_said(span: Span, job: int | str, task: str, text: str) -> None:
     span.wait_until(lambda: text in span.log(job, task), 20, f"{task} to say {text}")
 
 

@@ -15,8 +15,9 @@ from overspan.adapters.local.booking import Ledger
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.journals import News, Wake, read_news
 from overspan.adapters.local.launches import GrantFacts, Run
-from overspan.adapters.local.logs import Part, find_part, read_log
+from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.log_parts import Part, find_part
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.events import (

@@ -196,6 +196,21 @@ class ThrottlingCluster(FakeCluster):
         self.told.append((array, limit))
 
 
+class NativeCluster(ThrottlingCluster):
+    """A cluster with arrays of its own; it takes down what it was given at once."""
+
+    elements = 50
+    submissions = 3
+
+    def __init__(self, name: str = "local") -> None:
+        super().__init__(name)
+        self.batches: list[list[int]] = []
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        self.batches.append([launch.job.id for launch in launches])
+        return await super().submit(launches)
+
+
 class Bench:
     """A controller over fakes, which can be killed and started again."""
 
@@ -203,6 +218,8 @@ class Bench:
         self.clock = FakeClock()
         self.ledger = FakeLedger()
         self.cluster = cluster or FakeCluster()
+        self.others: dict[str, FakeCluster] = {}
+        """Clusters of other names; every other name is `cluster`."""
         self.settings = Settings()
         self.reader: Reader = read
         self.controller: Controller
@@ -222,7 +239,7 @@ class Bench:
         return self.controller
 
     def _open(self, config: ClusterConfig) -> FakeCluster:
-        return self.cluster
+        return self.others.get(config.name, self.cluster)
 
     async def kill(self) -> None:
         """End the controller's loops at once, as kill -9 would; the ledger and the cluster stay as they are."""
@@ -249,7 +266,7 @@ class Bench:
         recorder = self.controller.recorder
         for entry in recorder.book:
             stored = self.ledger.jobs[entry.job.id]
-            assert (entry.job, entry.cursor) == (stored.job, stored.cursor)
+            assert (entry.job, entry.cursor, entry.cluster) == (stored.job, stored.cursor, stored.cluster)
         assert len(recorder.outbox) == len(self.ledger.rows)
 
     def state(self, job_id: int = 1) -> str:
@@ -258,7 +275,10 @@ class Bench:
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
-    """Words of a text: names of tasks; hold, kill, later; begin=SECONDS, deadline=SECONDS, array=, needs=, parent=."""
+    """Words of a text: names of tasks; hold, kill, later; begin=SECONDS, deadline=SECONDS, array=, needs=, parent=.
+
+    clusters=A,B and after=SECONDS are a list of clusters and its failover_after.
+    """
     words = submission.text.split()
     facts = dict(word.split("=") for word in words if "=" in word)
     names = [word for word in words if "=" not in word and word not in ("hold", "kill", "later")]
@@ -274,7 +294,8 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Readin
         hold="hold" in words or submission.hold,
         begin=now + float(facts["begin"]) if "begin" in facts else None,
         deadline=now + float(facts["deadline"]) if "deadline" in facts else None,
-        clusters=(submission.cluster,) if submission.cluster else (),
+        clusters=tuple(filter(None, facts.get("clusters", submission.cluster).split(","))),
+        failover_after=int(facts["after"]) if "after" in facts else None,
         later={"on_checkpoint": {}} if "later" in words else {},
         origin=Origin(user=submission.user, directory=submission.directory),
     )
@@ -315,11 +336,16 @@ async def until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
         await asyncio.sleep(0)
 
 
-def play(scene: Callable[[Bench], Awaitable[None]], cluster: FakeCluster | None = None) -> None:
-    """Run a scene with a controller of its own."""
+def play(
+    scene: Callable[[Bench], Awaitable[None]],
+    cluster: FakeCluster | None = None,
+    prepare: Callable[[Bench], None] = lambda bench: None,
+) -> None:
+    """Run a scene with a controller of its own; `prepare` comes before its start."""
 
     async def run() -> None:
         bench = Bench(cluster)
+        prepare(bench)
         await bench.start()
         try:
             await scene(bench)

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from tests.unit.controller.fakes import Bench, ThrottlingCluster, begin, end, give_order, play, turn, until
+from tests.unit.controller.fakes import (
+    Bench,
+    NativeCluster,
+    ThrottlingCluster,
+    begin,
+    end,
+    give_order,
+    play,
+    turn,
+    until,
+)
 
+from overspan.adapters.contract import Report
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.orders import CancelRequest, Filters, Update
 from overspan.bridge.lifecycle.arrays import AHEAD
@@ -318,3 +330,50 @@ def test_an_element_that_starts_again_after_its_array_keeps_the_throttle_as_subm
         assert bench.cluster.throttles[f"{job.id}.1"] == 3
 
     play(scene, ThrottlingCluster())
+
+
+def test_a_whole_array_is_given_at_once_to_a_cluster_that_has_such() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-39%2")
+        await until(lambda: bool(cluster.batches))
+        assert cluster.batches == [list(range(2, 42))] and waiting(bench) == ""
+        await bench.submit("one array=0-99")
+        await until(lambda: len(cluster.batches) == 2)
+        assert len(cluster.batches[1]) == 50 and waiting(bench, 42) == "50-99"
+
+    cluster = NativeCluster()
+    play(scene, cluster)
+
+
+def test_single_jobs_are_answered_a_few_at_a_time() -> None:
+    async def scene(bench: Bench) -> None:
+        cluster.down = True
+        for _ in range(4):
+            await bench.submit("one")
+        await bench.submit("one array=0-9")
+        await until(lambda: len(bench.ledger.jobs) == 15)
+        cluster.down = False
+        cluster.batches.clear()
+        bench.clock.advance(60)
+        await until(lambda: sum(map(len, cluster.batches)) >= 14)
+        units = [{min(job, 5) for job in batch} for batch in cluster.batches]
+        assert all(len(unit) <= 3 for unit in units) and sum(map(len, units)) == 5
+
+    cluster = NativeCluster()
+    play(scene, cluster)
+
+
+def test_an_element_s_own_name_on_the_cluster_comes_with_its_news() -> None:
+    class Naming(NativeCluster):
+        def _report(self, handle: str, cursor: str) -> Report | None:
+            report = super()._report(handle, cursor)
+            return None if report is None else replace(report, native_id=f"own-{handle}")
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-1")
+        await until(lambda: len(bench.cluster.handles) == 2)
+        await run(bench, 1)
+        entry = bench.controller.recorder.book.elements(1)[1]
+        assert entry.native_id == f"own-{entry.job.id}.0"
+
+    play(scene, Naming())

@@ -165,6 +165,15 @@ class TestEnd:
         assert (job.state, job.late, cursor.over) == (state, 0, True)
         assert job.launch == (1 if state is State.PENDING else 0)
 
+    def test_a_supervisor_that_was_killed_is_a_recovery_and_no_failure_of_the_work(self) -> None:
+        end = view("FAILED", "RaisedSignal", (0, 9), end=NOW + 10)
+        job, events, _ = follow([Sight(end, page(START, asked=AFTER))])
+        assert "signal 9" in str(events[-1])
+        assert (job.state, job.launch, job.task("a").recoveries) == (State.PENDING, 1, 1)
+        first = job.task("a").attempts[0]
+        # Slurm tells whole seconds: the end is not before the start.
+        assert (first.state, first.started_at, first.ended_at) == (State.NODE_FAIL, NOW + 11, NOW + 11)
+
     def test_the_journal_is_read_once_more_behind_the_end(self) -> None:
         end = view("CANCELLED")
         assert not [event for event in follow([Sight(end, page(START))])[1] if isinstance(event, LaunchLost)]

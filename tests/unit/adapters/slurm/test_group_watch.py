@@ -15,6 +15,7 @@ from tests.unit.adapters.slurm.test_group_stories import START
 from tests.unit.adapters.slurm.test_submission import SITE, record
 
 from overspan.adapters.contract import Order, Refusal, Report
+from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
@@ -90,14 +91,14 @@ class Asked(Questions):
     async def site(self) -> Site:
         return SITE
 
-    async def queue(self, ids: Sequence[int]) -> dict[int, QueueRecord]:
+    async def look(self, ids: Sequence[int]) -> Lookup:
         self.asked += 1
         if self.down:
             raise Unreachable("no controller")
-        return {number: found for number, found in self.records.items() if number in ids}
+        return Lookup(found for number, found in self.records.items() if number in ids)
 
-    async def runs(self, ids: Sequence[int]) -> dict[int, list[Any]]:
-        return {number: [] for number in ids}
+    async def runs(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        return {name: [] for name in names}
 
 
 class Bench:
@@ -221,10 +222,10 @@ class TestWatch:
             kill = NOW + 30 + 15
             assert next_kill(since, kill - 9) == 9
             assert bench.watch.overdue(since, kill - 1) == []
-            assert bench.watch.overdue(since, kill) == [42]
+            assert bench.watch.overdue(since, kill) == ["42"]
             # Not again at once.
             assert bench.watch.overdue(since, kill + 1) == []
-            await bench.orderer.end([42])
+            await bench.orderer.end(["42"])
             assert bench.link.commands == [("timeout", "20", "scancel", "42")]
 
         play(story())

@@ -19,13 +19,16 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.images import (
     APPTAINER,
     HOME,
+    HOSTS,
     NONE,
     PYXIS,
     ImagePlace,
     apptainer_words,
     make_container,
+    member_words,
     pyxis_options,
     quote_words,
+    refuse_grouped,
     refuse_images,
 )
 from overspan.adapters.slurm.planning import render_submission
@@ -134,6 +137,21 @@ class TestOptions:
         assert "--bind=/tmp/span-1/hosts:/etc/hosts" in words
         assert "--bind=/shared/models:/home/ada/models" in words and "--bind=/shared/weights:/data/weights" in words
         assert words[:2] == ("apptainer", "exec") and words[-2:] == ("--nv", "docker://ghcr.io/lab/torch:2.4")
+
+    def test_a_member_of_a_group_is_started_by_its_agent(self) -> None:
+        job = read_file(TASK.format(nodes=2))
+        words = member_words(job, job.spec.tasks[0], APPTAINER, "/root/runs/7")
+        assert f"--bind={HOSTS}:/etc/hosts" in words and f"--bind=/shared/models:{HOME}/models" in words
+        assert "--bind=/scratch:/scratch:ro" in words
+        with pytest.raises(InvalidRequest, match="Apptainer only"):
+            member_words(job, job.spec.tasks[0], PYXIS, "/root/runs/7")
+        with pytest.raises(InvalidRequest, match="does not say"):
+            member_words(job, job.spec.tasks[0], "", "/root/runs/7")
+        with pytest.raises(InvalidRequest, match="groups on Slurm"):
+            refuse_grouped(job)
+        plain = read_file("name: x\nrun: x\n")
+        refuse_grouped(plain)
+        assert member_words(plain, plain.spec.tasks[0], "", "") == ()
 
     def test_the_gpus_of_another_maker(self) -> None:
         text = "name: x\nresources: {image_id: 'docker:a', accelerators: 'MI300X:1'}\nrun: x\n"

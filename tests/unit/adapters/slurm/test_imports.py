@@ -113,11 +113,11 @@ class Asked:
     async def queue(self, ids: Sequence[int]) -> dict[int, QueueRecord]:
         return {raw: record for raw, record in self.records.items() if {raw, record.array_job} & set(ids)}
 
-    async def runs(self, ids: Sequence[int]) -> dict[int, list[AccountingRecord]]:
-        return {native: [record for record in self.ended if record.raw == native] for native in ids}
+    async def runs(self, names: Sequence[str]) -> dict[str, list[AccountingRecord]]:
+        return {name: [record for record in self.ended if str(record.raw) == name] for name in names}
 
-    async def describe(self, native: int) -> dict[str, str]:
-        return FIELDS if native in self.records else {}
+    async def describe(self, native: str) -> dict[str, str]:
+        return FIELDS if int(native) in self.records else {}
 
 
 def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> Importer:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from tests.unit.adapters.slurm.samples import EXAMPLES, read_file
 
 from overspan.adapters.contract import Node
@@ -241,6 +241,7 @@ def _root(job: Job, name: str) -> str:
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 3)), min_size=1, max_size=6))
+@example([(1, 2), (4, 2), (4, 3), (4, 2), (4, 3), (8, 1)])
 @settings(deadline=None)
 def test_never_more_nodes_than_one_plan_alone(shapes: list[tuple[int, int]]) -> None:
     atoms = [

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 
 from overspan.adapters.slurm.planning import render_submission
-from overspan.adapters.slurm.script import Setting, find_token, has_token, mark_comment, render_job, split_comment
+from overspan.adapters.slurm.script import Setting, find_token, list_tokens, mark_comment, render_job, split_comment
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Array, Element, Job
@@ -156,6 +156,21 @@ def test_typed_gpus_are_spelled_as_the_cluster_does() -> None:
     assert "--gres=gpu:h100:1" in render_job(job, SETTING).script
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("signal: USR1@90", "--signal=B:USR1@90"),
+        ("signal: 'B:USR1@90'", "--signal=B:USR1@90"),
+        ("signal: USR1@90\nnum_nodes: 2", "--signal=USR1@90"),
+        ("signal: USR1@90\nresources: {image_id: 'docker:a'}", "--signal=USR1@90"),
+        ("signal: 'B:USR1@90'\nnum_nodes: 2", "--signal=B:USR1@90"),
+    ],
+)
+def test_a_signal_before_the_limit_reaches_the_program(keys: str, words: str) -> None:
+    job = read_file(f"name: x\ntime: 5\n{keys}\nrun: x\n")
+    assert f"#SBATCH {words}\n" in render_job(job, replace(SETTING, containers="pyxis")).script
+
+
 def test_a_text_that_is_too_long_is_refused() -> None:
     job = read_file(f"name: x\nrun: {'x' * 130_000}\n")
     with pytest.raises(InvalidRequest, match="longer than 120 KiB"):
@@ -203,9 +218,9 @@ def test_user_text_is_one_word_of_the_script(text: str) -> None:
 def test_the_token_is_found_in_any_comment(comment: str, number: int) -> None:
     token = f"{number}.0"
     assert find_token(mark_comment(comment, token)) == token
-    assert has_token(f"sbatch --comment={mark_comment(comment, token)} -N 1 overspan=9", token)
-    assert has_token(f"sbatch '--comment={mark_comment('', token)}'", token)
-    assert not has_token(f"sbatch --comment=overspan={token}1", token)
+    assert token in list_tokens(f"sbatch --comment={mark_comment(comment, token)} -N 1 overspan=9")
+    assert token in list_tokens(f"sbatch '--comment={mark_comment('', token)}'")
+    assert token not in list_tokens(f"sbatch --comment=overspan={token}1")
 
 
 def test_a_comment_without_token() -> None:

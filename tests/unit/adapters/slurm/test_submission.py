@@ -11,6 +11,7 @@ import pytest
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Node, Refusal
+from overspan.adapters.slurm.arrays import Key
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.library import name_archive
 from overspan.adapters.slurm.listings import Limit
@@ -87,6 +88,9 @@ class World:
         assert how == "never"
         return TIMED_OUT
 
+    def records(self) -> tuple[QueueRecord, ...]:
+        return tuple(record(number, *facts) for number, facts in self.jobs.items())
+
     def count(self, command: str) -> int:
         return sum(words[0] == command for words in self.commands)
 
@@ -140,17 +144,15 @@ class Asked(Questions):
     async def nodes(self) -> list[Node]:
         return [Node(f"n{number}", "main", "idle", 4, 0, 4000, 0) for number in range(2)]
 
-    async def find_in_queue(self, tokens: Iterable[str]) -> dict[str, list[QueueRecord]]:
+    async def own_queue(self) -> tuple[QueueRecord, ...]:
         self.world.commands.append(("squeue",))
         if self.dumb:
             raise Unreachable("no answer")
-        return {
-            token: [record(number, *facts) for number, facts in self.world.jobs.items() if facts[0] == token]
-            for token in tokens
-        }
+        return self.world.records()
 
-    async def find_in_accounts(self, tokens: Iterable[str], since: float) -> dict[str, int]:
-        return {token: number for number, token in self.world.forgotten.items() if token in tokens}
+    async def find_in_accounts(self, keys: Iterable[Key], since: float) -> dict[Key, int]:
+        found = {Key(token): number for number, token in self.world.forgotten.items()}
+        return {key: found[key] for key in keys if key in found}
 
 
 def record(number: int, token: str, state: str, restarts: int) -> QueueRecord:
@@ -184,8 +186,8 @@ def record(number: int, token: str, state: str, restarts: int) -> QueueRecord:
 
 
 class Bench:
-    def __init__(self, started_at: float = NOW - 100, root: str = "/r") -> None:
-        self.world = World()
+    def __init__(self, started_at: float = NOW - 100, root: str = "/r", world: World | None = None) -> None:
+        self.world = world or World()
         self.asked = Asked(self.world)
         self.submitter = Submitter(self.asked, Renderer(Settings(), root), started_at)
         self.now = 1000.0
@@ -297,9 +299,9 @@ class TestDoubt:
         bench.world.behaviour = ["late"]
         submit_again = bench.submitter._send_again
 
-        async def land_and_send(one: Launch) -> None:
+        async def land_and_send(ones: Sequence[Launch]) -> None:
             bench.world.land()
-            await submit_again(one)
+            await submit_again(ones)
 
         bench.submitter._send_again = land_and_send  # type: ignore[assignment,method-assign]
         answer = play(bench.persist(launch()))

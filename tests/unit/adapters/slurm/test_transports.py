@@ -158,3 +158,12 @@ class TestSsh:
     def test_jump_hosts(self) -> None:
         assert read_jump("ada@gate:2222") == Address("gate", "ada", 2222)
         assert read_jump("gate") == Address("gate")
+
+
+def test_no_variable_of_the_user_s_hides_a_command() -> None:
+    async def story() -> None:
+        calls = [Call(["ls", "-d", "/"], environment={"c": "x", "PATH": "/nowhere"}), Call(["printf", "%s", "there"])]
+        answers = await LocalTransport().run_all(calls)
+        assert [None if one is None else one.text for one in answers] == ["/\n", "there"]
+
+    asyncio.run(story())

@@ -1,0 +1,399 @@
+"""Native arrays: what goes into one sbatch, how elements are found again, how a throttle is shared."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
+from tests.unit.adapters.slurm.test_submission import SITE, Bench, Wire, World, launch, play, record
+
+from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.slurm.arrays import (
+    MOST,
+    Key,
+    Lookup,
+    Share,
+    count_shares,
+    earlier_keys,
+    find_keys,
+    find_room,
+    identify,
+    make_units,
+    share_limit,
+)
+from overspan.adapters.slurm.handles import Handle, parse_handle
+from overspan.adapters.slurm.lanes import call_together
+from overspan.adapters.slurm.order_words import cancel_words, merge_words, share_answer
+from overspan.adapters.slurm.outcomes import Phase
+from overspan.adapters.slurm.questions import name_record
+from overspan.adapters.slurm.rendering import Renderer, Scene, name_run
+from overspan.adapters.slurm.sacct import read_accounts
+from overspan.adapters.slurm.script import find_token
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.squeue import QueueRecord
+from overspan.adapters.slurm.stories import view_ended_array
+from overspan.adapters.slurm.submission import Answer
+from overspan.adapters.slurm.throttles import Throttles
+from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.pacing import Bucket, Limit, Paced
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.errors import TimedOut, Unreachable
+from overspan.bridge.model.ids import parse_array
+from overspan.bridge.model.job import Job, new_element
+
+HEAD = read_script("#!/bin/sh\n#SBATCH --array=0-99\ntrue\n", number=50)
+SWEEP = read_file("name: sweep\narray: 0-99\nrun: train\n", 50)
+
+
+def launches(indices: str, head: Job = HEAD, number: int = 0, throttle: int | None = None) -> list[Launch]:
+    """Launches of elements; the job of index i is number 60 + i."""
+    jobs = [new_element(head, index, 60 + index) for index in parse_array(indices).indices()]
+    return [Launch(f"inst-{job.id}-{number}", replace(job, launch=number), throttle=throttle) for job in jobs]
+
+
+def element(array: int, index: int, state: str = "PENDING", token: str = "inst-50-0", raw: int = 0) -> QueueRecord:
+    """An element as `squeue --array` tells it: one that waits has its array's number."""
+    return replace(record(raw or array, token, state, 0), shown=f"{array}_{index}", array_job=array, array_index=index)
+
+
+def rest(array: int, indices: str, token: str = "inst-50-0") -> QueueRecord:
+    """What waits of an array, as one record."""
+    return replace(record(array, token, "PENDING", 0), array_job=array, waiting=parse_array(indices))
+
+
+class ArrayWorld(World):
+    """A controller that has arrays; at most `room` elements in one submission."""
+
+    def __init__(self, room: int = 1000) -> None:
+        super().__init__()
+        self.elements: dict[tuple[int, int], tuple[str, str]] = {}
+        self.room = room
+
+    def execute(self, call: Call) -> Done | None:
+        named = [word for word in call.argv if word.startswith("--array=")]
+        if call.argv[0] == "scancel":
+            self.commands.append(tuple(call.argv))
+            for name in call.argv[1:]:
+                array, _, index = name.partition("_")
+                token, _ = self.elements[int(array), int(index)]
+                self.elements[int(array), int(index)] = (token, "CANCELLED")
+            return Done(0, b"", b"")
+        if call.argv[0] != "sbatch" or not named:
+            return super().execute(call)
+        self.commands.append(tuple(call.argv))
+        indices = list(parse_array(named[0].partition("=")[2]).indices())
+        token = find_token(next(word for word in call.argv if word.startswith("--comment=")))
+        how = self.behaviour.pop(0) if self.behaviour else "answers"
+        if len(indices) > self.room:
+            return Done(1, b"", b"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy\n")
+        if how == "never":
+            return Done(1, b"", b"sbatch: error: Socket timed out on send/recv operation\n")
+        number = 200 + len({array for array, _ in self.elements})
+        held = "HELD" if "--hold" in call.argv else "PENDING"
+        self.elements.update({(number, index): (token, held) for index in indices})
+        return None if how == "cut" else Done(0, f"{number}\n".encode(), b"")
+
+    def records(self) -> tuple[QueueRecord, ...]:
+        return tuple(element(*place, state, token) for place, (token, state) in self.elements.items())
+
+    def arrays(self) -> list[str]:
+        """The --array value of each sbatch."""
+        return [word.partition("=")[2] for words in self.commands for word in words if word.startswith("--array=")]
+
+
+def accepted(answers: Sequence[Answer]) -> list[Handle]:
+    return [parse_handle(answer.handle) for answer in answers if isinstance(answer, Accepted)]
+
+
+class TestUnits:
+    def test_elements_of_one_array_are_one_submission(self) -> None:
+        world = ArrayWorld()
+        answers = play(Bench(world=world).submit(*launches("1-3,7", throttle=2)))
+        assert world.arrays() == ["1-3,7%2"] and world.count("sbatch") == 1
+        assert [handle.name for handle in accepted(answers)] == ["200_1", "200_2", "200_3", "200_7"]
+        assert [handle.job for handle in accepted(answers)] == [61, 62, 63, 67]
+        assert isinstance(answers[0], Accepted) and answers[0].native_id == "200_1"
+
+    def test_what_differs_in_more_than_the_index_is_a_submission_of_its_own(self) -> None:
+        first, second, third, fourth = launches("1-4")
+        held = replace(second, job=replace(second.job, held=True))
+        again = replace(third, token="inst-63-1", job=replace(third.job, launch=1))
+        world = ArrayWorld()
+        play(Bench(world=world).submit(first, held, again, fourth))
+        assert sorted(world.arrays()) == ["1,4", "2", "3"]
+
+    def test_the_site_s_largest_index_and_the_largest_array(self) -> None:
+        small = make_units(launches("8-11"), lambda launch: "same", 10)
+        assert [unit.elements for unit in small] == [{8: 68, 9: 69}, {10: 70}, {11: 71}]
+        many = [Launch(f"i-{60 + n}-0", new_element(HEAD, n, 60 + n)) for n in range(MOST + 1)]
+        assert [len(unit.launches) for unit in make_units(many, lambda launch: 0, 1 << 20)] == [MOST, 1]
+
+    def test_a_site_that_takes_fewer_gets_half_and_the_rest_waits(self) -> None:
+        world = ArrayWorld(room=3)
+        answers = play(Bench(world=world).submit(*launches("0-9")))
+        assert world.arrays() == ["0-9", "0-4", "0-1"]
+        assert len(accepted(answers)) == 2
+        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+        assert len(refusals) == 8 and all(one.transient for one in refusals)
+        assert {one.reason for one in refusals} == {"AssocMaxSubmitJobLimit"}
+
+    def test_a_task_s_script_tells_each_element_its_number(self) -> None:
+        elements = launches("2,7", SWEEP)
+        scene = Scene(SITE, elements={2: 62, 7: 67})
+        text = Renderer(Settings(), "/r").render(elements[0], scene).call.stdin.decode()
+        assert "OVERSPAN_JOB_ID=$((SLURM_ARRAY_TASK_ID + 60))" in text
+        odd = Renderer(Settings(), "/r").render(elements[0], replace(scene, elements={2: 62, 7: 90})).call.stdin
+        head = odd.decode().partition("\nnode=")[0]
+        for index, number in (("2", "62"), ("7", "90")):
+            words = ["sh", "-c", f"{head}\necho $OVERSPAN_JOB_ID $SKYPILOT_TASK_ID"]
+            done = subprocess.run(words, env={"SLURM_ARRAY_TASK_ID": index}, capture_output=True, text=True, check=True)
+            assert done.stdout == f"{number} overspan-{number}-sweep\n"
+
+    def test_elements_have_the_array_s_run_directory(self) -> None:
+        assert {name_run(launch) for launch in launches("1-3", SWEEP)} == {"inst-50"}
+
+
+class TestFinding:
+    def test_a_token_and_an_index_name_one_launch(self) -> None:
+        (first,) = launches("3")
+        (second,) = launches("3", number=2)
+        assert identify(first) == Key("inst-50-0", 3)
+        assert identify(second) == Key("inst-50-2", 3)
+        assert earlier_keys(second) == [Key("inst-50-1", 3), Key("inst-50-0", 3)]
+
+    def test_waiting_and_running_elements_are_found_split_or_not(self) -> None:
+        records = [element(9, 1, "RUNNING", raw=10), rest(9, "2-4%2"), record(11, "inst-9-0", "RUNNING", 0)]
+        found = find_keys(records, [Key("inst-50-0", index) for index in (1, 3, 5)] + [Key("inst-9-0")])
+        assert [[one.raw for one in found[key]] for key in found] == [[10], [9], [], [11]]
+        lookup = Lookup(records)
+        assert (lookup.find(9, 2), lookup.find(9, 5), lookup.find(11)) == (records[1], None, records[2])
+
+    def test_a_list_that_was_cut_off_may_have_an_element(self) -> None:
+        cut = replace(rest(9, "1"), waiting=parse_array("1")._replace(ranges=()))
+        assert Lookup([cut]).find(9, 77) is cut
+
+    @pytest.mark.parametrize("how", ["cut", "never"])
+    def test_elements_in_doubt_are_looked_up_and_run_once(self, how: str) -> None:
+        world = ArrayWorld()
+        world.behaviour = [how]
+        bench = Bench(world=world)
+
+        async def story() -> list[Answer]:
+            for _ in range(20):
+                try:
+                    return await bench.submit(*launches("1-3"))
+                except TimedOut:
+                    bench.now += 4
+            raise AssertionError("never answered")
+
+        handles = accepted(play(story()))
+        assert [handle.name for handle in handles] == ["200_1", "200_2", "200_3"]
+        assert world.count("sbatch") == (1 if how == "cut" else 2)
+        assert sorted(world.elements) == [(200, 1), (200, 2), (200, 3)]
+        released = [words for words in world.commands if words[:2] == ("scontrol", "release")]
+        assert released == ([] if how == "cut" else [("scontrol", "release", "200_1,200_2,200_3")])
+
+    def test_what_comes_late_stays_and_the_second_of_it_is_ended(self) -> None:
+        world = ArrayWorld()
+        world.behaviour = ["never"]
+        bench = Bench(world=world)
+        send = bench.submitter._send
+
+        async def land_and_send(launches: Sequence[Launch], held: bool = False) -> None:
+            if held:
+                world.elements[150, 1] = ("inst-50-0", "PENDING")
+            await send(launches, held)
+
+        async def story() -> list[Answer]:
+            with pytest.raises(TimedOut):
+                await bench.submit(*launches("1-2"))
+            bench.submitter._send = land_and_send  # type: ignore[method-assign]
+            for _ in range(20):
+                try:
+                    return await bench.submit(*launches("1-2"))
+                except TimedOut:
+                    bench.now += 11
+            raise AssertionError("never answered")
+
+        assert [handle.name for handle in accepted(play(story()))] == ["150_1", "201_2"]
+        assert world.elements[201, 1][1] == "CANCELLED"
+
+    def test_an_earlier_process_may_have_submitted_some(self) -> None:
+        world = ArrayWorld()
+        world.elements.update({(200, 1): ("inst-50-0", "RUNNING"), (200, 2): ("inst-50-0", "PENDING")})
+        answers = play(Bench(NOW + 100, world=world).submit(*launches("1-2")))
+        assert [handle.name for handle in accepted(answers)] == ["200_1", "200_2"]
+        assert world.count("sbatch") == 0
+
+    def test_a_requeued_element_is_taken_up_by_its_next_launch(self) -> None:
+        world = ArrayWorld()
+        world.elements[200, 4] = ("inst-50-0", "PENDING")
+        (handle,) = accepted(play(Bench(world=world).submit(*launches("4", number=1))))
+        assert (handle.name, handle.launch, world.count("sbatch")) == ("200_4", 1, 0)
+
+    def test_records_of_the_accounting_are_told_apart(self) -> None:
+        line = "{}\x1f{}\x1f" + "\x1f" * 15 + "\n"
+        text = line.format("9_1", 10) + line.format("9_[2-4%2]", 9) + line.format("7", 7) + line.format("9_5.batch", 9)
+        names = [sorted(name_record(one, ["9_1", "9_3", "9_9", "9", "7"])) for one in read_accounts(text).records]
+        assert names == [["9_1"], ["9", "9_3"], ["7"], []]
+
+    def test_an_array_that_was_ended_whole_ends_its_elements(self) -> None:
+        ended = replace(record(9, "inst-50-0", "CANCELLED", 0), end=NOW)
+        view = view_ended_array(ended, [], NOW)
+        assert view is not None and (view.outcome.phase, view.outcome.cause) == (Phase.ENDED, Cause.CANCEL)
+        assert view_ended_array(record(9, "inst-50-0", "COMPLETED", 0), [], NOW) is None
+        assert view_ended_array(element(9, 5, "CANCELLED"), [], NOW) is None
+
+
+class TestHandles:
+    def test_an_element_s_handle_says_all(self) -> None:
+        (handle,) = accepted(play(Bench(world=ArrayWorld()).submit(*launches("7"))))
+        assert (handle.native, handle.index, handle.array, handle.name) == (200, 7, 50, "200_7")
+        assert parse_handle(str(handle)) == handle
+
+    def test_handles_of_earlier_versions_are_read(self) -> None:
+        handle = parse_handle("s.42.0.7.0.0.1.30.main||")
+        assert (handle.native, handle.index, handle.name) == (42, None, "42")
+
+
+class TestCancel:
+    def test_a_waiting_element_is_never_ended_by_its_state(self) -> None:
+        lines = cancel_words("9_3", False)
+        assert not any("--state=PENDING" in words for words in lines if words[2] == "scancel")
+
+    def test_many_are_ended_by_one_command_in_the_same_order(self) -> None:
+        asked = [words for name in ("9_1", "9_2") for words in cancel_words(name, False)]
+        merged, places = merge_words([*asked, ("scontrol", "hold", "9_3")])
+        assert [words[-2:] for words in merged] == [("9_1", "9_2")] * 3 + [("hold", "9_3")]
+        assert places == [0, 1, 2, 0, 1, 2, 3]
+
+    def test_a_hint_comes_behind_what_it_is_about(self) -> None:
+        asked = [(word, str(name)) for name in (1, 2) for word in ("write", "scancel")]
+        merged, _ = merge_words(asked)
+        assert merged == [("write", "1"), ("write", "2"), ("scancel", "1", "2")]
+
+    def test_an_answer_for_many_is_told_apart(self) -> None:
+        said = b"scancel: error: Kill job error on job id 9_5: Invalid job id specified\n"
+        words, done = ("timeout", "20", "scancel", "9_5", "9_55"), Done(1, b"", said)
+        assert share_answer(done, words, "9_5") == Done(1, b"", said.strip())
+        assert share_answer(done, words, "9_55") == Done(0, b"", b"")
+        down = Done(1, b"", b"scancel: error: Unable to contact slurm controller\n")
+        assert share_answer(down, words, "9_55") == down
+        assert share_answer(None, words, "9_5") is None
+
+
+class TestLanes:
+    def test_answers_are_in_order_and_a_lane_that_was_not_run_is_told(self) -> None:
+        class Slow(Wire):
+            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+                running.append(len(calls))
+                await asyncio.sleep(0)
+                if calls[0].argv == ["1"]:
+                    raise Unreachable("no link")
+                return [Done(0, call.argv[0].encode(), b"") for call in calls]
+
+        running: list[int] = []
+        calls = [Call([str(number)]) for number in range(10)]
+        found = play(call_together(Slow(World()), calls, 10))
+        assert running == [4, 3, 3]
+        assert [one.text if isinstance(one, Done) else str(one) for one in found] == [
+            "no link" if number % 3 == 1 else str(number) for number in range(10)
+        ]
+
+    def test_a_site_with_a_limit_gets_one_after_the_other(self) -> None:
+        class Counting(Wire):
+            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+                running.append(len(calls))
+                return [None for _ in calls]
+
+        running: list[int] = []
+        paced = Paced(Counting(World()))
+        paced.bucket = Bucket(Limit(100, 100))
+        play(call_together(paced, [Call(["x"])] * 10, 10))
+        assert running == [10]
+
+    def test_what_was_accepted_beside_a_lane_without_a_link_is_kept(self) -> None:
+        class Cut(Wire):
+            cut = True
+
+            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+                if self.cut and len(calls) == 2:
+                    raise Unreachable("no link")
+                return await super().run_all(calls, timeout)
+
+        bench = Bench()
+        wire = bench.asked.transport = Cut(bench.world)
+        ones = [launch(number) for number in range(1, 6)]
+
+        async def story() -> list[Answer]:
+            with pytest.raises(Unreachable):
+                await bench.submit(*ones)
+            wire.cut = False
+            return await bench.submit(*ones)
+
+        assert len(accepted(play(story()))) == 5 and bench.world.count("sbatch") == 5
+
+
+class TestThrottle:
+    def test_one_native_array_has_the_limit(self) -> None:
+        shares = count_shares([element(9, 1, "RUNNING"), element(9, 2), element(9, 3)])
+        assert shares == {9: Share(9, 1, 2, None)}
+        assert share_limit(2, shares) == {9: 2}
+        assert share_limit(2, {9: Share(9, 1, 2, 2)}) == {}
+        assert share_limit(None, {9: Share(9, 1, 2, 2)}) == {9: 0}
+
+    @pytest.mark.parametrize(
+        ("shares", "changes"),
+        [
+            # The oldest first; what it cannot use goes on.
+            ([Share(9, 3, 1, 5), Share(10, 0, 8, 1)], {9: 4}),
+            ([Share(9, 2, 0, 5), Share(10, 0, 8, 1)], {10: 3}),
+            ([Share(9, 0, 8, 5), Share(10, 0, 8, 1)], {}),
+        ],
+    )
+    def test_several_share_it(self, shares: list[Share], changes: dict[int, int]) -> None:
+        assert share_limit(5, {share.native: share for share in shares}) == changes
+
+    def test_the_room_beside_them(self) -> None:
+        assert find_room(5, [Share(9, 3, 1, 5)]) == 1
+        assert find_room(5, [Share(9, 3, 9, 5)]) == 0
+        assert find_room(5, [Share(9, 2, 0, 5), Share(10, 1, 9, 2)]) == 1
+        assert find_room(5, []) == 5
+
+    def test_an_element_waits_where_there_is_no_room(self) -> None:
+        world = ArrayWorld()
+        bench = Bench(world=world)
+
+        async def story() -> tuple[list[Answer], list[Answer]]:
+            await bench.submit(*launches("1-5", throttle=2))
+            full = await bench.submit(*launches("6-7", throttle=2))
+            for index in range(1, 5):
+                world.elements[200, index] = ("inst-50-0", "COMPLETED")
+            return full, await bench.submit(*launches("6-7", throttle=2))
+
+        full, later = play(story())
+        assert {(one.transient, one.reason) for one in full if isinstance(one, Refusal)} == {
+            (True, "JobArrayTaskLimit")
+        }
+        assert len(accepted(later)) == 2 and world.arrays() == ["1-5%2", "6-7%1"]
+
+    def test_a_change_reaches_slurm_once_it_is_known_what_there_is(self) -> None:
+        world = ArrayWorld()
+        bench = Bench(world=world)
+
+        async def story() -> None:
+            with pytest.raises(Unreachable):
+                await Throttles(bench.asked).set_limit(50, 3)
+            throttles = Throttles(bench.asked)
+            throttles.see(accepted(await bench.submit(*launches("1-5", throttle=2))))
+            await throttles.set_limit(50, 3)
+            await throttles.set_limit(50, 3)
+            await throttles.set_limit(50, None)
+
+        play(story())
+        told = [words[2:] for words in world.commands if words[:2] == ("scontrol", "update")]
+        assert told == [("JobId=200", "ArrayTaskThrottle=3"), ("JobId=200", "ArrayTaskThrottle=0")]
