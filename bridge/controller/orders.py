@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from overspan.adapters.contract import Admission
+from overspan.adapters.contract import Admission, Verdict
 from overspan.bridge.controller.amendments import AMENDABLE, amend
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Clusters
@@ -160,8 +160,15 @@ class Orders:
             )
 
     async def top(self, ref: str, by: str) -> None:
-        """Put a waiting job before all other waiting jobs of its user."""
+        """Put a waiting job before all others of its user that wait. Rejected where the queue is the cluster's own."""
         target = await self.directory.find(ref)
+        cluster = self.clusters.find(target.entry.cluster)
+        if cluster is not None and isinstance(cluster.adapter, Verdict):
+            # Priorities are numbers of its own there: one of ours would put the job last.
+            raise Rejected(
+                f"the order of the waiting jobs on {target.entry.cluster} is that of Slurm's own queue",
+                remedy=f"`span scontrol update JobId={ref} nice=N` on the jobs that may wait puts this one before them",
+            )
         mine = [entry.job for entry in self.recorder.book if entry.user == target.entry.user and not entry.job.over]
         highest = max(((job.priority or 0) - job.nice for job in mine if job.granted_at is None), default=0)
         await self.give(ref, lambda at, task: events.SetPriority(at, highest + 1 + target.entry.job.nice, by))
