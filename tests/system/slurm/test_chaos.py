@@ -1,0 +1,247 @@
+"""Everything that can be killed is killed, at random moments, on a real Slurm: daemon, supervisor, slurmd, ssh, nodes.
+
+Each run of a user's program appends a line of its own to one file, and holds a lock for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.rigs.plugin import rig_or_skip
+from tests.rigs.reach import open_access
+from tests.rigs.slurm import CONTEXT, Variant
+from tests.system.conftest import Span
+from tests.system.slurm.conftest import Site
+from tests.system.slurm.test_groups import connect, group, native_of, start, until_said
+from tests.waiting import WaitUntil
+
+from overspan.adapters.slurm.transports.openssh import Address, find_folder, socket_path
+
+NODES = ("node1", "node2", "node3")
+KINDS = ("daemon", "supervisor", "slurmd", "slurmctld", "ssh")
+KILLS = 4
+CODES = (0, 0, 3, 77)
+
+
+def restart_daemons(script: str) -> str:
+    """start.sh with daemons that are started again when they end, as by systemd."""
+    for command in ("slurmctld -D", 'slurmd -D -N "$(hostname)"'):
+        assert f"exec {command}" in script
+        script = script.replace(f"exec {command}", f"while :; do {command} || :; sleep 0.3; done")
+    return script
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site whose daemons come back by themselves."""
+    files = {"/start.sh": restart_daemons((CONTEXT / "start.sh").read_text())}
+    folder = tmp_path_factory.mktemp("ssh")
+    lines = {"SlurmdTimeout=": "SlurmdTimeout=6"}
+    with rig_or_skip(Variant("chaos", lines, files)) as rig, open_access(rig, folder) as access:
+        yield Site(access)
+
+
+@pytest.fixture
+def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
+    span = connect(site, tmp_path, wait_until)
+    yield span
+    span.close()
+
+
+def ask_root(site: Site, on: str, *words: str) -> tuple[int, str]:
+    done = site.rig.run(list(words), user="root", on=on)
+    return done.rc, done.stdout
+
+
+def list_leftovers(site: Site) -> list[str]:
+    """What is left of jobs: rows of squeue, and processes of the user's or of Slurm's steps on the nodes."""
+    found = site.slurm("squeue", "--noheader", "--format=%i %T").splitlines()
+    for node in NODES:
+        rows = ask_root(site, node, "ps", "-eo", "user:20,comm:20,args", "--no-headers")[1].splitlines()
+        found += [f"{node}: {row}" for row in rows if row.split()[0] == "researcher" or row.split()[1] == "slurmstepd"]
+    return found
+
+
+def until_clean(site: Site, wait_until: Callable[..., Any]) -> None:
+    """Nothing is left a minute later: the patience of a wait makes ten seconds sixty."""
+    wait_until(lambda: not list_leftovers(site), 10, "nothing to be left in Slurm and on its nodes")
+
+
+def find_master(site: Site) -> int:
+    """The ssh master's pid, 0 where there is none."""
+    mark = socket_path(find_folder(), "rig", Address("rig", config=str(site.access.config))).encode()
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and mark in (words := (folder / "cmdline").read_bytes()) and b"[mux]" in words:
+                return int(folder.name)
+        except OSError:
+            continue
+    return 0
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A job whose id was printed: the words of its tasks, and the exit code it has to have."""
+
+    ref: str
+    words: tuple[str, ...]
+    code: int
+
+
+@dataclass
+class Load:
+    """A mix of jobs, each of which tells when it runs."""
+
+    span: Span
+    site: Site
+    seed: int
+    answered: list[Answered] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.folder = f"/home/researcher/starts-{self.seed}-{time.time_ns()}"
+        self.site.slurm("mkdir", "-p", f"{self.folder}/locks")
+
+    def line(self, word: str, code: int) -> str:
+        """A program that says once that it runs, complains of another that does, and takes some seconds."""
+        native = "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.${OVERSPAN_ATTEMPT:-0}"
+        return (
+            f"exec 9>>{self.folder}/locks/{word}; flock -n 9 || echo {word} twice >>{self.folder}/starts; "
+            f"echo {word} {native} >>{self.folder}/starts; sleep {self.chance.uniform(1, 5):.1f}; exit {code}"
+        )
+
+    def submit_single(self, word: str) -> None:
+        code = self.chance.choice(CODES)
+        words = ("sbatch", "--parsable", "-M", "rig", "--mem=50", "--wrap", self.line(word, code))
+        done = self.span.run(*words, check=False)
+        assert done.returncode == 0 or done.stderr
+        if done.returncode == 0:
+            self.answered.append(Answered(done.stdout.partition(";")[0], (word,), code))
+
+    def submit_array(self, word: str, count: int) -> None:
+        name = f"{word}-$SLURM_ARRAY_TASK_ID"
+        words = ("sbatch", "--parsable", "-M", "rig", "--mem=50", f"--array=0-{count - 1}", "--wrap")
+        array = self.span.run(*words, self.line(name, 0)).stdout.partition(";")[0]
+        self.answered += [Answered(f"{array}_{index}", (f"{word}-{index}",), 0) for index in range(count)]
+
+    def submit_group(self, word: str) -> None:
+        code, both = self.chance.choice(CODES), {"spread": True, "backoff": {"first": 0.1}}
+        tasks = {name: {"run": self.line(f"{word}-{name}", end), **both} for name, end in (("a", 0), ("b", code))}
+        self.answered.append(Answered(str(start(self.span, group(tasks))), (f"{word}-a", f"{word}-b"), code))
+
+    def check(self, lost: bool) -> None:
+        """Each job has its true end, and ran once; a group whose supervisor was lost once for each launch."""
+        rows = [row.split() for row in self.site.slurm("cat", f"{self.folder}/starts").splitlines()]
+        assert not [row for row in rows if row[1] == "twice"]
+        runs = [tuple(row) for row in rows]
+        assert len(set(runs)) == len(runs), runs
+        for job in self.answered:
+            shown = self.span.job(job.ref)
+            attempts = {f"{task['name']}": len(task["attempts"]) for task in shown["tasks"]}
+            counts = [sum(row[0] == word for row in rows) for word in job.words]
+            told = f"{job} {counts} {shown} {self.site.slurm('cat', f'{self.folder}/starts')}"
+            assert (shown["state"], shown["exit_code"]) == ("FAILED" if job.code else "COMPLETED", job.code), told
+            most = 1 if len(job.words) == 1 or not lost else max(attempts.values())
+            assert all(1 <= count <= most for count in counts), told
+
+
+class Killer:
+    """Kills one thing after the other."""
+
+    def __init__(self, span: Span, site: Site) -> None:
+        self.span = span
+        self.site = site
+        self.done: list[str] = []
+
+    def kill(self, kind: str) -> None:
+        """Kill one thing of a kind, if there is one now."""
+        if getattr(self, f"_kill_{kind}")():
+            self.done.append(kind)
+
+    def _kill_daemon(self) -> bool:
+        self.span.kill_daemon()
+        return True
+
+    def _kill_supervisor(self) -> bool:
+        command = ("pkill", "-KILL", "-x", "span-supervisor")
+        codes = [ask_root(self.site, node, *command)[0] for node in NODES]
+        return 0 in codes
+
+    def _kill_slurmd(self) -> bool:
+        node = NODES[len(self.done) % len(NODES)]
+        return ask_root(self.site, node, "pkill", "-KILL", "-x", "slurmd")[0] == 0
+
+    def _kill_slurmctld(self) -> bool:
+        return ask_root(self.site, "ctl", "pkill", "-TERM", "-x", "slurmctld")[0] == 0
+
+    def _kill_ssh(self) -> bool:
+        pid = find_master(self.site)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+        return pid != 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_anything_is_killed_at_random_moments(remote: Span, site: Site, seed: int) -> None:
+    load, killer = Load(remote, site, seed), Killer(remote, site)
+    load.submit_group("g")
+    load.submit_array("e", 4)
+    load.submit_single("s")
+    kinds = ["supervisor", *load.chance.sample(KINDS, KILLS - 1)]
+    load.chance.shuffle(kinds)
+    for number, kind in enumerate(kinds):
+        # The moment of a kill is the test's chance, not a wait for anything.
+        time.sleep(load.chance.uniform(0.0, 1.2))
+        killer.kill(kind)
+        load.submit_single(f"s{number}")
+    remote.wait_until(lambda: not remote.run("squeue", "--noheader").stdout.strip(), 30, "all jobs to end")
+    until_clean(site, remote.wait_until)
+    load.check("supervisor" in killer.done)
+    assert len(killer.done) >= KILLS - 2
+
+
+def test_nothing_is_left_when_daemon_and_supervisor_are_killed_together(remote: Span, site: Site) -> None:
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    job = start(remote, group({name: {"run": deaf, "spread": True, "max_recoveries": 0} for name in ("a", "b")}))
+    for name in ("a", "b"):
+        until_said(remote, job, name, "up")
+    remote.kill_daemon()
+    killer = Killer(remote, site)
+    killer.kill("supervisor")
+    assert killer.done == ["supervisor"]
+    until_clean(site, remote.wait_until)
+    assert remote.until(job, "NODE_FAIL")["reason"] == "NodeDown"
+
+
+def test_a_machine_that_vanishes_with_its_jobs(remote: Span, site: Site) -> None:
+    wait = "echo up; while [ $OVERSPAN_ATTEMPT = 0 ]; do sleep 0.1; done"
+    both = {"run": wait, "spread": True, "backoff": {"first": 0.1}}
+    job = start(remote, group({"a": both, "b": both}))
+    for name in ("a", "b"):
+        until_said(remote, job, name, "up")
+    node, first = remote.task(job, "b")["node_list"], native_of(remote, job)
+    words = ("sbatch", "--parsable", "-M", "rig", "--mem=50", "--no-requeue", "-w", node, "--wrap", "sleep 300")
+    single = remote.run(*words).stdout.partition(";")[0]
+    remote.until(single, "RUNNING")
+    site.rig.containers[node].kill()
+    try:
+        # Slurm gives a silent node up after SlurmdTimeout.
+        remote.until(single, "NODE_FAIL", timeout=60)
+        shown = remote.until(job, "COMPLETED", timeout=60)
+        assert [[attempt["state"] for attempt in task["attempts"]] for task in shown["tasks"]] == [
+            ["NODE_FAIL", "COMPLETED"]
+        ] * 2
+        assert native_of(remote, job) != first
+    finally:
+        site.rig.containers[node].start()
+    ready = ("sinfo", "-hN", "-n", node, "-o", "%T")
+    remote.wait_until(lambda: set(site.slurm(*ready).split()) == {"idle"}, 20, "the node to be back")
+    until_clean(site, remote.wait_until)
