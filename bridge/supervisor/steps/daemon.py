@@ -102,7 +102,7 @@ class StepDaemon:
             os.setsid()
             keep_alive(connection)
             channel = welcome(connection, self._key, _GREETING_SECONDS)
-            frame = _first_frame(channel)
+            frame = first_frame(channel)
             if frame is not None and frame.kind == wire.RUN:
                 run_node(channel, frame)
             elif frame is not None and frame.kind == wire.HOLD:
@@ -116,13 +116,7 @@ class StepDaemon:
         """In the child: tell the daemon who holds, and how the hold ends."""
         self._report(f"hold {os.getpid()}")
         channel.send(wire.STARTED)
-        code = "lost"
-        while not channel.closed and code == "lost":
-            select.select([channel], [], [])
-            for frame in channel.receive():
-                if frame.kind == wire.RELEASE:
-                    code = str(int(frame.body))
-        self._report(f"release {os.getpid()} {code}")
+        self._report(f"release {os.getpid()} {await_release(channel)}")
 
     def _report(self, line: str) -> None:
         os.write(self._tell, line.encode() + b"\n")
@@ -178,7 +172,21 @@ class StepDaemon:
                     pass
 
 
-def _first_frame(channel: Channel) -> Optional[Frame]:
+def await_release(channel: Channel) -> str:
+    """The exit code with which a client lets its allocation go; `lost` where it went without a word."""
+    frames = channel.take_unread()
+    while True:
+        for frame in frames:
+            if frame.kind == wire.RELEASE:
+                return str(int(frame.body))
+        if channel.closed:
+            return "lost"
+        select.select([channel], [], [])
+        frames = channel.receive()
+
+
+def first_frame(channel: Channel) -> Optional[Frame]:
+    """What a client wants; None where it does not say so in time. What it said besides is kept."""
     deadline = time.monotonic() + _FIRST_FRAME_SECONDS
     while not channel.closed and time.monotonic() < deadline:
         select.select([channel], [], [], 1.0)

@@ -44,7 +44,7 @@ class Site:
         async def tell() -> None:
             cluster = self.open(**settings)
             try:
-                async with asyncio.timeout(100):
+                async with asyncio.timeout(600):
                     await story(cluster)
             finally:
                 await cluster.close()
