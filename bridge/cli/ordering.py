@@ -88,5 +88,7 @@ def _place(row: JobRow) -> tuple[int, float]:
 
 def _newest(row: JobRow) -> tuple[int, float]:
     """The newest first; the elements of one array in their order."""
+    if row.array_id is None:
+        return -row.id, -(row.task_offset or 0)
     number, place = _place(row)
-    return -number, place if row.array_id is not None else -place
+    return -number, place

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from overspan.bridge.controller.book import Book, Entry, entry_of
@@ -59,19 +60,22 @@ class Selection:
         """The columns that the rows have."""
         return COLUMNS if self.full else CORE
 
+    @cached_property
+    def filters(self) -> tuple[tuple[frozenset[str], Callable[[Entry], str]], ...]:
+        """What is asked of a job, but for states and ids: the values that will do, and how to find its own."""
+        known: tuple[tuple[frozenset[str], Callable[[Entry], str]], ...] = (
+            (self.users, lambda entry: entry.user),
+            (self.names, lambda entry: entry.job.labels.get("name", entry.job.spec.name)),
+            (self.partitions, partition_of),
+            (self.clusters, lambda entry: entry.cluster),
+            (self.accounts, lambda entry: entry.job.spec.account),
+            (self.qos, lambda entry: entry.job.spec.qos),
+        )
+        return tuple((wanted, find) for wanted, find in known if wanted)
+
     def fits(self, entry: Entry) -> bool:
         """Whether the job passes all but states and ids."""
-        job = entry.job
-        spec = job.spec
-        facts = (
-            (self.users, entry.user),
-            (self.names, job.labels.get("name", spec.name)),
-            (self.partitions, partition_of(entry)),
-            (self.clusters, entry.cluster),
-            (self.accounts, spec.account),
-            (self.qos, spec.qos),
-        )
-        return all(not wanted or value in wanted for wanted, value in facts)
+        return not self.filters or all(find(entry) in wanted for wanted, find in self.filters)
 
 
 def check_states(states: Iterable[str]) -> frozenset[str]:
@@ -148,6 +152,7 @@ class Choice(NamedTuple):
 
 
 Choices = Mapping[int, Choice]
+_ANY = Choice()
 
 
 class _View(NamedTuple):
@@ -210,7 +215,7 @@ class _View(NamedTuple):
         return ALL in self.states or state.value in self.states
 
     def _choice(self, job_id: int) -> Choice:
-        return Choice() if self.wanted is None else self.wanted.get(job_id, Choice())
+        return _ANY if self.wanted is None else self.wanted.get(job_id, _ANY)
 
 
 def _choices(book: Book, ids: Iterable[str]) -> Choices | None:
