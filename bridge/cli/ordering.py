@@ -67,8 +67,11 @@ def sort_rows(rows: list[JobRow], spec: str, now: float) -> list[JobRow]:
     ordered = sorted(rows, key=_newest)
     for letter, falling in reversed(parse_sort(spec)):
         key = KEYS[letter]
-        # Stable sorts from the last key to the first, so that each can have its own direction.
-        ordered.sort(key=lambda row, key=key: key(row, now), reverse=falling)  # type: ignore[misc]
+        values = [key(row, now) for row in ordered]
+        if values and values.count(values[0]) < len(values):
+            # Stable sorts from the last key to the first, so that each can have its own direction.
+            places = sorted(range(len(values)), key=values.__getitem__, reverse=falling)
+            ordered = [ordered[place] for place in places]
     return ordered
 
 

@@ -64,9 +64,13 @@ def seconds_used(row: JobRow, now: float) -> float:
     return max(0, (now if row.ended_at is None else row.ended_at) - row.started_at - row.paused)
 
 
+_NO_TIME = format_elapsed(0)
+
+
 def time_used(row: JobRow, now: float) -> str:
     """squeue's TIME."""
-    return format_elapsed(seconds_used(row, now))
+    seconds = seconds_used(row, now)
+    return format_elapsed(seconds) if seconds else _NO_TIME
 
 
 def format_time(epoch: float | None, missing: str = "N/A") -> str:
