@@ -16,6 +16,7 @@ from tests.rigs.plugin import rig_or_skip
 from tests.rigs.reach import open_access
 from tests.rigs.slurm import Variant
 from tests.system.slurm.conftest import Site
+from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, Launch, LogRequest, Order, Refusal
 from overspan.adapters.slurm import SlurmCluster
@@ -74,6 +75,12 @@ def native_of(handle: str) -> str:
 def tell_root(site: Site, *words: str) -> None:
     done = site.rig.run(list(words), user="root")
     assert done.rc == 0, done.stderr
+
+
+def await_steps(site: Site, node: str) -> None:
+    """Wait for the end of what a node still runs: Slurm takes a late end of it for that of the next run."""
+    container = site.rig.containers[node]
+    wait_until(lambda: container.exec_run(["pgrep", "slurmstepd"]).exit_code != 0, 20, "the node to be empty")
 
 
 async def read_log(cluster: SlurmCluster, handle: str, node: int = 0) -> str:
@@ -211,6 +218,7 @@ class TestTaken:
             tell_root(limits, "scontrol", "update", "nodename=node2", "state=down", "reason=test")
             try:
                 await follower.until(lambda: follower.jobs[handle].launch == 1, "it waits again")
+                await_steps(limits, "node2")
             finally:
                 tell_root(limits, "scontrol", "update", "nodename=node2", "state=idle")
             # The accounting, which alone knows why, may be late.
