@@ -77,10 +77,11 @@ def tell_root(site: Site, *words: str) -> None:
     assert done.rc == 0, done.stderr
 
 
-def await_steps(site: Site, node: str) -> None:
-    """Wait for the end of what a node still runs: Slurm takes a late end of it for that of the next run."""
+def await_end(site: Site, node: str, native: str) -> None:
+    """Wait until a node has nothing left of a job: Slurm takes a late end of it for that of the next run."""
+    ask = ["pgrep", "-f", rf"slurmstepd: .{native}\."]
     container = site.rig.containers[node]
-    wait_until(lambda: container.exec_run(["pgrep", "slurmstepd"]).exit_code != 0, 20, "the node to be empty")
+    wait_until(lambda: container.exec_run(ask).exit_code != 0, 10, "the job to be gone")
 
 
 async def read_log(cluster: SlurmCluster, handle: str, node: int = 0) -> str:
@@ -218,7 +219,7 @@ class TestTaken:
             tell_root(limits, "scontrol", "update", "nodename=node2", "state=down", "reason=test")
             try:
                 await follower.until(lambda: follower.jobs[handle].launch == 1, "it waits again")
-                await_steps(limits, "node2")
+                await_end(limits, "node2", native_of(handle))
             finally:
                 tell_root(limits, "scontrol", "update", "nodename=node2", "state=idle")
             # The accounting, which alone knows why, may be late.
