@@ -5,35 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-BASES = {
-    "PENDING": "PD",
-    "RUNNING": "R",
-    "SUSPENDED": "S",
-    "COMPLETED": "CD",
-    "CANCELLED": "CA",
-    "FAILED": "F",
-    "TIMEOUT": "TO",
-    "NODE_FAIL": "NF",
-    "PREEMPTED": "PR",
-    "BOOT_FAIL": "BF",
-    "DEADLINE": "DL",
-    "OUT_OF_MEMORY": "OOM",
-}
-"""Base states and their codes (slurm.h, enum job_states)."""
+from overspan.bridge.model.state_words import BASES, CODES, FOREIGN
+
+__all__ = ["BASES", "FLAGS", "NativeState", "read_reason", "read_state"]
 
 FLAGS = {
-    "COMPLETING": "CG",
-    "CONFIGURING": "CF",
-    "RESIZING": "RS",
-    "REQUEUED": "RQ",
-    "REQUEUE_FED": "RF",
-    "REQUEUE_HOLD": "RH",
-    "SPECIAL_EXIT": "SE",
-    "RESV_DEL_HOLD": "RD",
-    "REVOKED": "RV",
-    "SIGNALING": "SI",
-    "STAGE_OUT": "SO",
-    "STOPPED": "ST",
+    **{name: code for name, code in CODES.items() if name not in BASES},
+    **FOREIGN,
     "LAUNCH_FAILED": "LF",
     "RECONFIG_FAIL": "RC",
     "POWER_UP_NODE": "PU",

@@ -63,14 +63,21 @@ def _decide_granted(job: Job, agenda: _Agenda) -> None:
     if ending is not None and ending.hold_until is not None and agenda.due(ending.hold_until):
         agenda.events.append(HoldOver(agenda.now))
         return
-    # While a group gathers to start again together, and while the job is suspended, nothing starts.
-    waits = job.suspended_at is not None or any(_regroups(task) for task in job.tasks)
     for task in job.tasks:
         attempt = task.current
-        spec = job.spec_of(task.name)
         if attempt is not None and attempt.live:
-            _decide_live(job, spec, task, attempt, agenda)
-        elif ending is None and not waits and _start_due(job, spec, task, agenda):
+            _decide_live(job, job.spec_of(task.name), task, attempt, agenda)
+    # An end may end the job, so nothing starts in its round. While a group gathers to start again together, and while
+    # the job is suspended, nothing starts either.
+    if (
+        agenda.events
+        or ending is not None
+        or job.suspended_at is not None
+        or any(_regroups(task) for task in job.tasks)
+    ):
+        return
+    for task in job.tasks:
+        if not task.live and _start_due(job, job.spec_of(task.name), task, agenda):
             agenda.events.append(Launch(agenda.now, task.name, len(task.attempts)))
 
 

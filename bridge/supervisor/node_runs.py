@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded
 from overspan.bridge.model.job import Job
+from overspan.bridge.supervisor.commands import Command, prepare_command
+from overspan.bridge.supervisor.mounts import link_mounts
 from overspan.bridge.supervisor.processes import Shim
-from overspan.bridge.supervisor.streams import NodeKey
+from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths, record_paths
 
 LAUNCH_SIGNAL = 53
 """Slurm's exit code of a job that could not be launched is 0:53."""
@@ -41,6 +45,27 @@ class NodeRuns(Protocol):
     @property
     def unsettled(self) -> bool:
         """Whether something is still being ended of which no report will come."""
+
+
+def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
+    """The working directory of a node run, with the task's links in it. Raises OSError."""
+    spec = job.spec_of(key.task)
+    cwd = spec.workdir or job.spec.origin.directory or directory.path
+    link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
+    return cwd
+
+
+def prepare_work(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str) -> tuple[Command, Paths]:
+    """The command of a node run and its files, which are put on record. Raises OSError."""
+    command = prepare_command(job.spec_of(key.task), directory.folder("scripts"), mark_setup(directory, key))
+    paths = choose_paths(job, key, directory, cwd, host)
+    record_paths(directory, key, paths)
+    return command, paths
+
+
+def mark_setup(directory: RunDirectory, key: NodeKey) -> str:
+    """The path of the file that a set-up leaves where it fails."""
+    return os.path.join(directory.folder("nodes"), f"{key}.setup-failed")
 
 
 def report_end(

@@ -12,17 +12,24 @@ from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.supervisor import processes
-from overspan.bridge.supervisor.commands import Command, prepare_command
+from overspan.bridge.supervisor.commands import Command
 from overspan.bridge.supervisor.environment import Place, build_environment, name_members
 from overspan.bridge.supervisor.isolation import Isolation
-from overspan.bridge.supervisor.mounts import link_mounts
-from overspan.bridge.supervisor.node_runs import LAUNCH_SIGNAL, report_end, report_failure, report_unstarted
+from overspan.bridge.supervisor.node_runs import (
+    LAUNCH_SIGNAL,
+    mark_setup,
+    prepare_folder,
+    prepare_work,
+    report_end,
+    report_failure,
+    report_unstarted,
+)
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.rundir import RunDirectory
 from overspan.bridge.supervisor.shim import NodeLaunch
 from overspan.bridge.supervisor.steps.allocation import describe_allocation, own_program, write_allocation
-from overspan.bridge.supervisor.streams import NodeKey, choose_paths, daemon_paths, record_paths
+from overspan.bridge.supervisor.streams import NodeKey, daemon_paths
 
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
@@ -197,18 +204,14 @@ class Nodes:
             return report_end(key, at, cause=Cause.NODE, detail=record.error)
         if record.failed_at:
             return report_end(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=record.error)
-        cause = Cause.SETUP if record.exit_code and os.path.exists(self._marker(key)) else None
+        cause = Cause.SETUP if record.exit_code and os.path.exists(mark_setup(self._setting.directory, key)) else None
         return report_end(key, at, cause=cause, exit_code=record.exit_code or 0, signal=record.signal or 0)
-
-    def _marker(self, key: NodeKey) -> str:
-        return os.path.join(self._folder, f"{key}.setup-failed")
 
     def _launch(self, job: Job, key: NodeKey) -> NodeLaunch:
         setting = self._setting
         spec = job.spec_of(key.task)
         directory = setting.directory
-        cwd = spec.workdir or job.spec.origin.directory or directory.path
-        link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
+        cwd = prepare_folder(job, key, directory)
         host = member_name(key.task, key.node) if setting.isolation.method != "env" else os.uname().nodename
         held = is_held(spec) and key.node == 0
         if held or (is_kept(spec) and key.node == 0) or runs_daemon(spec, key.node):
@@ -217,9 +220,7 @@ class Nodes:
             command = Command((*own_program(), "stepd", *words))
             paths = daemon_paths(key, directory)
         else:
-            command = prepare_command(spec, directory.folder("scripts"), self._marker(key))
-            paths = choose_paths(job, key, directory, cwd, host)
-            record_paths(directory, key, paths)
+            command, paths = prepare_work(job, key, directory, cwd, host)
         place = Place(*key, directory.path, setting.cluster, setting.environment)
         self._describe(job)
         return NodeLaunch(

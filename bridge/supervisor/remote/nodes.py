@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import time
@@ -15,17 +14,22 @@ from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.model.spec import Form
-from overspan.bridge.supervisor.commands import prepare_command
 from overspan.bridge.supervisor.environment import Place, build_environment, has_names, list_members
-from overspan.bridge.supervisor.mounts import link_mounts
-from overspan.bridge.supervisor.node_runs import LAUNCH_SIGNAL, report_end, report_failure, report_unstarted
+from overspan.bridge.supervisor.node_runs import (
+    LAUNCH_SIGNAL,
+    prepare_folder,
+    prepare_work,
+    report_end,
+    report_failure,
+    report_unstarted,
+)
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.supervisor.remote.placement import Component, Seats, srun_words
 from overspan.bridge.supervisor.remote.srun import Srun
 from overspan.bridge.supervisor.remote.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
 from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.streams import NodeKey, choose_paths, record_paths
+from overspan.bridge.supervisor.streams import NodeKey
 
 HELD_SECONDS = 1.0
 """How long an end that Slurm may have brought about waits for Slurm's TERM to the supervisor."""
@@ -244,12 +248,8 @@ class RemoteNodes:
         spec = job.spec_of(key.task)
         if spec.form is Form.BATCH and key.node > 0:
             raise ValueError("a batch script of several nodes is a job of its own on Slurm")
-        cwd = spec.workdir or job.spec.origin.directory or directory.path
-        link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
-        marker = os.path.join(directory.folder("nodes"), f"{key}.setup-failed")
-        command = prepare_command(spec, directory.folder("scripts"), marker)
-        paths = choose_paths(job, key, directory, cwd, self._node(key))
-        record_paths(directory, key, paths)
+        cwd = prepare_folder(job, key, directory)
+        command, paths = prepare_work(job, key, directory, cwd, self._node(key))
         place = Place(*key, directory.path, setting.cluster, setting.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         return RemoteLaunch(

@@ -8,7 +8,7 @@ from tests.unit.lifecycle.world import World, auxiliary, causes, group, kinds, p
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
-from overspan.bridge.model.spec import JobSpec, Need, NeedKind, RetryPolicy
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, OnFailure, RestartScope, RetryPolicy
 from overspan.bridge.model.states import State
 
 
@@ -176,3 +176,22 @@ def test_a_rescue_that_is_not_needed_is_no_failure() -> None:
     world = World(group(primary("train"), primary("rescue", needs=(Need("train", NeedKind.NOT_OK),)))).run()
     world.end("train")
     assert world.states() == "COMPLETED/None train=COMPLETED/None rescue=CANCELLED/DependencyNeverSatisfied"
+
+
+def test_nothing_starts_in_the_round_of_an_end_that_ends_the_job() -> None:
+    server = auxiliary(
+        num_nodes=2,
+        on_failure=OnFailure.IGNORE,
+        restart=RestartScope.NODE,
+        retry=RetryPolicy(max_recoveries=1, max_restarts=1),
+    )
+    world = World(group(server, primary(needs=(Need("server", NeedKind.READY),))))
+    world.grant()
+    for node in (0, 1):
+        world.apply(events.NodeStarted(world.now, "server", 0, node))
+    world.apply(events.TaskReady(world.now, "server", 0))
+    for node in (0, 1):
+        # The first is to be started again; the second costs more than there is.
+        world.apply(events.NodeEnded(world.now, "server", 0, node, cause=Cause.NODE.value))
+    assert kinds(world.decide()) == ["Terminate server"]
+    assert world.job.over and world.task("trainer").reason == "DependencyNeverSatisfied"
