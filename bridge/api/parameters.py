@@ -54,11 +54,11 @@ class QueueFilter(JobFilter):
     """Parameters of the queue."""
 
     finished_within: Seconds = FINISHED_WITHIN
-    full: bool = True
+    extent: Annotated[Literal["core", "usual", "all"], Field(description="how much of each row")] = "all"
 
     def select(self) -> Selection:
         """The choice in the controller's terms. Raises InvalidRequest for a state that there is not."""
-        return replace(super().select(), finished_within=self.finished_within, full=self.full)
+        return replace(super().select(), finished_within=self.finished_within, extent=self.extent)
 
 
 class HistoryFilter(JobFilter):

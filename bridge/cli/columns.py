@@ -36,7 +36,7 @@ _MAX_PRIORITY = 0xFFFFFFFF
 
 def fixed(header: str, text: str) -> Column:
     """A column whose text never differs here."""
-    return Column(header, 0, lambda row, now: text)
+    return Column(header, 0, lambda row, now: text, core=True)
 
 
 JOB_ID = Column("JOBID", 18, job_id, core=True)
@@ -45,7 +45,7 @@ STATE = Column("STATE", 8, lambda row, now: row.state, core=True)
 CODE = Column("ST", 2, lambda row, now: CODES.get(row.state, row.state), core=True)
 
 LETTERS: dict[str, Column] = {
-    "a": Column("ACCOUNT", 0, lambda row, now: row.account or NULL),
+    "a": Column("ACCOUNT", 0, lambda row, now: row.account or NULL, usual=True),
     "A": RAW_ID,
     "b": Column("TRES_PER_NODE", 0, describe_gpus),
     "B": Column("EXEC_HOST", 0, first_node, core=True),
@@ -54,7 +54,7 @@ LETTERS: dict[str, Column] = {
     "d": fixed("MIN_TMP_DISK", "0"),
     "D": Column("NODES", 6, lambda row, now: str(row.nodes), core=True),
     "e": Column("END_TIME", 19, end_time, core=True),
-    "E": Column("DEPENDENCY", 0, lambda row, now: row.dependency or NULL),
+    "E": Column("DEPENDENCY", 0, lambda row, now: row.dependency or NULL, usual=True),
     "f": Column("FEATURES", 0, option("constraint")),
     "F": Column("ARRAY_JOB_ID", 0, lambda row, now: str(row.array_id or row.raw_id), core=True),
     "g": Column("GROUP", 0, group_name),
@@ -65,7 +65,7 @@ LETTERS: dict[str, Column] = {
     "I": fixed("CORES_PER_SOCKET", "*"),
     "j": Column("NAME", 8, lambda row, now: row.name, core=True),
     "J": fixed("THREADS_PER_CORE", "*"),
-    "k": Column("COMMENT", 0, lambda row, now: row.comment or NULL),
+    "k": Column("COMMENT", 0, lambda row, now: row.comment or NULL, usual=True),
     "K": Column(
         "ARRAY_TASK_ID",
         0,
@@ -78,11 +78,11 @@ LETTERS: dict[str, Column] = {
     "M": Column("TIME", 10, time_used, cut=False, core=True),
     "n": Column("REQ_NODES", 0, option("nodelist", "")),
     "N": Column("NODELIST", 0, lambda row, now: row.node_list, cut=False, cut_header=False, core=True),
-    "o": Column("COMMAND", 0, lambda row, now: row.command or NULL),
+    "o": Column("COMMAND", 0, lambda row, now: row.command or NULL, usual=True),
     "O": Column("CONTIGUOUS", 0, lambda row, now: "1" if "contiguous" in row.options else "0"),
     "p": Column("PRIORITY", 0, lambda row, now: f"{priority(row) / _MAX_PRIORITY:16.14f}", core=True),
     "P": Column("PARTITION", 9, lambda row, now: row.partition, core=True),
-    "q": Column("QOS", 0, lambda row, now: row.qos or "normal"),
+    "q": Column("QOS", 0, lambda row, now: row.qos or "normal", usual=True),
     "Q": Column("PRIORITY", 0, lambda row, now: str(priority(row)), core=True),
     "r": Column("REASON", 0, lambda row, now: row.reason, core=True),
     "R": Column("NODELIST(REASON)", 0, nodes_or_reason, cut=False, cut_header=False, core=True),
@@ -101,5 +101,5 @@ LETTERS: dict[str, Column] = {
     "y": Column("NICE", 0, lambda row, now: str(row.nice)),
     "Y": fixed("SCHEDNODES", NULL)._replace(cut_header=False),
     "z": fixed("S:C:T", "*:*:*"),
-    "Z": Column("WORK_DIR", 0, lambda row, now: row.work_dir),
+    "Z": Column("WORK_DIR", 0, lambda row, now: row.work_dir, usual=True),
 }

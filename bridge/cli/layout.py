@@ -14,7 +14,8 @@ class Column(NamedTuple):
     """What can be shown: its header, its width without one asked for (0: as long as it is), and the text.
 
     `cut` is whether a right-justified text longer than an asked width is cut, `cut_header` whether the header is:
-    times and node lists are not (squeue's print.c). `core` is whether short rows have what it needs.
+    times and node lists are not (squeue's print.c). `core` and `usual` are whether rows of that extent have what it
+    needs.
     """
 
     header: str
@@ -23,6 +24,7 @@ class Column(NamedTuple):
     cut: bool = True
     cut_header: bool = True
     core: bool = False
+    usual: bool = False
     marked: bool = False
     """Whether a `*` at the end of a text is to stay when it is cut."""
 
@@ -44,9 +46,11 @@ class Layout(NamedTuple):
     faults: tuple[str, ...] = ()
 
     @property
-    def core(self) -> bool:
-        """Whether short rows are enough for it."""
-        return all(field.column.core for field in self.fields)
+    def extent(self) -> str:
+        """How much of each row it needs."""
+        if all(field.column.core for field in self.fields):
+            return "core"
+        return "usual" if all(field.column.core or field.column.usual for field in self.fields) else "all"
 
 
 _LITERAL = Column("", 0, lambda row, now: "", core=True)

@@ -44,8 +44,15 @@ KEYS: dict[str, _Key] = {
     "o": lambda row, now: row.command,
 }
 KEYS.update({"Q": KEYS["p"], "F": KEYS["A"], "R": KEYS["N"], "B": KEYS["N"]})
-CORE = frozenset("iAjPutTpDCMLlSeVNrQFRB")
-"""Letters for which short rows are enough."""
+_CORE = frozenset("iAjPutTpDCMLlSeVNrQFRB")
+"""Letters for which rows of the core are enough."""
+_USUAL = _CORE | frozenset("aqkZo")
+
+
+def sort_extent(keys: list[tuple[str, bool]]) -> str:
+    """How much of each row it takes to sort by these."""
+    letters = {letter for letter, _ in keys}
+    return "core" if letters <= _CORE else "usual" if letters <= _USUAL else "all"
 
 
 def parse_sort(spec: str) -> list[tuple[str, bool]]:

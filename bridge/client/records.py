@@ -6,6 +6,9 @@ No future import here: NamedTuple would compile each annotation, which costs eve
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+EXTENTS = ("core", "usual", "all")
+"""How much of each row a queue's listing has."""
+
 
 class JobRow(NamedTuple):
     """One line of a listing: a job, or a task of a group. Times are seconds since the epoch, memory is MiB per node.
@@ -50,9 +53,9 @@ class JobRow(NamedTuple):
     work_dir: str = ""
     command: str = ""
     """The script's path; empty where there was none."""
+    dependency: str = ""
     memory: int = 0
     gpus: float = 0
-    dependency: str = ""
     exit_code: int = 0
     signal: int = 0
     restarts: int = 0
@@ -113,8 +116,9 @@ class JobFilter(NamedTuple):
     """Which jobs to list or cancel; an empty field asks for nothing. `states` holds full names or `all`.
 
     `nodes` is for a cancel alone. `tasks` lists groups task by task; `finished_within` are the seconds for which a
-    queue still shows finished jobs; `since`, `until` (epoch) and `limit` are for the history. Without `full` the rows
-    of a queue are short: what stands behind `array_waiting` keeps its default.
+    queue still shows finished jobs; `since`, `until` (epoch) and `limit` are for the history. With an
+    `extent` of `core` or `usual` the rows of a queue are short: what stands behind `expected_start`, or `dependency`,
+    keeps its default.
     """
 
     states: tuple[str, ...] = ()
@@ -131,7 +135,7 @@ class JobFilter(NamedTuple):
     since: float | None = None
     until: float | None = None
     limit: int | None = None
-    full: bool = True
+    extent: str = EXTENTS[-1]
 
     @property
     def empty(self) -> bool:

@@ -12,14 +12,13 @@ from overspan.bridge.controller.book import Book, Entry, entry_of
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.references import parse_reference
 from overspan.bridge.controller.rows import (
-    COLUMNS,
-    CORE,
+    EXTENTS,
     cancelled_row,
     elements_row,
     is_folded,
     job_row,
     partition_of,
-    send_row,
+    send_rows,
     task_rows,
     waiting_indices,
     waiting_row,
@@ -52,13 +51,13 @@ class Selection:
     since: float | None = None
     until: float | None = None
     limit: int | None = None
-    full: bool = True
-    """All columns, or only those of the core."""
+    extent: str = "all"
+    """How much of each row, of EXTENTS."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the rows have."""
-        return COLUMNS if self.full else CORE
+        return EXTENTS[self.extent]
 
     @cached_property
     def filters(self) -> tuple[tuple[frozenset[str], Callable[[Entry], str]], ...]:
@@ -107,7 +106,7 @@ def list_queue(book: Book, selection: Selection, now: float) -> list[bytes]:
             continue
         if selection.fits(entry):
             rows.extend(view.rows(entry))
-    return [send_row(row, selection.full) for row in rows]
+    return send_rows(rows, selection.extent)
 
 
 async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list[bytes]:
@@ -135,7 +134,7 @@ async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list
         if selection.fits(entry):
             rows.extend(view.rows(entry))
     rows = rows[-selection.limit :] if selection.limit else rows
-    return [send_row(row, selection.full) for row in rows]
+    return send_rows(rows, selection.extent)
 
 
 class Choice(NamedTuple):

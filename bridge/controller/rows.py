@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import pwd
@@ -44,18 +45,15 @@ CORE: tuple[str, ...] = (
     "paused_at",
     "expected_start",
 )
-"""What squeue's usual columns and its order need: short rows, for queues of many thousand jobs."""
+"""What squeue's default columns and its order need: short rows, for queues of many thousand jobs."""
+
+USUAL: tuple[str, ...] = (*CORE, "account", "qos", "comment", "work_dir", "command", "dependency")
+"""What people put into formats of their own."""
 
 COLUMNS: tuple[str, ...] = (
-    *CORE,
-    "account",
-    "qos",
-    "comment",
-    "work_dir",
-    "command",
+    *USUAL,
     "memory",
     "gpus",
-    "dependency",
     "exit_code",
     "signal",
     "restarts",
@@ -90,14 +88,20 @@ with the throttle, that an array's row stands for: `3-9%2`. `paused` are the sec
 suspended, `paused_at` is since when it is again. `options` are options of sbatch that only Slurm knows.
 """
 
-_END_OF_CORE = b"\n"
-"""Stands before the comma after the core's last value; no other newline is in a row."""
+EXTENTS: dict[str, tuple[str, ...]] = {"core": CORE, "usual": USUAL, "all": COLUMNS}
+"""How much of a row may be asked for."""
+
+_MARK = b"\n"
+"""Stands before the comma after the last value of an extent; no other newline is in a row."""
 NO_ELEMENTS: Mapping[int, Entry] = {}
 
 
-def send_row(row: bytes, full: bool) -> bytes:
-    """A row as it is sent: all of COLUMNS, or those of CORE."""
-    return b"[" + (row if full else row[: row.index(_END_OF_CORE)]) + b"]"
+def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
+    """Rows as they are sent: as many values as the extent has."""
+    if extent == "all":
+        return [b"[" + row + b"]" for row in rows]
+    marks = list(EXTENTS).index(extent) + 1
+    return [b"[" + b"".join(row.split(_MARK, marks)[:marks]) + b"]" for row in rows]
 
 
 def job_row(entry: Entry) -> bytes:
@@ -170,9 +174,9 @@ def partition_of(entry: Entry) -> str:
 
 
 def _encode(row: list[Any]) -> bytes:
-    core = json.dumps(row[: len(CORE)], ensure_ascii=False, separators=(",", ":"))
-    rest = json.dumps(row[len(CORE) :], ensure_ascii=False, separators=(",", ":"))
-    return f"{core[1:-1]}\n,{rest[1:-1]}".encode()
+    begins = (0, len(CORE), len(USUAL), len(COLUMNS))
+    parts = [row[begin:end] for begin, end in itertools.pairwise(begins)]
+    return b"\n,".join(json.dumps(part, ensure_ascii=False, separators=(",", ":"))[1:-1].encode() for part in parts)
 
 
 class _Part(NamedTuple):
@@ -280,9 +284,9 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         job.labels.get("comment", spec.comment),
         origin.directory,
         os.path.join(origin.directory, origin.file) if origin.file else "",
+        describe_dependency(job, entry.needed_arrays),
         memory,
         gpus,
-        describe_dependency(job, entry.needed_arrays),
         part.exit_code,
         part.signal,
         job.restarts,

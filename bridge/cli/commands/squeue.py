@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from overspan.bridge.cli import columns
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, write_header
-from overspan.bridge.cli.ordering import CORE, DEFAULT_SORT, parse_sort, sort_rows
+from overspan.bridge.cli.ordering import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import check_refs, parse_states
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow, Listing
+from overspan.bridge.client.records import EXTENTS
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
@@ -149,8 +150,8 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     except InvalidRequest:
         write("" if words.has("noheader") or documents else write_header(layout) + "\n")
         raise
-    short = layout.core and all(letter in CORE for letter, _ in keys) and not documents and not words.has("steps")
-    wanted = wanted._replace(users=_known_users(call, wanted.users), full=not short)
+    extents = ["all"] if documents or words.has("steps") else [layout.extent, sort_extent(keys)]
+    wanted = wanted._replace(users=_known_users(call, wanted.users), extent=max(extents, key=EXTENTS.index))
     check_clusters(client, wanted.clusters)
     listing = client.queue(wanted)
     names = words.listed("nodelist") + words.listed("nodes") + words.listed("node")

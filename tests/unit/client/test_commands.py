@@ -30,7 +30,7 @@ def test_squeue_prints_and_asks(daemon: Any, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert output.out == "7 PD\n"
     assert "cluster gpu has not answered" in output.err
-    assert daemon.requests[0]["query"] == {"users": "root", "tasks": "1", "full": "0"}
+    assert daemon.requests[0]["query"] == {"users": "root", "tasks": "1", "extent": "core"}
 
 
 def test_squeue_json_is_one_document(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

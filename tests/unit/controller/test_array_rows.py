@@ -11,7 +11,7 @@ from tests.unit.controller.fake_ledger import FakeLedger
 
 from overspan.bridge.controller.book import Book, Entry
 from overspan.bridge.controller.listing import Selection, list_history, list_queue
-from overspan.bridge.controller.rows import COLUMNS, CORE
+from overspan.bridge.controller.rows import COLUMNS, CORE, EXTENTS
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array
@@ -118,9 +118,10 @@ def test_an_id_with_an_index_of_a_job_that_is_no_array_names_nothing() -> None:
 
 def test_short_rows_are_the_beginning_of_whole_ones() -> None:
     book = _book(STATES)
-    assert COLUMNS[: len(CORE)] == CORE
-    short, whole = _queue(book, full=False), _queue(book)
-    assert [{name: row[name] for name in CORE} for row in whole] == short
+    whole = _queue(book)
+    for extent, columns in EXTENTS.items():
+        assert COLUMNS[: len(columns)] == columns
+        assert [{name: row[name] for name in columns} for row in whole] == _queue(book, extent=extent)
 
 
 def test_ten_thousand_elements_are_one_row() -> None:
