@@ -7,7 +7,7 @@ Protocols that the controller looks up once with isinstance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -284,6 +284,18 @@ class Forget(Protocol):
         """Remove what is left of jobs that ended before that time; gives how many."""
 
 
+@runtime_checkable
+class Release(Protocol):
+    """Launches leave objects on the cluster that have to go once their outcome is stored, whoever stored it."""
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """Remove what is left of every launch of the installation but those that are named.
+
+        `handles` are watched, the submissions of `tokens` are owed. What this process has submitted and nobody has
+        watched yet stays as well. Raises Unreachable; to be called again then.
+        """
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """One cluster of the configuration file: its name, kind and the kind's own settings."""
@@ -293,6 +305,8 @@ class ClusterConfig:
     settings: Mapping[str, Any] = field(default_factory=dict)
     root: str = ""
     """Directory for run directories on that cluster."""
+    state: str = ""
+    """Directory on this machine for the adapter's own files; made by whoever writes there first."""
 
 
 class Opener(Protocol):

@@ -21,6 +21,7 @@ GROUP = "overspan.adapters"
 BUILT_IN: Mapping[str, str] = {
     "local": "overspan.adapters.local:open_cluster",
     "slurm": "overspan.adapters.slurm:open_cluster",
+    "kubernetes": "overspan.adapters.kubernetes:open_cluster",
 }
 """Adapters that need no entry point, so that a source tree works as it is."""
 
@@ -229,9 +230,8 @@ def _configure(settings: Settings, state_dir: str) -> Iterator[ClusterConfig]:
     found = {name: (part.kind, part.own, part.root) for name, part in settings.clusters.items()}
     found.setdefault("local", ("local", {}, ""))
     for name, (kind, own, root) in found.items():
-        if kind == "local" and not root:
-            root = os.path.join(state_dir, "clusters", name)
-        yield ClusterConfig(name, kind, own, root)
+        state = os.path.join(state_dir, "clusters", name)
+        yield ClusterConfig(name, kind, own, root or (state if kind == LOCAL else ""), state)
 
 
 def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:

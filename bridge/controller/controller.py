@@ -30,6 +30,7 @@ from overspan.bridge.controller.observation import Observer
 from overspan.bridge.controller.orders import Orders
 from overspan.bridge.controller.recording import Clock, Recorder
 from overspan.bridge.controller.references import Directory
+from overspan.bridge.controller.releases import Releases
 from overspan.bridge.controller.schedules import Schedules
 from overspan.bridge.controller.submission import Reader, Submitter
 from overspan.bridge.controller.timers import Timers
@@ -87,6 +88,7 @@ class Controller:
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff, settings.clusters, parts.environment)
+        self.releases = Releases(self.recorder, self.clusters, backoff)
         self.observer = Observer(self.recorder, self.clusters, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
 
@@ -112,6 +114,7 @@ class Controller:
         await self.observer.catch_up(CATCH_UP_SECONDS)
         self.dispatcher.start()
         self.observer.start()
+        await self.releases.start()
         await self.schedules.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
@@ -128,6 +131,7 @@ class Controller:
             self._forgetting.cancel()
         await self.dispatcher.close()
         await self.observer.close()
+        await self.releases.close()
         self.parts.timers.close()
         await self.recorder.close()
         await self.clusters.close()

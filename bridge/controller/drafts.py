@@ -37,6 +37,9 @@ CARRIED_OVER = (
 )
 """Orders that still count when the launch they were meant for is gone."""
 
+_FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
+"""What a cluster carries out where the daemon decides."""
+
 _KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire))
 
 _WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
@@ -166,9 +169,12 @@ class Completion:
         """Bring a draft to rest."""
         draft.wake_at = None
         self._clear(draft)
+        decides = draft.launched and decider_of(draft.cluster) is Decider.DAEMON
         if not draft.away:
             self._redirect(draft)
-        if not draft.away or (draft.launched and decider_of(draft.cluster) is Decider.DAEMON):
+        elif decides:
+            self._heed(draft)
+        if not draft.away or decides:
             self._decide(draft, now)
         elif draft.launched and draft.job.granted_at is None:
             self._expire(draft, now)
@@ -189,6 +195,15 @@ class Completion:
                 draft.strike(row)
             elif row.payload["launch"] != draft.job.launch:
                 draft.strike(row)
+
+    def _heed(self, draft: Draft) -> None:
+        """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
+        for row in draft.open_rows():
+            if row.kind == ORDER and row.payload["launch"] == draft.job.launch:
+                event = event_from_document(dict(row.payload["event"]))
+                if not isinstance(event, _FOR_CLUSTER):
+                    draft.advance(event)
+                    draft.strike(row)
 
     def _decide(self, draft: Draft, now: float) -> None:
         for _ in range(_MANY):

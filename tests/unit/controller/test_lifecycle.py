@@ -12,6 +12,7 @@ from overspan.bridge.controller.clusters import Cluster
 from overspan.bridge.controller.listing import Selection
 from overspan.bridge.controller.orders import CancelRequest
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 
 
 def test_a_requeued_job_is_submitted_again_by_itself() -> None:
@@ -95,6 +96,34 @@ def test_where_the_daemon_decides_its_decisions_are_recorded_and_owed() -> None:
         bench.clock.advance(61)
         await until(lambda: len(bench.cluster.orders) == 4)
         assert {type(order.event) for order in bench.cluster.orders[2:]} == {events.Terminate}
+
+    play(scene)
+
+
+def test_where_the_daemon_decides_people_are_heeded_at_once_and_effects_go_on() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.decider = Decider.DAEMON
+        await bench.submit("a b")
+        await until(lambda: "1.0" in bench.cluster.journals)
+        members = tuple((name, 0, "me", "10.0.0.1", ()) for name in "ab")
+        bench.cluster.tell("1.0", events.Granted(bench.clock.now, members))
+        await until(lambda: len(bench.cluster.orders) == 2)
+        bench.cluster.tell("1.0", *[events.NodeStarted(bench.clock.now, name, 0, 0) for name in "ab"])
+        await until(lambda: bench.state() == "RUNNING")
+        await give_order(bench, "1", events.Suspend)
+        await bench.controller.orders.cancel(CancelRequest(("1",), signal="USR1"))
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        ending = bench.job().ending
+        assert ending is not None and ending.cause is Cause.CANCEL
+        await until(lambda: len(bench.cluster.orders) == 6)
+        kinds = [type(order.event).__name__ for order in bench.cluster.orders[2:]]
+        assert kinds == ["Suspend", "Signal", "Terminate", "Terminate"]
+        bench.cluster.tell("1.0", *[events.NodeEnded(bench.clock.now, name, 0, 0, signal=15) for name in "ab"])
+        await until(lambda: bench.state() == "CANCELLED")
+        other = await bench.submit("c")
+        await until(lambda: f"{other}.0" in bench.cluster.journals)
+        await bench.controller.orders.cancel(CancelRequest((str(other),)))
+        assert bench.state(other) == "CANCELLED"
 
     play(scene)
 

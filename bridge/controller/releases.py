@@ -1,0 +1,115 @@
+"""Lets clusters remove what ended launches have left there, for adapters that ask for it.
+
+An adapter is told what is still wanted and removes the rest, so what a dead daemon left behind goes as well. That
+something may be left on a cluster is noted in the store as long as it is so, and a start without jobs contacts no
+cluster for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from overspan.adapters.contract import Release
+from overspan.bridge.controller.backoff import next_try
+from overspan.bridge.controller.bell import Bell
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.outbox import SUBMIT
+from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Backoff
+
+log = logging.getLogger(__name__)
+
+GATHER_SECONDS = 0.2
+"""How long ends are gathered before the cluster is told."""
+_OWED = "owed"
+
+
+class Releases:
+    """One loop for each cluster where launches have to be released."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self.backoff = backoff
+        recorder.followers.append(self._follow)
+        self._loops: dict[str, asyncio.Task[None]] = {}
+        self._bells: dict[str, Bell] = {}
+        self._noted: set[str] = set()
+
+    async def start(self) -> None:
+        """Take up what an earlier daemon left. Raises StoreFailed."""
+        for cluster in self.clusters:
+            if await self.recorder.ledger.meta(_key(cluster.name)) == _OWED:
+                self._noted.add(cluster.name)
+                self._wake(cluster.name)
+
+    async def close(self) -> None:
+        """Stop; what is owed stays noted."""
+        loops = list(self._loops.values())
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    def _follow(self, before: Job | None, entry: Entry) -> None:
+        """A launch is on a cluster: note it. A job has ended, or begins another launch: release the former one."""
+        name = entry.cluster
+        if entry.watched and name not in self._noted and self._asks(name):
+            self._noted.add(name)
+            self.recorder.spawn(self.recorder.ledger.set_meta(_key(name), _OWED), f"noting launches on {name}")
+        if before is None or name not in self._noted:
+            return
+        if (entry.job.over and not before.over) or entry.job.launch != before.launch:
+            self._wake(name)
+
+    def _asks(self, name: str) -> bool:
+        cluster = self.clusters.find(name)
+        return cluster is not None and cluster.opened and isinstance(cluster.adapter, Release)
+
+    def _wake(self, name: str) -> None:
+        if name not in self._loops:
+            self._bells[name] = Bell()
+            self._loops[name] = asyncio.ensure_future(self._run(self.clusters.get(name)))
+        self._bells[name].ring()
+
+    async def _run(self, cluster: Cluster) -> None:
+        """The never-ending loop of a cluster: told of an end, it gathers others and releases them together."""
+        bell, failures, seen = self._bells[cluster.name], 0, 0
+        while True:
+            if not failures:
+                await bell.wait(seen=seen)
+                await asyncio.sleep(GATHER_SECONDS)
+            seen = bell.count
+            try:
+                await self._release(cluster)
+                failures = 0
+            except OverspanError as error:
+                log.info("cluster %s: ended launches are released later: %s", cluster.name, error)
+                failures += 1
+            except Exception:
+                log.exception("releasing ended launches of cluster %s", cluster.name)
+                failures += 1
+            if failures:
+                now = self.recorder.clock()
+                await bell.wait(timeout=next_try(self.backoff, now, failures, cluster.name) - now, seen=seen)
+
+    async def _release(self, cluster: Cluster) -> None:
+        adapter = cluster.adapter
+        if not isinstance(adapter, Release):
+            return
+        await adapter.release(self.recorder.completion.installation, *self._wanted(cluster.name))
+        if not any(self._wanted(cluster.name)):
+            self._noted.discard(cluster.name)
+            await self.recorder.ledger.set_meta(_key(cluster.name), "")
+
+    def _wanted(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
+        """The handles that are watched, and the tokens of submissions that are owed."""
+        owed = self.recorder.outbox.of_lane((name, SUBMIT))
+        return frozenset(self.recorder.book.watched(name)), frozenset(row.token for row in owed)
+
+
+def _key(cluster: str) -> str:
+    return f"release:{cluster}"

@@ -1,0 +1,106 @@
+"""Objects of ended launches are let go by whoever stored the end, or by the next daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, turn, until
+
+from overspan.bridge.controller import releases
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Unreachable
+
+
+class KeepingCluster(FakeCluster):
+    """A cluster that keeps objects of launches until it is told which are still wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: set[str] = set()
+        self.told: list[tuple[frozenset[str], frozenset[str]]] = []
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        if self.down:
+            raise Unreachable("no route to the cluster")
+        assert installation
+        self.told.append((frozenset(handles), frozenset(tokens)))
+        self.kept = {handle for token, handle in self.handles.items() if handle in handles or token in tokens}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "GATHER_SECONDS", 0)
+
+
+async def _end(bench: Bench, handle: str) -> None:
+    number = int(handle.partition(".")[0])
+    bench.cluster.tell(handle, *begin(bench.job(number), bench.clock.now))
+    await until(lambda: bench.state(number) == "RUNNING")
+    bench.cluster.tell(handle, *end(bench.job(number), bench.clock.now))
+    await until(lambda: bench.state(number) == "COMPLETED")
+
+
+def test_an_ended_launch_is_let_go_and_the_others_stay() -> None:
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await bench.submit()
+        await until(lambda: len(cluster.handles) == 2)
+        await turn()
+        assert cluster.told == []
+        await _end(bench, "1.0")
+        await until(lambda: cluster.kept == {"2.0"})
+        assert list(bench.ledger.values.values()).count("owed") == 1
+        await _end(bench, "2.0")
+        await until(
+            lambda: cluster.told[-1] == (frozenset(), frozenset()) and "owed" not in bench.ledger.values.values()
+        )
+
+    play(scene, cluster)
+
+
+def test_a_former_launch_is_let_go_when_the_next_is_owed() -> None:
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: "1.0" in cluster.journals)
+        cluster.tell("1.0", *begin(bench.job(), bench.clock.now))
+        await until(lambda: bench.state() == "RUNNING")
+        cluster.tell("1.0", events.LaunchLost(bench.clock.now, 0, "node"))
+        await until(lambda: bool(cluster.told))
+        assert cluster.told[0][0] <= {"1.1"}
+        bench.clock.advance(60)
+        await until(lambda: "1.1" in cluster.journals)
+
+    play(scene, cluster)
+
+
+def test_the_next_daemon_lets_go_what_its_predecessor_could_not() -> None:
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: "1.0" in cluster.journals)
+        cluster.tell("1.0", *begin(bench.job(), bench.clock.now))
+        await until(lambda: bench.state() == "RUNNING")
+        cluster.tell("1.0", *end(bench.job(), bench.clock.now))
+        cluster.fail(True)
+        await bench.kill()
+        cluster.fail(False)
+        await bench.start()
+        await until(lambda: cluster.told == [(frozenset(), frozenset())])
+
+    play(scene, cluster)
+
+
+def test_a_start_without_leftovers_asks_nothing() -> None:
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await turn()
+        assert cluster.told == []
+
+    play(scene, cluster)
