@@ -245,7 +245,7 @@ def _read_requeue(options: GivenOptions) -> bool | None:
 
 def _read_clusters(options: GivenOptions, context: ReadContext) -> tuple[str, ...]:
     if context.cluster:
-        return (context.cluster,)
+        return context.chosen
     names = [name for name in read_text(options, "clusters").split(",") if name]
     if names == ["all"] and context.clusters is not None:
         names = [name for name, kind in context.clusters.items() if kind == "slurm"]

@@ -30,6 +30,11 @@ class ReadContext:
     hold: bool = False
     now: float = 0.0
 
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The clusters that --cluster names, the first choice first."""
+        return tuple(dict.fromkeys(filter(None, self.cluster.split(","))))
+
     def kind_of(self, cluster: str) -> str:
         """The kind of a cluster; empty where it is not known."""
         return (self.clusters or {}).get(cluster, "")

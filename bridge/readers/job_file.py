@@ -94,11 +94,12 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
 
 
 def _check_context(context: ReadContext) -> None:
-    if context.cluster and context.clusters is not None and context.cluster not in context.clusters:
-        raise InvalidRequest(
-            f"there is no cluster named {context.cluster!r}{nearest(context.cluster, context.clusters)}",
-            remedy=f"the clusters are {', '.join(context.clusters)}",
-        )
+    for name in context.chosen:
+        if context.clusters is not None and name not in context.clusters:
+            raise InvalidRequest(
+                f"there is no cluster named {name!r}{nearest(name, context.clusters)}",
+                remedy=f"the clusters are {', '.join(context.clusters)}",
+            )
 
 
 def _arrange(tables: list[Table]) -> _Layout:

@@ -98,10 +98,10 @@ def place_job(
     """Bring together what the header and the tasks say; --cluster replaces all of it, with a note."""
     if context.cluster:
         ignored = sorted({cluster for wish in wishes for cluster in wish.clusters} | set(header))
-        other = [cluster for cluster in ignored if cluster != context.cluster]
+        other = [cluster for cluster in ignored if cluster not in context.chosen]
         if other:
             found.note(f"{', '.join(other)} in the file is ignored: --cluster {context.cluster} was given")
-        return Placed((context.cluster,), ("",) * len(wishes), {})
+        return Placed(context.chosen, ("",) * len(wishes), {})
     choices = {wish.clusters for wish in wishes}
     if not header and len(choices) == 1:
         return Placed(choices.pop(), ("",) * len(wishes), {})

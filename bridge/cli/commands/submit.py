@@ -48,7 +48,7 @@ def run(call: Call) -> int:
 def _parse(call: Call) -> argparse.Namespace:
     parser = make_parser(call, "Submit a job file.", _EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="job file (YAML); - is standard input")
-    parser.add_argument("-M", "--cluster", default="", help="cluster to run on")
+    parser.add_argument("-M", "--cluster", default="", help="cluster to run on; of several the first that takes it")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change a key of the file")
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="set a variable of every task")
     parser.add_argument(

@@ -222,6 +222,8 @@ def test_tasks_on_different_clusters() -> None:
     assert [task.cluster for task in job.tasks] == ["hpc", "gpu-cloud", ""]
     same = read(GROUP + "cluster: [hpc, local]\nfailover_after: 5m\n" + A + B)
     assert (same.clusters, same.failover_after) == (("hpc", "local"), 300)
+    told = read(GROUP + "cluster: hpc\n" + A + B, replace(LOCAL, cluster="local,hpc"))
+    assert (told.clusters, told.notes) == (("local", "hpc"), ())
 
 
 def test_another_cloud_runs_where_the_command_line_says() -> None:
@@ -231,6 +233,7 @@ def test_another_cloud_runs_where_the_command_line_says() -> None:
         ("aws/us-east-1 in the file is ignored: --cluster local was given",),
     )
     assert "no cluster named 'lokal'; did you mean 'local'?" in refusal("run: x\n", replace(LOCAL, cluster="lokal"))
+    assert "no cluster named 'lokal'" in refusal("run: x\n", replace(LOCAL, cluster="local,lokal"))
 
 
 def test_several_clusters_of_a_kind_have_to_be_named() -> None:
