@@ -46,13 +46,16 @@ def run(call: Call) -> int:
     )
     with call.client() as client:
         job, task = split_ref(find_job(client, chosen.job))
-        job, wish = _resolve_task(client.show(job)["tasks"], job, wish._replace(task=wish.task or task))
+        tasks = client.show(job)["tasks"]
+        job, wish = _resolve_task(tasks, job, wish._replace(task=wish.task or task))
         if chosen.list or chosen.json:
             _print_list([s for s in client.streams(job) if wish.task in ("", s.task)], chosen.json)
             return 0
         many = len({prefix(stream) for stream in choose_streams(client.streams(job), wish)}) > 1
         parts = client.logs(job, wish)
-        if not many and not (wish.follow and not wish.task):
+        # A job that is followed from before its start has no streams yet.
+        single = bool(wish.task) or (len(tasks) == 1 and tasks[0].get("nodes", 1) == 1)
+        if not many and (single or not wish.follow):
             for _, data in parts:
                 sys.stdout.buffer.write(data)
                 sys.stdout.buffer.flush()

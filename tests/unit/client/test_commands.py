@@ -206,6 +206,16 @@ def test_logs_of_a_group_are_prefixed(daemon: Any, capfdbinary: pytest.CaptureFi
     assert capfdbinary.readouterr().out == b"trainer-0 | hi\ndata-0    | hi\nhi\n"
 
 
+def test_a_single_jobs_log_is_followed_as_it_is(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    rows = [{"task": "main", "node": 0, "attempt": 0, "stream": "output", "size": 3}]
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "main", "nodes": 1}]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = lambda request: {"streams": rows}
+    daemon.routes["GET /v1/jobs/7/wait"] = lambda request: {"over": True, "state": "COMPLETED"}
+    daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (200, b"hi\n"[int(request["query"]["offset"]) :], {})
+    assert main(["logs", "-f", "7"]) == 0
+    assert capfdbinary.readouterr().out == b"hi\n"
+
+
 def test_show_prints_tasks_and_failed_attempts(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     attempt = {"number": 0, "state": "FAILED", "cause": "exit", "exit_code": 3, "detail": "boom"}
     task = {"name": "trainer", "offset": 0, "state": "PENDING", "attempts": [attempt], "primary": True}
