@@ -15,6 +15,13 @@ python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ "$(id -u)" = 0 ]; then
     docker info >/dev/null 2>&1 || need dockerd docker.io
     need debootstrap debootstrap
+    # The Kubernetes rig of containers/kube-test, which is compiled here.
+    PATH=$PATH:/usr/local/go/bin need go golang-go
+    need runc runc
+    need ip iproute2
+    need flock util-linux
+    need openssl openssl
+    need sysctl procps
 fi
 
 if [ ${#missing[@]} -eq 0 ]; then

@@ -1,5 +1,5 @@
 """Fixtures of the rigs' own tests."""
 
-from tests.rigs.plugin import slurm_rig
+from tests.rigs.plugin import kube_namespace, kube_rig, slurm_rig
 
-__all__ = ["slurm_rig"]
+__all__ = ["kube_namespace", "kube_rig", "slurm_rig"]

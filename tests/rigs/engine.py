@@ -23,6 +23,11 @@ class RigMissing(Exception):
     """This machine cannot run a rig; the text says why and what to do."""
 
 
+def is_required(rig: str) -> bool:
+    """Whether OVERSPAN_REQUIRE_RIGS, a list separated by commas, names a rig: `slurm`, `kube`."""
+    return rig in os.environ.get("OVERSPAN_REQUIRE_RIGS", "").split(",")
+
+
 @contextlib.contextmanager
 def open_engine() -> Iterator[Any]:
     """Give a `docker.DockerClient`; an engine that had to be started ends with the context, and its files go.

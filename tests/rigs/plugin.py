@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
-from tests.rigs.engine import RigMissing
+from tests.rigs.engine import RigMissing, is_required
+from tests.rigs.kube import KubeRig, open_kube
 from tests.rigs.slurm import SlurmRig, Variant, open_rig
+
+R = TypeVar("R")
 
 
 @contextlib.contextmanager
 def rig_or_skip(variant: Variant) -> Iterator[SlurmRig]:
     """A running Slurm of this variant; where there can be none, a skip, or a failure if it was required.
 
-    OVERSPAN_REQUIRE_RIGS is a list of rigs that must run, separated by commas: `slurm`.
+    OVERSPAN_REQUIRE_RIGS is a list of rigs that must run, separated by commas: `slurm,kube`.
     """
+    with _open_or_skip("slurm", "Slurm", open_rig(variant)) as rig:
+        yield rig
+
+
+@contextlib.contextmanager
+def kube_or_skip(nodes: int = 2) -> Iterator[KubeRig]:
+    """A running Kubernetes with so many nodes; where there can be none, a skip or a failure, as for Slurm."""
+    with _open_or_skip("kube", "Kubernetes", open_kube(nodes)) as rig:
+        yield rig
+
+
+@contextlib.contextmanager
+def _open_or_skip(name: str, title: str, opened: contextlib.AbstractContextManager[R]) -> Iterator[R]:
     with contextlib.ExitStack() as stack:
         try:
-            rig = stack.enter_context(open_rig(variant))
+            rig = stack.enter_context(opened)
         except RigMissing as missing:
-            if "slurm" in os.environ.get("OVERSPAN_REQUIRE_RIGS", "").split(","):
-                pytest.fail(f"the Slurm rig is required and cannot run: {missing}")
-            pytest.skip(f"no Slurm rig: {missing}")
+            if is_required(name):
+                pytest.fail(f"the {title} rig is required and cannot run: {missing}")
+            pytest.skip(f"no {title} rig: {missing}")
         yield rig
 
 
@@ -32,3 +48,17 @@ def slurm_rig() -> Iterator[SlurmRig]:
     """A controller and three nodes, for the whole session; nothing of it is left afterwards."""
     with rig_or_skip(Variant()) as rig:
         yield rig
+
+
+@pytest.fixture(scope="session")
+def kube_rig() -> Iterator[KubeRig]:
+    """A control plane and two nodes, for the whole session; nothing of it is left afterwards."""
+    with kube_or_skip() as rig:
+        yield rig
+
+
+@pytest.fixture
+def kube_namespace(kube_rig: KubeRig) -> Iterator[str]:
+    """A namespace for one test."""
+    with kube_rig.open_namespace() as name:
+        yield name
