@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.spec import JobNeed, JobSpec
 
 FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
@@ -30,6 +30,22 @@ class Decider(StrEnum):
 
 
 @dataclass(frozen=True)
+class Awaited:
+    """A job that another waits for: its facts, and the handle by which the same cluster has it. It is not over."""
+
+    job: Job
+    handle: str
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A need that is not met, and the jobs that it is about; without any, only the daemon can wait for it."""
+
+    need: JobNeed
+    jobs: tuple[Awaited, ...] = ()
+
+
+@dataclass(frozen=True)
 class Launch:
     """One job to start, with the facts to start from. `token` finds its own earlier effect."""
 
@@ -39,6 +55,8 @@ class Launch:
     """Variables of the daemon's own for every task (its address, the job's token file)."""
     throttle: int | None = None
     """For an element, how many of its array may run at once; heeded where the adapter is a `Throttle`."""
+    needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
+    """What the job still waits for; empty unless the adapter is a `Dependencies`."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +85,8 @@ class Order:
     token: str
     handle: str
     event: Event
+    needs: tuple[Unmet, ...] = ()
+    """With SetDependency, what of it is not met; such an order is only given where the adapter is a `Dependencies`."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +183,60 @@ class Invitation:
     check: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step of a launch, or one component of it: the task that it ran in, and the numbers of its nodes there.
+
+    `cpus` 0 is all that the task has on them.
+    Neither `running` nor an `ended_at`: it was killed, and nobody saw when.
+    """
+
+    handle: str
+    number: int
+    component: int | None
+    task: str
+    name: str
+    command: str
+    started_at: float
+    ended_at: float | None
+    running: bool
+    exit_code: int
+    signal: int
+    cancelled: bool
+    ntasks: int
+    cpus: int
+    nodes: tuple[int, ...]
+    layout: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class ShellRequest:
+    """Where a user wants a shell, or a command to be run: at one member of a launch that has its nodes.
+
+    `host` is the name of the member's node. No `command` is a shell. `terminal` tells that a person sits at it.
+    """
+
+    handle: str
+    task: str
+    node: int = 0
+    host: str = ""
+    command: tuple[str, ...] = ()
+    terminal: bool = True
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """What to run on the user's own terminal to be there; `environment` is on top of the user's.
+
+    Its exit code is the shell's or the command's. Nothing of the job depends on it.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 @runtime_checkable
 class Adapter(Protocol):
     """The code for one kind of cluster, opened on one cluster."""
@@ -193,6 +267,14 @@ class Adapter(Protocol):
 
 
 @runtime_checkable
+class Deciders(Protocol):
+    """Who decides differs from launch to launch, and its handle tells; `Adapter.decider` is that of the others."""
+
+    def decider_of(self, handle: str) -> Decider:
+        """Who decides about a launch of this cluster."""
+
+
+@runtime_checkable
 class Check(Protocol):
     """The adapter can say what works on its cluster and what to do about the rest."""
 
@@ -206,6 +288,14 @@ class Login(Protocol):
 
     async def login(self) -> Invitation:
         """What to run on the user's terminal."""
+
+
+@runtime_checkable
+class Exec(Protocol):
+    """Users can have a shell beside the work."""
+
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What to run on the user's terminal. Conflict where there is nothing to enter, InvalidRequest, Unreachable."""
 
 
 @runtime_checkable
@@ -262,6 +352,18 @@ class Arrays(Protocol):
 
 
 @runtime_checkable
+class Dependencies(Protocol):
+    """The cluster can wait for jobs of its own, so that a dependant is given to it before its needs are met.
+
+    A launch or order with `needs` has its effect only if the cluster surely decides about each of them as Overspan
+    would. Where that is not known any more when it arrives, it is refused for a while, with the reason Dependency.
+    """
+
+    def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
+        """Whether the cluster can wait for all of these; an answer from what is known, the cluster is not asked."""
+
+
+@runtime_checkable
 class Throttle(Protocol):
     """The adapter keeps arrays' throttles itself, so that more elements may be launched than may run.
 
@@ -274,6 +376,14 @@ class Throttle(Protocol):
 
         Heeded from the first start on when it is the first call of all. Raises Unreachable; to be called again then.
         """
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """The adapter can tell which steps ran inside its launches."""
+
+    async def steps(self, handles: Sequence[str]) -> list[Step]:
+        """The steps of the launches, launch by launch, in their order; none of those that it knows nothing of."""
 
 
 @runtime_checkable

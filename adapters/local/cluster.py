@@ -13,6 +13,7 @@ from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
     Decider,
+    Entrance,
     Finding,
     Launch,
     LogPart,
@@ -21,6 +22,8 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
+    ShellRequest,
+    Step,
 )
 from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.capacity import Capacity, measure_capacity
@@ -33,6 +36,8 @@ from overspan.adapters.local.planning import render_plan
 from overspan.adapters.local.retention import forget_runs
 from overspan.adapters.local.rundir import parse_handle
 from overspan.adapters.local.settings import Partition, read_settings
+from overspan.adapters.local.shells import find_entrance
+from overspan.adapters.local.steps import list_steps
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
@@ -130,6 +135,10 @@ class LocalCluster:
         """Bytes of a log, read where the supervisor said it is."""
         return await asyncio.to_thread(read_log, parse_handle(self._root, request.handle), request)
 
+    async def steps(self, handles: Sequence[str]) -> list[Step]:
+        """What srun left in the run directories."""
+        return await asyncio.to_thread(list_steps, [parse_handle(self._root, handle) for handle in handles])
+
     async def nodes(self) -> list[Node]:
         """This machine, once for each of its partitions."""
         await self._ready()
@@ -154,6 +163,10 @@ class LocalCluster:
     async def check(self) -> list[Finding]:
         """Try what jobs need on this machine."""
         return await asyncio.to_thread(check_machine, self._root, self._settings)
+
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What to run for a shell at a member of a job."""
+        return await asyncio.to_thread(find_entrance, self._root, self._settings.python, request)
 
     def plan(self, job: Job) -> str:
         """The processes that would be started, with no effect at all."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
     Decider,
+    Entrance,
     Finding,
     Foreign,
     Invitation,
@@ -25,6 +26,8 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
+    ShellRequest,
+    Unmet,
 )
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.arrays import MOST
@@ -35,11 +38,18 @@ from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.imports import Importer
 from overspan.adapters.slurm.login import invite
 from overspan.adapters.slurm.logs import Logs
+from overspan.adapters.slurm.notes import list_notes
 from overspan.adapters.slurm.ordering import Orderer
+from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.pyslurm_reader import LibraryQuestions
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.rendering import DEFAULT_ROOT, Renderer, Scene, explain, resolve_root, without_array
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.sets.members import is_set, list_members, may_be_set, needs_hetjob
+from overspan.adapters.slurm.sets.ordering import SetOrderer
+from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, read_settings
+from overspan.adapters.slurm.shells import Shells
 from overspan.adapters.slurm.staging import check_sources, preview_staged
 from overspan.adapters.slurm.submission import BATCH, Submitter
 from overspan.adapters.slurm.throttles import Throttles
@@ -74,12 +84,15 @@ class SlurmCluster:
         self._renderer = Renderer(self._settings, config.root, config.name)
         self._throttles = Throttles(self._questions)
         self._submitter = Submitter(self._questions, self._renderer, find_start(), self._throttles)
+        self._predecessors = Predecessors(self._questions)
         self._importer = Importer(self._questions)
         self._orders = Orders()
         self._watch = Watch(self._questions, self._orders, self._settings.tick, self._throttles)
-        self._orderer = Orderer(self._questions, self._orders, self._watch)
-        self._logs = Logs(self._questions)
         self._turn = asyncio.Lock()
+        self._set_submitter = SetSubmitter(self._submitter)
+        sets = SetOrderer(self._set_submitter, self._watch, self._turn)
+        self._orderer = Orderer(self._questions, self._orders, self._watch, sets)
+        self._logs = Logs(self._questions)
         self._closed = False
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
@@ -92,14 +105,40 @@ class SlurmCluster:
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         async with self._turn:
-            return await self._importer.submit(launches, self._submitter.submit)
+            return await self._importer.submit(launches, self._submit_own)
+
+    async def _submit_own(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        chosen = {launch.token for launch in launches if await self._becomes_set(launch.job)}
+        whole = [launch for launch in launches if launch.token in chosen]
+        others = [launch for launch in launches if launch.token not in chosen]
+        answers = await self._submitter.submit(others) if others else []
+        if whole:
+            answers += await self._set_submitter.submit(whole)
+        by_token = {answer.token: answer for answer in answers}
+        return [by_token[launch.token] for launch in launches]
+
+    async def _becomes_set(self, job: Job) -> bool:
+        """Whether a job is a set: where it asks for that, and where Slurm could start it in no other form."""
+        if is_set(job) or not may_be_set(job) or (await self._questions.site()).hetjobs:
+            return is_set(job)
+        return needs_hetjob(job, await self._questions.nodes(), self._settings.partition)
+
+    def decider_of(self, handle: str) -> Decider:
+        """The daemon for sets, whose supervisors know their own task only."""
+        return Decider.DAEMON if is_set_handle(handle) else self.decider
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """End what is left of sets that nobody wants any more."""
+        self._check_open()
+        await self._set_submitter.release(installation, handles, tokens)
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`; the cluster is asked at most once a tick for all of them."""
         self._check_open()
         deadline = time.monotonic() + timeout
         # Launches of a later version wait for that.
-        since = {handle: cursor for handle, cursor in since.items() if is_handle(handle)}
+        since = {handle: cursor for handle, cursor in since.items() if is_handle(handle) or is_set_handle(handle)}
+        self._set_submitter.saw(since)
         if not since:
             self._throttles.see(())
         while True:
@@ -133,6 +172,10 @@ class SlurmCluster:
         """Carry out each order by Slurm's own commands."""
         self._check_open()
         return await self._orderer.order(orders)
+
+    def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
+        """Whether Slurm itself can wait for all of these."""
+        return self._predecessors.waits_for(job, needs)
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the file that Slurm or the supervisor says."""
@@ -172,17 +215,29 @@ class SlurmCluster:
         """What opens the connection on a terminal."""
         return await invite(self.name, self.transport, self._settings)
 
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What to run on the user's terminal for a shell at a member of a job."""
+        self._check_open()
+        return await Shells(self._questions, self.transport, self._settings, self._root).enter(request)
+
     async def find_job(self, native: str) -> Foreign:
         """The facts of a job that somebody gave to Slurm itself."""
         self._check_open()
         return await self._importer.find_job(native)
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """What is accepted without effect on this cluster."""
+        return list_notes(job, self._settings)
 
     def plan(self, job: Job) -> str:
         """The exact command and script that would be submitted, with no effect at all."""
         travels = ""
         if not self._settings.shared:
             job, travels = preview_staged(job, self._root or DEFAULT_ROOT)
-        return travels + self._renderer.plan(job, self._questions.known_nodes)
+        site, nodes = self._questions.known_site, self._questions.known_nodes
+        alone = site is not None and not site.hetjobs and may_be_set(job)
+        as_set = is_set(job) or (alone and needs_hetjob(job, nodes, self._settings.partition))
+        return travels + self._renderer.plan(job, nodes, as_set)
 
     async def admit(self, job: Job) -> Refusal | None:
         """What sbatch says of the job, in its own words, without submitting it. Raises Unreachable."""
@@ -201,13 +256,18 @@ class SlurmCluster:
     async def _try(self, job: Job) -> Refusal | None:
         site = await self._questions.site()
         scene = Scene(site, await self._questions.nodes() if needs_nodes(job) else ())
-        call = self._renderer.render(Launch(_TRIAL, job), scene, test_only=True).call
-        (done,) = await self.transport.run_all([call], VERDICT_SECONDS)
-        if done is None:
-            raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s")
-        if is_unclear(done.rc, done.words):
-            return refuse_memory(job, await self._questions.nodes())
-        return read_trial(done.rc, done.words)
+        launch = Launch(_TRIAL, job)
+        parts: Sequence[Launch] = list_members(launch) if await self._becomes_set(job) else [launch]
+        calls = [self._renderer.render(part, scene, test_only=True).call for part in parts]
+        for done in await self.transport.run_all(calls, VERDICT_SECONDS):
+            if done is None:
+                raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s")
+            unclear = is_unclear(done.rc, done.words)
+            nodes = await self._questions.nodes() if unclear else ()
+            refusal = refuse_memory(job, nodes) if unclear else read_trial(done.rc, done.words)
+            if refusal is not None:
+                return refusal
+        return None
 
     def _check_open(self) -> None:
         if self._closed:

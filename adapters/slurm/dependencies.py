@@ -1,85 +1,125 @@
-"""When Slurm may wait for a job's predecessors itself, and how that is written (sbatch(1), --dependency)."""
+"""When Slurm may wait for a job's predecessors itself, and how that is written (sbatch(1), --dependency). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from overspan.adapters.contract import Awaited, Unmet
+from overspan.adapters.slurm.forms import is_group
+from overspan.adapters.slurm.handles import Handle, parse_any
+from overspan.adapters.slurm.sets.members import is_set, may_be_set
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 
 _MINUTE = 60
+_PATIENCE = 200
+"""Seconds for which Slurm has to know an ended job: as long as an answer of sbatch may take."""
+_KINDS = frozenset(
+    {
+        DependencyKind.AFTER,
+        DependencyKind.AFTERANY,
+        DependencyKind.AFTEROK,
+        DependencyKind.AFTERNOTOK,
+        DependencyKind.SINGLETON,
+    }
+)
 
 
-@dataclass(frozen=True)
-class Predecessor:
-    """What is known of a needed job: its id on its cluster, whether it is live there, whether it may start anew.
+class Rules(NamedTuple):
+    """What a site does with jobs that have ended. `remembers`: they stay known, so that a dependency on one holds.
 
-    For a singleton, `live` says that every earlier job of the name and user is live on the cluster.
+    `requeues`: a lost job is queued again under its own id, whatever took it. `hetjobs`: a group is one job there,
+    unless it asks to be a set.
     """
 
-    cluster: str
-    native_id: str = ""
-    live: bool = False
-    retryable: bool = True
+    remembers: bool
+    requeues: bool
+    hetjobs: bool
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """How a dependency is waited for: by Slurm through `native` ids, or by Overspan (`native` is None) for `why`."""
-
-    native: Mapping[JobNeed, str] | None
-    why: str = ""
+UNKNOWN = Rules(True, True, False)
+"""What is taken for granted of a site that was not asked yet: only what a submission notices in time."""
 
 
-def plan_waiting(
-    dependency: Dependency, predecessors: Mapping[JobNeed, Predecessor], met: frozenset[JobNeed], cluster: str
-) -> Waiting:
-    """Let Slurm wait where every need that is not met yet names a live job of the same cluster that cannot be retried.
+def read_rules(config: Mapping[str, str], hetjobs: bool) -> Rules:
+    """The rules of a site by `scontrol show config` (slurm.conf(5)); MinJobAge 0 keeps ended jobs for ever."""
+    age = re.match(r"\d+", config.get("MinJobAge", ""))
+    # What is preempted may be ended for good instead, by a setting of its partition.
+    preempts = config.get("PreemptType", "") not in ("preempt/none", "(null)")
+    remembers = age is not None and (int(age[0]) == 0 or int(age[0]) >= _PATIENCE)
+    return Rules(remembers, config.get("JobRequeue", "").strip() == "1" and not preempts, hetjobs)
+
+
+def find_problem(job: Job, needs: Sequence[Unmet], rules: Rules) -> str:
+    """Why Slurm cannot have a job wait for all of these as Overspan would; empty where it can.
 
     A vanished id counts as satisfied for `afterok` in Slurm, and a retried job has another id: both would start the
     dependant too early. Slurm's own waiting keeps the job's age in the queue.
     """
-    if dependency.any and any(need in met for need in dependency.needs):
-        return Waiting({})
-    native: dict[JobNeed, str] = {}
-    for need in dependency.needs:
-        if need in met:
-            continue
-        found = predecessors.get(need)
-        problem = _find_problem(need, found, cluster)
-        if found is None or problem:
-            return Waiting(None, problem)
-        native[need] = found.native_id
-    return Waiting(native)
+    if job.element is not None:
+        return "it is an element of an array"
+    if needs and (is_set(job) or (may_be_set(job) and not rules.hetjobs)):
+        return "it may be several jobs there"
+    for unmet in needs:
+        if unmet.need.kind is DependencyKind.SINGLETON and not _is_named(job, unmet.jobs):
+            return "Slurm knows it, or an earlier one, by another name"
+    return find_trouble(needs, rules)
 
 
-def _find_problem(need: JobNeed, found: Predecessor | None, cluster: str) -> str:
+def find_trouble(needs: Sequence[Unmet], rules: Rules) -> str:
+    """Why Slurm cannot wait for all of these, whoever waits; empty where it can."""
+    if needs and not rules.remembers:
+        return "Slurm forgets ended jobs soon here"
+    return next((trouble for unmet in needs if (trouble := _judge_need(unmet, rules))), "")
+
+
+def _judge_need(unmet: Unmet, rules: Rules) -> str:
+    need = unmet.need
     name = "an earlier job of this name" if need.kind is DependencyKind.SINGLETON else f"job {need.job}"
-    if found is None:
-        return f"{name} is not known on {cluster}"
-    if found.cluster != cluster:
-        return f"{name} runs on {found.cluster}"
-    if not found.live or not (found.native_id or need.kind is DependencyKind.SINGLETON):
-        return f"{name} is not live on {cluster}"
-    if found.retryable:
+    if need.kind not in _KINDS or need.delay % _MINUTE or need.task is not None:
+        return f"Slurm has no such dependency on {name}"
+    if not unmet.jobs:
+        return f"{name} is not live there"
+    if any(is_retryable(awaited.job, rules) for awaited in unmet.jobs):
         return f"{name} may be started again under another id"
+    if any(_is_other(awaited, need) for awaited in unmet.jobs):
+        return f"{name} is not one job there"
     return ""
 
 
-def is_retryable(job: Job) -> bool:
-    """Whether a job may get another native id: groups after a loss, and tasks with a budget for the user's errors.
+def _is_other(awaited: Awaited, need: JobNeed) -> bool:
+    """Whether the native job is not what is meant: a group's allocation, a part of an array, the whole of one."""
+    handle = parse_any(awaited.handle)
+    return not isinstance(handle, Handle) or (handle.index is not None) is not (need.element is not None)
 
-    A single script is requeued by Slurm itself under its own id.
+
+def _is_named(job: Job, others: Sequence[Awaited]) -> bool:
+    """Whether all have the name in Slurm that they have here, where a name may be changed."""
+    jobs = [job, *(awaited.job for awaited in others)]
+    return all("name" not in one.labels and one.spec.name == job.spec.name for one in jobs)
+
+
+def is_retryable(job: Job, rules: Rules) -> bool:
+    """Whether a job may get another native id: a group, one with a choice of clusters, a lost one that has a budget.
+
+    A single job is requeued by Slurm itself under its own id where the site does that.
     """
-    if job.spec.group or len(job.spec.tasks) > 1:
-        return any(task.retry.max_recoveries or _has_errors_budget(job, task.name) for task in job.spec.tasks)
-    return any(_has_errors_budget(job, task.name) for task in job.spec.tasks) or len(job.spec.clusters) > 1
+    if is_group(job) or len(job.spec.clusters) > 1:
+        return True
+    budget = any(task.retry.max_recoveries and task.retry.max_restarts for task in job.spec.tasks)
+    return budget and job.spec.requeue is not False and not rules.requeues
 
 
-def _has_errors_budget(job: Job, task: str) -> bool:
-    retry = job.spec.task(task).retry
-    return bool(retry.max_restarts and (retry.max_restarts_on_errors or retry.recover_on_exit_codes))
+def name_needs(needs: Sequence[Unmet]) -> dict[JobNeed, str]:
+    """How Slurm calls what is waited for; a singleton has no id."""
+    return {
+        unmet.need: ""
+        if unmet.need.kind is DependencyKind.SINGLETON
+        else ":".join(parse_any(awaited.handle).name for awaited in unmet.jobs)
+        for unmet in needs
+    }
 
 
 def render_dependency(dependency: Dependency, native: Mapping[JobNeed, str]) -> str:

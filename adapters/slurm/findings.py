@@ -27,8 +27,8 @@ def judge_version(site: Site) -> Finding:
 def judge_hetjobs(site: Site) -> Finding:
     """Whether a group of unlike nodes can be one allocation (slurm.conf(5), SchedulerType, SchedulerParameters)."""
     scheduler = site.config.get("SchedulerType", "")
-    if scheduler and scheduler != "sched/backfill":
-        remedy = "groups of unlike nodes need sched/backfill; those of one kind of node run all the same"
+    if not site.hetjobs:
+        remedy = "groups of unlike nodes are sets of single jobs here, but those that `share` nodes cannot run"
         return Finding("hetjobs", False, f"{scheduler} starts none", remedy)
     if "disable_hetjob_steps" in site.config.get("SchedulerParameters", ""):
         remedy = "groups start one step for each node, which works; a script's own srun cannot span components"

@@ -17,7 +17,7 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_to_document
 from overspan.bridge.model.job import Job
 
-NO_FOLDER, LOCKED = 44, 75
+NO_FOLDER, CLOSED, LOCKED = 44, 46, 75
 """Exit codes of the program that adds an order."""
 
 APPEND_ORDER = f"""\
@@ -30,20 +30,22 @@ if [ -s "$f" ]; then
   [ -z "$(tail -c 1 "$f")" ] || echo >>"$f" || exit 1
   n=$(wc -l <"$f")
 fi
+[ -z "$4" ] || [ ! -e "$4" ] || exit {CLOSED}
 printf '{{"seq":%d,"event":%s,%s\\n' "$((${{n:-0}} + 1))" "$3" "$t" >>"$f" || exit 1
 sync "$f" 2>/dev/null
 :
 """
 """Adds an order once: arguments are the file, the end of the line with the token, and the event.
 
-The token ends the line, so that it is found in whole lines only; a line torn by a full disk is ended and passed over.
+A fourth one is a file that tells, where it is, that nothing is added any more. The token ends the line, so that it is
+found in whole lines only; a line torn by a full disk is ended and passed over.
 """
 
 
-def append_words(path: str, token: str, event: Event) -> tuple[str, ...]:
+def append_words(path: str, token: str, event: Event, closed: str = "") -> tuple[str, ...]:
     """The command that adds an order to a group's file, once for its token."""
     document = json.dumps(event_to_document(event), separators=(",", ":"))
-    return ("/bin/sh", "-c", APPEND_ORDER, "sh", path, f'"token":{json.dumps(token)}}}', document)
+    return ("/bin/sh", "-c", APPEND_ORDER, "sh", path, f'"token":{json.dumps(token)}}}', document, closed)
 
 
 def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> bytes:
@@ -73,6 +75,7 @@ def render_placement_file(token: str, plan: Plan, version: tuple[int, ...] = ())
                     "members": list(step.members),
                     "nodes": list(step.nodes),
                     "options": list(step_options(step, version)),
+                    **({"image": list(step.image)} if step.image else {}),
                 }
                 for step in plan.steps
             ],

@@ -17,6 +17,7 @@ from overspan.adapters.slurm.order_words import (
     Steps,
     Words,
     render_change,
+    withdraw_words,
 )
 from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.script import render_limit
@@ -43,7 +44,7 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
         at_once: Words = (*SCANCEL, native)
         return Steps((append, at_once if phase is Phase.STARTING else pending))
     if isinstance(event, events.Expire):
-        return Steps((pending,))
+        return Steps((withdraw_words(native),))
     if isinstance(event, _ON_LEADER):
         changed = render_change(event)
         return Steps(

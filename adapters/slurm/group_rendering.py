@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
+from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.group_script import Host, render_group
-from overspan.adapters.slurm.images import refuse_grouped
+from overspan.adapters.slurm.images import member_words, without_images
 from overspan.adapters.slurm.library import name_archive
 from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
 from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.relocation import relocate
 from overspan.adapters.slurm.script import Setting, Submission
 from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.job import Job
 
 
@@ -41,17 +43,19 @@ class GroupPlace(NamedTuple):
 def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
     """Plan a launch for the cluster's nodes and render it.
 
-    Raises Rejected where the nodes cannot hold the group, InvalidRequest for options that may not be given.
+    Raises Rejected where the nodes cannot hold the group, InvalidRequest for options and images that may not be given.
     """
     cluster, root, folder, nodes, version = place
-    refuse_grouped(launch.job)
-    job = launch.job if settings.shared else relocate(launch.job, folder)
+    job = place_volumes(launch.job if settings.shared else relocate(launch.job, folder), root)
+    images = {task.name: member_words(job, task, settings.containers, folder) for task in job.spec.tasks}
+    job = without_images(job)
     plan = plan_group(job, measure_sizes(nodes, settings.partition), list_kinds(nodes))
+    plan = replace(plan, steps=tuple(replace(step, image=images[step.task]) for step in plan.steps))
     number = job.launch
     command = (*supervisor_words(settings, root), "slurm", folder, str(number))
     log = f"{folder.replace('%', '%%')}/supervisor.{number}.log"
     host = Host(command, log, folder, *_defaults(job, settings))
-    submission = render_group(job, plan, Setting(launch.token, held=held), host)
+    submission = render_group(job, plan, Setting(launch.token, name_needs(launch.needs), held=held), host)
     files = (
         (f"plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
         (f"placement.{number}.json", render_placement_file(launch.token, plan, version)),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.journals import Page
 from overspan.adapters.slurm.outcomes import Outcome, Phase
-from overspan.adapters.slurm.stories import BY_SLURM, Ordered, View
+from overspan.adapters.slurm.stories import BY_SLURM, Ordered, View, list_known
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.events import (
     Cancel,
@@ -93,9 +93,7 @@ def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: Sight, start
     It will not where Slurm kept the group waiting after the order: then it is told here, and the journal repeats it.
     """
     found = []
-    for order in orders:
-        if order.number <= cursor.orders:
-            continue
+    for order in list_known(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(sight)):
         view = sight.view
         waits = view is not None and view.outcome.phase is Phase.QUEUED and view.asked > order.done_at
         over = view is not None and view.outcome.phase is Phase.ENDED
@@ -103,6 +101,13 @@ def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: Sight, start
             break
         found.append(order)
     return found
+
+
+def _is_closing(sight: Sight) -> bool:
+    """Whether Slurm has told the end, and the journal was read after that."""
+    page, view = sight.page, sight.view
+    ended = view is not None and view.outcome.phase in (Phase.ENDED, Phase.REQUEUED)
+    return ended and view is not None and page is not None and not page.more and page.asked > view.asked
 
 
 def _is_for_supervisor(event: Event) -> bool:
@@ -156,7 +161,7 @@ def _tell_end(handle: GroupHandle, sight: Sight, cursor: GroupCursor, late: Sequ
         return []
     if sight.gone:
         return [LaunchLost(page.asked, handle.launch, Cause.LAUNCH.value, sight.gone)]
-    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.asked:
+    if view is None or not _is_closing(sight):
         return []
     at = view.over_at or view.end or view.asked
     lost = LaunchLost(at, handle.launch, *_judge_loss(handle, view.outcome))

@@ -10,20 +10,21 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 from overspan.adapters.slurm.options import native_options
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.supervisor.remote import images as marks
 
 PYXIS, APPTAINER, NONE = "pyxis", "apptainer", "none"
 RUNTIMES = (PYXIS, APPTAINER, NONE)
 
-HOME = "\x01"
-"""Stands in paths for the home on the nodes, which the shell of a script knows."""
-HOSTS = "\x02"
+HOME = marks.HOME
+"""Stands in paths for the home on the nodes, which the shell of a script knows, or a member's agent."""
+HOSTS = marks.HOSTS
 """Stands in the words of a group's member for its hosts file, which its node knows."""
 _HOSTS = "/etc/hosts"
 _PREFIXES = ("container-", "no-container-")
@@ -31,6 +32,7 @@ _NOT_PYXIS = ("container-id", "container-image")
 _SHARED = ("container-mounts", "container-workdir", "container-mount-home", "no-container-mount-home")
 """Options of Pyxis' that Apptainer can be asked for too."""
 _AMD = re.compile(r"mi\d", re.IGNORECASE)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _check_image(task: TaskSpec, runtime: str) -> None:
         raise InvalidRequest(f"{what}, which is no name of one", remedy="write docker:NAME:TAG, or a path")
 
 
-def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_options(options: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
     """Native options that are about a task's container (Pyxis' names), and the others."""
     about = {name: value for name, value in options.items() if name.startswith(_PREFIXES) and name not in _NOT_PYXIS}
     return about, {name: value for name, value in options.items() if name not in about}
@@ -142,7 +144,8 @@ def _list_mounts(task: TaskSpec, place: ImagePlace, directory: str) -> tuple[tup
         return path if path.startswith("/") else posixpath.join(directory or "/", path)
 
     pairs = [(path, path) for path in (directory, place.run_dir) if path]
-    pairs += [(resolve(source), resolve(target)) for target, source in task.file_mounts.items()]
+    mounts = {**task.file_mounts, **task.volumes}
+    pairs += [(resolve(source), resolve(target)) for target, source in mounts.items()]
     if place.hosts:
         pairs.append((place.hosts, _HOSTS))
     for path in (path for pair in pairs for path in pair):
@@ -180,22 +183,11 @@ def apptainer_words(container: Container) -> tuple[str, ...]:
     return (*words, *([container.gpus] if container.gpus else []), container.image)
 
 
-def refuse_grouped(job: Job) -> None:
-    """Refuse a group that has an image. Raises InvalidRequest."""
-    for task in job.spec.tasks:
-        if task.image:
-            raise InvalidRequest(
-                f"the task {task.name!r} has the image {task.image}, and groups on Slurm run no images in this version",
-                remedy="take `image_id` out, or submit the task by itself, on one node",
-            )
-
-
 def member_words(job: Job, task: TaskSpec, runtime: str, run_dir: str) -> tuple[str, ...]:
     """The words before the program of a member of a group, with HOME and HOSTS in them; none without an image.
 
-    The program is started by an agent on the node itself, which then gives the variables that have to win over the
-    image's own as APPTAINERENV_NAME. Raises InvalidRequest, also where the runtime is not Apptainer: srun would start
-    the agent in the image, which need not have Python.
+    The program is started by an agent on the node itself. Raises InvalidRequest, also where the runtime is not
+    Apptainer: Pyxis is part of srun, which would start the agent in the image, and that need not have Python.
     """
     if not task.image:
         return ()
@@ -208,6 +200,26 @@ def member_words(job: Job, task: TaskSpec, runtime: str, run_dir: str) -> tuple[
             remedy="set `containers: apptainer` of the cluster, or submit the task by itself, on one node",
         )
     return apptainer_words(container)
+
+
+def without_images(job: Job) -> Job:
+    """The group as its supervisor has it: what an image's words say is nobody else's business.
+
+    Paths that are shown in an image are not linked on the node; folders of volumes are still made.
+    """
+    if not any(task.image for task in job.spec.tasks):
+        return job
+    tasks = tuple(_without_image(task) if task.image else task for task in job.spec.tasks)
+    return replace(job, spec=replace(job.spec, tasks=tasks, native=_without_options(job.spec.native)))
+
+
+def _without_image(task: TaskSpec) -> TaskSpec:
+    folders = {folder: folder for folder in task.volumes.values()}
+    return replace(task, file_mounts={}, volumes=folders, native=_without_options(task.native))
+
+
+def _without_options(native: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {kind: split_options(options)[1] if kind == "slurm" else options for kind, options in native.items()}
 
 
 def quote_words(words: Sequence[str]) -> str:

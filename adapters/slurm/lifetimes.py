@@ -27,7 +27,8 @@ def longest_primary(job: Job) -> TaskSpec:
 def latest_ends(job: Job) -> dict[str, int | None]:
     """For each task the latest second after the group's start at which its last process is gone; None: no limit.
 
-    An auxiliary goes with the primaries: their end, its termination delay, its grace.
+    An auxiliary goes with the primaries: their end, its termination delay, its grace. Each node is kept for as long as
+    a failed job keeps its nodes.
     """
     own = {task.name: _own_end(job, task, ()) for task in job.spec.tasks}
     primaries = [own[task.name] for task in job.spec.tasks if task.primary]
@@ -38,7 +39,7 @@ def latest_ends(job: Job) -> dict[str, int | None]:
         if not task.primary and done is not None:
             led = done + task.termination_delay + task.grace_period
             end = led if end is None else min(end, led)
-        ends[task.name] = end
+        ends[task.name] = None if end is None else end + job.spec.hold_on_failure
     return ends
 
 

@@ -10,6 +10,7 @@ from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.slurm.group_logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
@@ -31,6 +32,8 @@ class Logs:
 
         A batch script's output is one file, that of its first node.
         """
+        if is_set_handle(request.handle):
+            return await self._read_set(request)
         handle = parse_any(request.handle)
         if isinstance(handle, GroupHandle):
             return await self._groups.read(handle, request)
@@ -45,6 +48,14 @@ class Logs:
             offset = max(0, (await self._questions.transport.read(path, 0, 1)).size + offset)
         piece = await self._questions.transport.read(path, offset, request.limit)
         return LogPart(piece.data, min(offset, piece.size), piece.size, path)
+
+    async def _read_set(self, request: LogRequest) -> LogPart:
+        """All native jobs of a task keep one list of where it writes."""
+        handle = parse_set(request.handle)
+        task = request.task or handle.parts[0].task
+        folder = handle.task_folder(handle.part(task).task)
+        shared = GroupHandle(handle.part(task).native, handle.job, handle.launch, handle.grace, folder)
+        return await self._groups.read(shared, request)
 
     async def _find(self, handle: Handle) -> tuple[str, str]:
         if handle.name not in self._paths:

@@ -28,6 +28,13 @@ _END_WAITING = """\
 IFS=,; jobs=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$*") || exit $?
 unset IFS; [ -z "$jobs" ] || exec scancel $jobs
 """
+_WITHDRAW = """\
+scontrol update JobId="$1" StartTime=now+1hour || exit $?
+case $1 in *_*) exec scancel "$1";; esac
+exec scancel --state=PENDING "$1"
+"""
+"""scancel looks at the state and then ends the job, which may start in between. So it is put off first: the controller
+refuses that for what has started, and what was put off cannot start (measured on 22.05)."""
 
 
 class Steps(NamedTuple):
@@ -47,7 +54,9 @@ def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[
     if isinstance(event, events.Cancel):
         grace = handle.grace if event.grace is None else event.grace
         return cancel_words(native, grace == 0 or starting)
-    if isinstance(event, events.Expire) or (isinstance(event, events.Preempt) and not event.requeue):
+    if isinstance(event, events.Expire):
+        return (withdraw_words(native),)
+    if isinstance(event, events.Preempt) and not event.requeue:
         return cancel_words(native, True)
     if isinstance(event, events.Signal):
         scope = "--batch" if event.batch_only else "--full"
@@ -86,6 +95,11 @@ def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
         waiting = (*SCANCEL, "--state=PENDING", native)
     running = (*SCANCEL, "--state=RUNNING", f"--signal={signals.SIGTERM.name[3:]}", "--full", native)
     return (waiting, running, (*SCANCEL, "--state=SUSPENDED", native))
+
+
+def withdraw_words(native: str) -> Words:
+    """End a job that waits, and never one that has started."""
+    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", native)
 
 
 def merge_words(asked: Sequence[Words]) -> tuple[list[Words], list[int]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.slurm.dependencies import name_needs, render_dependency
 from overspan.adapters.slurm.errors import Kind, read_failure
 from overspan.adapters.slurm.given_orders import Orders
-from overspan.adapters.slurm.group_files import LOCKED, NO_FOLDER
+from overspan.adapters.slurm.group_files import CLOSED, LOCKED, NO_FOLDER
 from overspan.adapters.slurm.group_limits import list_limits
 from overspan.adapters.slurm.group_ordering import plan_limits, plan_order
 from overspan.adapters.slurm.handles import GroupHandle, parse_any
@@ -22,11 +23,16 @@ from overspan.adapters.slurm.order_words import (
     share_answer,
 )
 from overspan.adapters.slurm.outcomes import Phase
+from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.sets.ordering import SET_ECHOED, SetOrderer
 from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.adapters.slurm.watching import Watch
 from overspan.bridge.model import events
+from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.spec import Dependency
 
 ECHOED = (
     events.Cancel,
@@ -36,19 +42,24 @@ ECHOED = (
     events.SetPriority,
     events.SetNice,
     events.SetBegin,
+    events.SetDependency,
     events.Expire,
 )
 """Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
+STARTED = "no longer pending execution"
+"""What Slurm says of a change that only a waiting job can have."""
 _WHOLE = 64 << 20
 
 
 class Orderer:
     """Carries orders out, many over one round trip, and notes those that are to be told."""
 
-    def __init__(self, questions: Questions, orders: Orders, watch: Watch) -> None:
+    def __init__(self, questions: Questions, orders: Orders, watch: Watch, sets: SetOrderer | None = None) -> None:
         self._questions = questions
         self._orders = orders
         self._watch = watch
+        self._sets = sets
+        self._predecessors = Predecessors(questions)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """One answer for each order. Raises Unreachable when none could be given."""
@@ -72,7 +83,11 @@ class Orderer:
         return [answers.get(order.token) for order in orders]
 
     async def _plan(self, order: Order) -> Steps | Refusal:
+        if self._sets is not None and is_set_handle(order.handle):
+            return await self._sets.plan(order)
         handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
+        if isinstance(order.event, events.SetDependency):
+            return await self._wait(order, handle.name, order.event)
         phase = None if view is None else view.outcome.phase
         if isinstance(handle, GroupHandle):
             steps = plan_order(handle, order, phase, self._watch.journals.has_begun(handle))
@@ -83,6 +98,14 @@ class Orderer:
             steps = None if words is None else Steps(words)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
+
+    async def _wait(self, order: Order, native: str, event: events.SetDependency) -> Steps | Refusal:
+        """The steps of a new dependency; not yet where what is waited for may be over."""
+        (good,) = await self._predecessors.list_open([order.needs])
+        if not good:
+            return Refusal(order.token, "what it is to wait for may be over", transient=True, reason="Dependency")
+        value = render_dependency(decode(Dependency, event.dependency), name_needs(order.needs))
+        return Steps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
 
     async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: Steps) -> Steps:
         """The steps of a new wall time, with the allocation's limits where those have to change."""
@@ -136,14 +159,22 @@ class Orderer:
                 # What could not be signalled is ended when its grace is over.
                 had_effect = True
                 continue
-            if done.rc in (NO_FOLDER, LOCKED):
+            if done.rc in (NO_FOLDER, CLOSED, LOCKED):
                 if done.rc == LOCKED:
                     return Refusal(order.token, "the orders of the group are locked", transient=True)
+                if done.rc == CLOSED and isinstance(order.event, events.Launch):
+                    return Refusal(order.token, "the native job takes no more orders", transient=True)
                 continue
+            if done.rc == GAVE_UP and isinstance(order.event, events.Expire):
+                return Refusal(order.token, "the cluster has not answered in time", transient=True)
             failure = read_failure(done.words or done.text, done.rc)
+            if isinstance(order.event, events.Expire) and STARTED in failure.message:
+                # It came too late: the job stays.
+                continue
             if failure.kind not in (Kind.UNKNOWN_JOB, Kind.ENDED):
                 refusal = Refusal(order.token, failure.message, failure.transient)
-        if refusal is None and had_effect and whole and isinstance(order.event, ECHOED):
+        echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
+        if refusal is None and had_effect and whole and isinstance(order.event, echoed):
             self._orders.add(order.handle, order.token, order.event)
         return refusal
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from overspan.adapters.slurm.group_script import render_sruns
+from overspan.adapters.slurm.images import HOSTS, quote_words
 from overspan.adapters.slurm.needs import Need, render_gres
 from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.script import Submission
@@ -34,7 +35,13 @@ def render_placement(plan: Plan, program: Sequence[str] = ()) -> str:
             lines.append(f"#   node {node}: {names}")
     for step in plan.steps:
         lines += ["# " + " ".join(words) for words in render_sruns(plan, step, program)]
+        lines += [f"#   in the image: {describe_image(step.image)} PROGRAM"] if step.image else []
     return "\n".join(lines) + "\n"
+
+
+def describe_image(words: Sequence[str]) -> str:
+    """The words of an image's runtime; `<hosts>` stands for the hosts file on the node."""
+    return quote_words([word.replace(HOSTS, "<hosts>") for word in words])
 
 
 def describe_need(need: Need) -> str:

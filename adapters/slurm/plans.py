@@ -39,13 +39,17 @@ class Component:
 
 @dataclass(frozen=True)
 class Step:
-    """One srun: a task's members in one component. `members[r]` runs on the component's node `nodes[r]`, rising."""
+    """One srun: a task's members in one component. `members[r]` runs on the component's node `nodes[r]`, rising.
+
+    `image` are the words before the program's own that run it in the task's image.
+    """
 
     task: str
     component: int
     members: tuple[int, ...]
     nodes: tuple[int, ...]
     need: Need
+    image: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,11 @@ class Site:
         return self.config.get("AccountingStorageType", "") not in _NO_ACCOUNTING
 
     @property
+    def hetjobs(self) -> bool:
+        """Whether heterogeneous jobs are started: only the backfill scheduler does (slurm.conf(5), SchedulerType)."""
+        return self.config.get("SchedulerType", "sched/backfill") in ("sched/backfill", "")
+
+    @property
     def array_size(self) -> int:
         """What indices of arrays are below (slurm.conf, MaxArraySize); 0 or 1 where there are no arrays."""
         found = read_seconds(self.config.get("MaxArraySize", ""))
@@ -60,6 +65,11 @@ class Questions:
         self._site: Site | None = None
         self._addresses: dict[str, str] = {}
         self._once = asyncio.Lock()
+
+    @property
+    def known_site(self) -> Site | None:
+        """The cluster's own facts, once they were asked for."""
+        return self._site
 
     async def site(self) -> Site:
         """The cluster's own facts; asked for once. Raises Unreachable."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.slurm.arrays import identify, is_element
+from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.group_rendering import GroupPlace, render_launch, supervisor_words
 from overspan.adapters.slurm.logs import expect_paths
@@ -16,8 +18,11 @@ from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.questions import Site
 from overspan.adapters.slurm.relocation import relocate_single
 from overspan.adapters.slurm.script import Setting, Submission, render_job
+from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
+from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
@@ -97,9 +102,11 @@ class Renderer:
 
     def _render_group(self, launch: Launch, scene: Scene, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
-        found = render_launch(
-            launch, self.settings, GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version), held
-        )
+        place = GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version)
+        if isinstance(launch, MemberLaunch):
+            found = render_member(launch, self.settings, place, held)
+        else:
+            found = render_launch(launch, self.settings, place, held)
         argv = found.submission.argv
         call = Call(
             (argv[0], "--test-only", *argv[1:]) if test_only else argv,
@@ -119,17 +126,30 @@ class Renderer:
         job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
         return expect_paths(job, native, site.user)
 
-    def plan(self, job: Job, nodes: Sequence[Node] = ()) -> str:
+    def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
         refuse_unknown(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
             return head + render_submission(self._submit(launch, f"{root}/runs/N", False, nodes)[0])
-        found = render_launch(launch, self.settings, GroupPlace(self.cluster, root, f"{root}/runs/N", nodes), False)
+        place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
         agent = (*supervisor_words(self.settings, root), "node")
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
+        if as_set:
+            return unknown + self._plan_set(launch, place, agent)
+        found = render_launch(launch, self.settings, place, False)
         return unknown + render_placement(found.plan, agent) + render_submission(found.submission)
+
+    def _plan_set(self, launch: Launch, place: GroupPlace, agent: Sequence[str]) -> str:
+        """The native jobs of a set, one after the other."""
+        members = list_members(launch)
+        parts = [f"# {launch.job.spec.name}: a set of {len(members)} jobs, submitted held and released together\n"]
+        for member in members:
+            found = render_member(member, self.settings, place, True)
+            parts.append(f"\n# task {member.task}:\n{render_placement(found.plan, agent)}")
+            parts.append(render_submission(found.submission))
+        return "".join(parts)
 
     def _submit(
         self,
@@ -140,9 +160,11 @@ class Renderer:
         elements: Mapping[int, int] | None = None,
     ) -> tuple[Submission, Job]:
         job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
+        job = place_volumes(job, posixpath.dirname(posixpath.dirname(run_dir)))
         task = job.spec.tasks[0]
         setting = Setting(
             token=identify(launch).token,
+            native_ids=name_needs(launch.needs),
             secrets_path=f"{run_dir}/secrets",
             script_path=f"{run_dir}/script" if task.args else "",
             run_dir="" if self.settings.shared else run_dir,
@@ -177,8 +199,9 @@ def name_run(launch: Launch) -> str:
     """
     if is_element(launch):
         return identify(launch).token.rpartition("-")[0]
-    head, dash, number = launch.token.rpartition("-")
-    return head if dash and number == str(launch.job.launch) and "-" in head else f"{launch.token}-{launch.job.id}"
+    token = launch.whole if isinstance(launch, MemberLaunch) else launch.token
+    head, dash, number = token.rpartition("-")
+    return head if dash and number == str(launch.job.launch) and "-" in head else f"{token}-{launch.job.id}"
 
 
 def resolve_root(root: str, home: str) -> str:

@@ -92,7 +92,8 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
         del variables["OVERSPAN_JOB_ID"], variables["SKYPILOT_TASK_ID"]
     exports = [*(f"export {name}={shlex.quote(value)}" for name, value in variables.items()), *numbers]
     secrets = shlex.quote(secrets_path) if task.secrets else ""
-    lines = _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
+    lines = [f"(umask 077; mkdir -p -- {_quote(folder)}) || exit 1" for folder in task.volumes.values()]
+    lines += _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
     if task.num_nodes > 1:
         lines.append(_ADDRESSES.rstrip("\n"))
     program = _NODE if container is None else _IN_IMAGE + _NODE.replace("/bin/bash", '"$overspan_shell"')
@@ -119,9 +120,10 @@ def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
 def _prepare(task: TaskSpec, exports: list[str], secrets: str) -> list[str]:
     """Variables and mounts of a task that runs on the nodes themselves."""
     lines = [*exports, f". {secrets} || exit 1"] if secrets else list(exports)
-    if task.file_mounts:
+    mounts = {**task.file_mounts, **task.volumes}
+    if mounts:
         lines.append(_MOUNT.rstrip("\n"))
-        lines += [f"mount_path {shlex.quote(source)} {_quote(target)}" for target, source in task.file_mounts.items()]
+        lines += [f"mount_path {_quote(source)} {_quote(target)}" for target, source in mounts.items()]
     return lines
 
 

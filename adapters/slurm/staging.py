@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
+from overspan.adapters.archives import Item, describe_items, list_items, write_archive
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.archives import Item, describe_items, list_items, write_archive
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.bridge.model.errors import InvalidRequest, OverspanError

@@ -128,7 +128,7 @@ def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], 
     if cursor.phase == ENDED:
         return Told((), cursor)
     ran = bool(view.nodes) or view.over_at is not None
-    late = [order for order in orders if order.number > cursor.orders]
+    late = list_known(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
     # What was ordered of a waiting job; orders to end come behind the start.
     early = [order for order in late if cursor.phase == NOTHING and not isinstance(order.event, (Cancel, Expire))]
     rest = [order for order in late if order not in early and not _is_moot(order, view)]
@@ -148,6 +148,16 @@ def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], 
         told, cursor = _tell_suspension(view, cursor)
         events += told
     return Told(tuple(events), cursor)
+
+
+def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Ordered]:
+    """The orders after number `told`, up to one to take a waiting job back of which it is not `settled` what came.
+
+    Only what surely never started may be told to be had back: it goes to another cluster then.
+    """
+    late = [order for order in orders if order.number > told]
+    waits = (place for place, order in enumerate(late) if isinstance(order.event, Expire))
+    return late if settled else late[: next(waits, len(late))]
 
 
 def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> Cursor:

@@ -20,8 +20,10 @@ from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.order_words import TOGETHER
 from overspan.adapters.slurm.outcomes import Phase, judge
+from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
+from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.staging import Stager
 from overspan.adapters.slurm.throttles import Throttles
@@ -54,8 +56,9 @@ class Submitter:
     def __init__(
         self, questions: Questions, renderer: Renderer, started_at: float, throttles: Throttles | None = None
     ) -> None:
-        self._questions = questions
+        self.questions = self._questions = questions
         self._throttles = throttles or Throttles(questions)
+        self._predecessors = Predecessors(questions)
         self._renderer = renderer
         settings = renderer.settings
         transport, limit = questions.transport, settings.max_staged << 20
@@ -90,6 +93,19 @@ class Submitter:
                 del self._known[launch.token]
         while len(self._known) > 20_000:
             del self._known[next(iter(self._known))]
+
+    def drop(self, tokens: Sequence[str]) -> None:
+        """Forget the answers to these launches: what they made is ended."""
+        for token in tokens:
+            self._known.pop(token, None)
+
+    async def release(self, natives: Sequence[int]) -> None:
+        """Let native jobs start that were submitted held."""
+        await self._release([Native(native) for native in natives])
+
+    async def folder(self, launch: Launch) -> str:
+        """The run directory of a launch on the cluster."""
+        return self._renderer.folder(launch, await self.questions.site())
 
     # --- what may be there already -----------------------------------------------------------------------------------
 
@@ -191,7 +207,7 @@ class Submitter:
             if others:
                 surplus.append(own)
                 await self._accept(launch, others[0].job, 0)
-            elif not launch.job.held:
+            elif not launch.job.held and not starts_together(launch):
                 single.append(own)
         for start in range(0, len(surplus), TOGETHER):
             names = [name_native(*native) for native in surplus[start : start + TOGETHER]]
@@ -254,6 +270,7 @@ class Submitter:
     async def _send_batch(self, units: Sequence[Unit], scene: Scene, held: bool) -> list[Unit]:
         """Submit over one round trip; gives what is to be tried at once in smaller parts."""
         rendered = [(unit, one) for unit in units if (one := await self._prepare(unit, scene, held)) is not None]
+        rendered = await self._keep_open(rendered)
         if not rendered:
             return []
         again, failures = [], []
@@ -269,6 +286,14 @@ class Submitter:
         for failure in failures:
             raise failure.error() if isinstance(failure, Failure) else failure
         return again
+
+    async def _keep_open(self, rendered: list[tuple[Unit, Rendered]]) -> list[tuple[Unit, Rendered]]:
+        """Those that may be submitted now; a job is put off unless Slurm still decides about what it waits for."""
+        good = await self._predecessors.list_open([unit.first.needs for unit, _ in rendered])
+        for (unit, _), one in zip(rendered, good, strict=True):
+            if not one:
+                self._refuse(unit, "what it waits for may be over: Overspan waits for it", "Dependency")
+        return [pair for pair, one in zip(rendered, good, strict=True) if one]
 
     async def _prepare(self, unit: Unit, scene: Scene, held: bool) -> Rendered | None:
         """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
@@ -312,7 +337,8 @@ class Submitter:
 
     async def _stage(self, launch: Launch, site: Site) -> Launch:
         """The launch with its files on a cluster that does not see the submitter's."""
-        if self._stager is None:
+        if self._stager is None or (isinstance(launch, MemberLaunch) and launch.first):
+            # What a replacement needs is there since the set began.
             return launch
         return await self._stager.stage(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 

@@ -30,6 +30,8 @@ from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sacct import AccountingRecord
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.sets.watching import Sets
 from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_ended_array, view_queue
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.turns import Turn
@@ -74,7 +76,9 @@ class Watch:
         self._seen: dict[str, Seen] = {}
         self._next = 0.0
         self._addresses: Mapping[str, str] = {}
+        self.transport = questions.transport
         self.journals = JournalWatch(questions.transport, questions.timeout)
+        self.sets = Sets()
         self.fresh = asyncio.Event()
         self._looking, self._reading = Turn(self.fresh), Turn(self.fresh)
 
@@ -94,6 +98,7 @@ class Watch:
 
     async def look(self, since: Mapping[str, str]) -> None:
         """Ask what is due, until the first answer; whoever stops waiting does not stop a question."""
+        since = self.sets.spread(since)
         if since and time.monotonic() >= self._next:
             self._looking.begin(lambda: self._ask(list(since)))
         readings = self._choose(since)
@@ -198,7 +203,7 @@ class Watch:
         """The reports that are there now."""
         reports = []
         for text, place in since.items():
-            report = self._report(text, place)
+            report = self._report_set(text, place) if is_set_handle(text) else self._report(text, place)
             if report is not None:
                 reports.append(report)
         return reports
@@ -228,6 +233,26 @@ class Watch:
             return None
         native = "" if seen.view is None or seen.view.native is None else str(seen.view.native)
         return Report(text, events, str(told.cursor), gone=gone and told.cursor.over, native_id=native)
+
+    def _report_set(self, text: str, place: str) -> Report | None:
+        if text in self._orders.busy:
+            return None
+        told = self.sets.tell(text, self._see_member, self._orders.by_handle.get(text, []))
+        if told is None:
+            return None
+        events = told.events
+        if not told.cursor.granted and not told.cursor.over:
+            waiting = [seen for seen in map(self._seen.get, map(str, self.sets.members(text))) if seen is not None]
+            queued = [seen for seen in waiting if seen.view and seen.view.outcome.phase is Phase.QUEUED]
+            events = (*events, *(event for seen in queued[:1] for event in self._waiting(seen, GroupCursor())))
+        if not events and str(told.cursor) == place:
+            return None
+        return Report(text, events, str(told.cursor))
+
+    def _see_member(self, handle: GroupHandle, offset: int) -> Sight:
+        """What was seen of one native job of a set."""
+        seen = self._seen.get(str(handle)) or Seen(handle)
+        return self._see(handle, seen, GroupCursor(offset))
 
     def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
         gone = tell_gone(handle, 0.0, seen.accounting).detail if seen.misses >= MISSES else ""
@@ -265,6 +290,8 @@ class Watch:
 
 def next_kill(since: Mapping[str, str], now: float) -> float | None:
     """Seconds until the next launch's grace is over; None where nothing ends."""
-    cursors = [parse_place(parse_any(text), place) for text, place in since.items() if place]
+    cursors = [
+        parse_place(parse_any(text), place) for text, place in since.items() if place and not is_set_handle(text)
+    ]
     times = [cursor.kill_at for cursor in cursors if cursor.kill_at > now]
     return min(times) - now if times else None

@@ -1,4 +1,4 @@
-"""Routes that open clusters: the login on a terminal, and the import of jobs that a cluster has."""
+"""Routes that open clusters: logins and shells on a terminal, and the import of jobs that a cluster has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 
 from overspan.bridge.api.bodies import Body as Document
-from overspan.bridge.api.bodies import EmptyBody, Name
+from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
 from overspan.bridge.api.jobs import answer
-from overspan.bridge.controller.access import Access
+from overspan.bridge.controller.access import Access, ShellWish
 
+Ref = Annotated[str, Path(max_length=300)]
 ClusterName = Annotated[str, Path(max_length=256)]
 
 
@@ -19,6 +20,15 @@ class ImportBody(Document):
     """The cluster's own id of a job."""
 
     native: Name
+
+
+class ShellBody(Document):
+    """Where a shell is wanted; `terminal` tells that a person sits at it."""
+
+    task: Name = ""
+    node: Number = 0
+    command: Words = []
+    terminal: bool = True
 
 
 def build_access_routes(access: Access, me: str) -> APIRouter:
@@ -29,6 +39,12 @@ def build_access_routes(access: Access, me: str) -> APIRouter:
     async def login(name: ClusterName, body: Annotated[EmptyBody | None, Body()] = None) -> Response:
         found = await access.login(name)
         return answer(message=found.message, words=list(found.words), check=list(found.check))
+
+    @router.post("/jobs/{ref}/shell", summary="What to run on a terminal for a shell beside the work")
+    async def enter(ref: Ref, body: Annotated[ShellBody, Body()]) -> Response:
+        wish = ShellWish(body.task, body.node, tuple(body.command), body.terminal)
+        entrance, place = await access.enter(ref, wish)
+        return answer(place=place, words=list(entrance.words), environment=dict(entrance.environment))
 
     @router.post("/clusters/{name}/import", summary="Watch a job that the cluster has")
     async def take_in(name: ClusterName, body: Annotated[ImportBody, Body()]) -> Response:

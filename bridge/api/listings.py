@@ -23,7 +23,9 @@ def build_listing_routes(controller: Controller) -> APIRouter:
 
     @router.get("/queue", summary="Live jobs")
     async def queue(wanted: Annotated[QueueFilter, Query()]) -> Response:
-        return Response(controller.queue(wanted.select()), media_type=JSON)
+        chosen = wanted.select()
+        found = await controller.queue_with_steps(chosen) if chosen.steps else controller.queue(chosen)
+        return Response(found, media_type=JSON)
 
     @router.get("/history", summary="Jobs of any age, newest last")
     async def history(wanted: Annotated[HistoryFilter, Query()]) -> Response:

@@ -34,6 +34,7 @@ class JobFilter(BaseModel):
     accounts: Commas = ""
     qos: Commas = ""
     tasks: bool = False
+    steps: Annotated[bool, Field(description="tell of the jobs' steps too")] = False
 
     def select(self) -> Selection:
         """The choice in the controller's terms. Raises InvalidRequest for a state that there is not."""
@@ -47,6 +48,7 @@ class JobFilter(BaseModel):
             accounts=frozenset(_split(self.accounts)),
             qos=frozenset(_split(self.qos)),
             tasks=self.tasks,
+            steps=self.steps,
         )
 
 

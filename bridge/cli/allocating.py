@@ -58,10 +58,22 @@ def find_run(environment: Mapping[str, str], job: str) -> str:
     raise InvalidRequest(f"Unable to confirm allocation for job {job}: Invalid job id specified")
 
 
+def signal_step(job: str, step: str, number: int, environment: Mapping[str, str]) -> bool:
+    """Hand a signal to the srun of a running step; KILL ends the step. False where no such step runs."""
+    import subprocess
+
+    try:
+        run_dir = find_run({**environment, "OVERSPAN_RUN_DIR": ""}, job)
+    except InvalidRequest:
+        return False
+    words = [*_read_program(run_dir), "sattach", step, f"--signal={number}"]
+    told = subprocess.run(words, env={**environment, "OVERSPAN_RUN_DIR": run_dir}, stderr=subprocess.DEVNULL)
+    return told.returncode == 0
+
+
 def become(entry: str, words: Sequence[str], run_dir: str, environment: Mapping[str, str]) -> NoReturn:
     """Replace this process by an entry of the application that the job's supervisor runs."""
-    with open(_document(run_dir), encoding="utf-8") as file:
-        program: list[str] = json.load(file)["program"]
+    program = _read_program(run_dir)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(program[0], [*program, entry, *words], {**environment, "OVERSPAN_RUN_DIR": run_dir})
@@ -161,6 +173,12 @@ def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
             if time.monotonic() - begin > _DOCUMENT_SECONDS:
                 raise
             time.sleep(_POLL_SECONDS)
+
+
+def _read_program(run_dir: str) -> list[str]:
+    with open(_document(run_dir), encoding="utf-8") as file:
+        program: list[str] = json.load(file)["program"]
+    return program
 
 
 def _document(folder: str) -> str:

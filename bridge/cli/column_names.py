@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from overspan.bridge.cli.columns import LETTERS, fixed
 from overspan.bridge.cli.layout import Column
-from overspan.bridge.cli.row_texts import NULL, format_time, is_held, tres
+from overspan.bridge.cli.row_texts import NULL, format_time, is_held, shortest_time, tres
 from overspan.bridge.client.records import JobRow
+from overspan.bridge.model.durations import format_elapsed
 
 _NAMED_LETTERS = {
     "Account": "a",
@@ -150,7 +151,7 @@ _OWN: dict[str, Column] = {
     "LastSchedEval": Column("LAST_SCHED_EVAL", 0, lambda row, now: format_time(row.started_at or row.submitted_at)),
     "MaxCPUs": Column("MAX_CPUS", 0, lambda row, now: str(row.cpus)),
     "MaxNodes": Column("MAX_NODES", 0, lambda row, now: str(row.nodes)),
-    "MinTime": fixed("TIME_MIN", "0:00"),
+    "MinTime": Column("TIME_MIN", 0, lambda row, now: format_elapsed(shortest_time(row) or 0)),
     "NTPerNode": Column("NTASKS_PER_NODE", 0, lambda row, now: str(row.ntasks_per_node or 0)),
     "NumTasks": Column("TASKS", 0, lambda row, now: str(tasks_of(row))),
     "PendingTime": Column("PENDING_TIME", 0, _seconds_pending),

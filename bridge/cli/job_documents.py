@@ -16,6 +16,7 @@ from overspan.bridge.cli.row_texts import (
     is_held,
     planned_start,
     priority,
+    shortest_time,
     tres,
 )
 from overspan.bridge.client.records import JobRow
@@ -104,7 +105,7 @@ def _times(row: JobRow) -> Document:
         "submit_time": number(_whole(row.submitted_at)),
         "suspend_time": number(_whole(row.paused_at)),
         "time_limit": number(None if row.time_limit is None else -(-row.time_limit // 60), row.time_limit is None),
-        "time_minimum": number(0),
+        "time_minimum": number((shortest_time(row) or 0) // 60),
     }
 
 

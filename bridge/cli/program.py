@@ -27,6 +27,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("plan", "print what would run, change nothing", _JOBS),
     "show": Command("show", "tasks, attempts and history of a job", _JOBS),
     "logs": Command("logs", "output of a job, task or node; -f follows", _JOBS),
+    "shell": Command("shell", "a shell beside a running job, or one command", _JOBS),
     "wait": Command("wait", "wait for jobs, exit with their code", _JOBS),
     "timeline": Command("timeline", "every change of state of a job", _JOBS),
     "hold": Command("orders", "keep pending jobs from starting", _JOBS),
@@ -63,7 +64,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 _EXAMPLES = """\
-Examples:
+Examples (`span help COMMAND` tells more):
   span submit rlhf.yaml             span logs -f 42 trainer
   span sbatch --wrap 'hostname'     span squeue --me
 """
@@ -93,7 +94,7 @@ def help_page() -> str:
         lines.append(f"{group}:")
         lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items() if command.group == group]
     lines.append("")
-    return "\n".join(lines) + _EXAMPLES + "`span help COMMAND` tells more.\n"
+    return "\n".join(lines) + _EXAMPLES
 
 
 def _dispatch(call: Call) -> int:

@@ -20,10 +20,11 @@ from overspan.bridge.cli.row_texts import (
     priority,
     seconds_used,
     shorten_indices,
+    shortest_time,
     tres,
     user_id,
 )
-from overspan.bridge.cli.steps import step_id
+from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.hostlists import compress
@@ -66,9 +67,10 @@ def _times(row: JobRow, now: float) -> list[str]:
         end = begin + row.time_limit
     eligible = format_time(eligible_at(row), "Unknown")
     evaluated = format_time(row.started_at or row.submitted_at, "Unknown")
+    shortest = shortest_time(row)
     return [
         f"RunTime={format_elapsed_long(seconds_used(row, now))} TimeLimit={format_elapsed_long(row.time_limit)}"
-        " TimeMin=N/A",
+        f" TimeMin={'N/A' if shortest is None else format_elapsed_long(shortest)}",
         f"SubmitTime={format_time(row.submitted_at, 'Unknown')} EligibleTime={eligible}",
         f"AccrueTime={eligible}",
         f"StartTime={format_time(begin, 'Unknown')} EndTime={format_time(end, 'Unknown')}"
@@ -130,17 +132,22 @@ def _streams(row: JobRow) -> list[str]:
     return [f"StdErr={row.stderr or row.stdout}", f"StdIn={stdin}", f"StdOut={row.stdout}"]
 
 
-def step_record(row: JobRow) -> list[str]:
-    """The lines of a running batch step."""
+def step_record(step: Step) -> list[str]:
+    """The lines of a running step."""
+    row = step.row
+    cpus, tres, how = 0, NULL, ""
+    if not step.batch:
+        memory = f"mem={row.memory * step.nodes}M," if row.memory else ""
+        cpus, tres, how = step.cpus, f"cpu={step.cpus},{memory}node={step.nodes}", f" Dist={step.layout}"
     return [
-        f"StepId={step_id(row)} UserId={user_id(row)} StartTime={format_time(row.started_at, 'Unknown')}"
+        f"StepId={step.ref} UserId={user_id(row)} StartTime={format_time(step.started_at, 'Unknown')}"
         " TimeLimit=UNLIMITED",
-        f"State=RUNNING Partition={row.partition} NodeList={first_node(row)}",
-        "Nodes=1 CPUs=0 Tasks=1 Name=batch Network=(null)",
-        "TRES=(null)",
+        f"State={step.state} Partition={row.partition} NodeList={step.node_list}",
+        f"Nodes={step.nodes} CPUs={cpus} Tasks={step.ntasks} Name={step.name} Network=(null)",
+        f"TRES={tres}",
         "ResvPorts=(null)",
-        "CPUFreqReq=Default",
-        "SrunHost:Pid=(null):0",
+        f"CPUFreqReq=Default{how}",
+        f"SrunHost:Pid={step.srun}",
     ]
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from overspan.bridge.client.records import JobRow
-from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
+from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp, parse_time_limit
 
 NULL = "(null)"
 """Where Slurm prints a missing text."""
@@ -138,6 +138,15 @@ def first_node(row: JobRow, now: float = 0) -> str:
 def core_limit(row: JobRow, now: float) -> str:
     """squeue's TIME_LIMIT."""
     return format_limit(row.time_limit)
+
+
+def shortest_time(row: JobRow) -> int | None:
+    """The limit in seconds that would do (--time-min); None where none was asked for."""
+    text = row.options.get("time-min")
+    try:
+        return parse_time_limit(str(text)) if text else None
+    except ValueError:
+        return None
 
 
 def time_left(row: JobRow, now: float) -> str:

@@ -98,8 +98,8 @@ def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _find_jobs(call: Call, names: Sequence[str]) -> Listing:
-    wanted = JobFilter(states=("all",), ids=tuple(names), tasks=True)
+def _find_jobs(call: Call, names: Sequence[str], steps: bool = False) -> Listing:
+    wanted = JobFilter(states=("all",), ids=tuple(names), tasks=True, steps=steps)
     with call.client() as client:
         # What ended long ago is not in the queue any more; here it is still found.
         return client.history(wanted) if names else client.queue(wanted)
@@ -115,20 +115,20 @@ def _elements_named(rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
 
 
 def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
-    from overspan.bridge.cli.steps import batch_steps
+    from overspan.bridge.cli.steps import choose_steps, gather_steps, running_steps
 
-    found = _find_jobs(call, [name.partition(".")[0] for name in names]).rows
-    rows = batch_steps(found, names)
-    if names and not found:
+    listing = _find_jobs(call, [name.partition(".")[0] for name in names], steps=True)
+    steps = choose_steps(running_steps(listing.rows, gather_steps(listing.steps)), names)
+    if names and not listing.rows:
         return complain("slurm_get_job_steps error: Invalid job id specified")
-    if names and not rows:
+    if names and not steps:
         job, _, step = names[0].partition(".")
         write(f"Job step {job}.{step} not found\n")
         return 1
-    if not rows:
+    if not steps:
         write("No job steps in the system\n")
         return 0
-    write(records_text.write_records([records_text.step_record(row) for row in rows], words.has("oneliner")))
+    write(records_text.write_records([records_text.step_record(step) for step in steps], words.has("oneliner")))
     return 0
 
 

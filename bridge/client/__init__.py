@@ -10,6 +10,7 @@ from overspan.bridge.client.records import (
     JobRow,
     Listing,
     Stale,
+    StepRow,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "LogWish",
     "Outcome",
     "Stale",
+    "StepRow",
     "Stream",
     "StreamKey",
     "Submission",

@@ -12,7 +12,7 @@ from overspan.bridge.client import daemon
 from overspan.bridge.client.access import AccessCalls
 from overspan.bridge.client.connection import Gone
 from overspan.bridge.client.orders import OrderCalls
-from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document
+from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document, steps_from_document
 from overspan.bridge.client.schedules import ScheduleCalls
 from overspan.bridge.client.transport import CUT, make_query, quote_part
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
@@ -242,13 +242,17 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
         }
         asked["tasks"] = 1 if wanted.tasks else None
+        asked["steps"] = 1 if wanted.steps else None
         asked["extent"] = None if wanted.extent == EXTENTS[-1] else wanted.extent
         document = self._get(path + make_query(asked))
         stale = tuple(
             Stale(str(row.get("cluster", "")), float(row.get("since") or 0), str(row.get("message") or ""))
             for row in document.get("stale") or ()
         )
-        return Listing(float(document["now"]), rows_from_document(document["columns"], document["rows"]), stale)
+        rows = rows_from_document(document["columns"], document["rows"])
+        steps = document.get("steps")
+        told = steps_from_document(document["step_columns"], steps) if steps else []
+        return Listing(float(document["now"]), rows, stale, told)
 
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""

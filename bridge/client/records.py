@@ -96,6 +96,34 @@ class JobRow(NamedTuple):
         return str(self.id) if self.task_offset is None else f"{self.id}+{self.task_offset}"
 
 
+class StepRow(NamedTuple):
+    """A step that srun ran in a job, or one component of it: the job's `task_offset`, the step's `component`.
+
+    `cpus` 0 is all that the job has on the step's nodes. Neither running nor with an end: it was killed unseen.
+    """
+
+    job_id: int = 0
+    task_offset: int | None = None
+    number: int = 0
+    component: int | None = None
+    name: str = ""
+    started_at: float = 0
+    ended_at: float | None = None
+    running: bool = False
+    exit_code: int = 0
+    signal: int = 0
+    cancelled: bool = False
+    """Whether a user had it ended by its number."""
+    ntasks: int = 1
+    cpus: int = 0
+    nodes: int = 1
+    node_list: str = ""
+    layout: str = ""
+    submit_line: str = ""
+    host: str = ""
+    pid: int = 0
+
+
 class Stale(NamedTuple):
     """A cluster that does not answer: what is shown of it was true at `since`."""
 
@@ -105,11 +133,12 @@ class Stale(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Rows, the daemon's time, and the clusters whose rows are old."""
+    """Rows, the daemon's time, the clusters whose rows are old, and the jobs' steps where they were asked for."""
 
     now: float
     rows: list[JobRow]
     stale: tuple[Stale, ...] = ()
+    steps: Sequence[StepRow] = ()
 
 
 class JobFilter(NamedTuple):
@@ -136,12 +165,21 @@ class JobFilter(NamedTuple):
     until: float | None = None
     limit: int | None = None
     extent: str = EXTENTS[-1]
+    steps: bool = False
+    """Whether the steps of the jobs are told too."""
 
     @property
     def empty(self) -> bool:
         """Whether it lets every job pass."""
         some = (self.states, self.users, self.ids, self.names, self.partitions, self.clusters)
         return not any((*some, self.accounts, self.qos, self.nodes))
+
+
+def steps_from_document(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[StepRow]:
+    """Read the rows of steps; columns of a newer daemon are left out."""
+    known = frozenset(StepRow._fields)
+    found = (zip(columns, row, strict=True) for row in rows)
+    return [StepRow(**{name: value for name, value in pairs if name in known}) for pairs in found]
 
 
 def rows_from_document(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[JobRow]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Forget, Opener
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Deciders, Forget, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 
@@ -27,7 +27,7 @@ BUILT_IN: Mapping[str, str] = {
 
 OpenerOf = Callable[[str], Opener]
 
-GIVE_BACK = frozenset({LOCAL})
+GIVE_BACK = frozenset({LOCAL, "slurm"})
 """Kinds of clusters where an `Expire` ends a launch only while it waits, and is told only when it surely did.
 
 Elsewhere a job that the cluster has is not taken back for another.
@@ -175,12 +175,13 @@ class Clusters:
         """The kind of each cluster, by name."""
         return {cluster.name: cluster.config.kind for cluster in self}
 
-    def decider_of(self, name: str) -> Decider:
-        """Who decides about launched jobs there; the supervisor, which asks nothing of the daemon, when unknown."""
+    def decider_of(self, name: str, handle: str) -> Decider:
+        """Who decides about a launch there; the supervisor, which asks nothing of the daemon, when unknown."""
         try:
-            return self.get(name).adapter.decider
+            adapter = self.get(name).adapter
         except OverspanError:
             return Decider.SUPERVISOR
+        return adapter.decider_of(handle) if isinstance(adapter, Deciders) else adapter.decider
 
     def open_local(self) -> None:
         """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""

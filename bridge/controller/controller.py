@@ -15,6 +15,7 @@ from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.access import Access
 from overspan.bridge.controller.arrays import Arrays
 from overspan.bridge.controller.backoff import unanswered
+from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Clusters, OpenerOf
 from overspan.bridge.controller.crontabs import Crontabs
 from overspan.bridge.controller.dependencies import Dependencies
@@ -32,6 +33,7 @@ from overspan.bridge.controller.recording import Clock, Recorder
 from overspan.bridge.controller.references import Directory
 from overspan.bridge.controller.releases import Releases
 from overspan.bridge.controller.schedules import Schedules
+from overspan.bridge.controller.steps import STEP_COLUMNS, Steps
 from overspan.bridge.controller.submission import Reader, Submitter
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
@@ -77,7 +79,7 @@ class Controller:
         self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, Completion(installation))
         self.recorder.decider_of = self.clusters.decider_of
         self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
-        self.dependencies = Dependencies(self.recorder)
+        self.dependencies = Dependencies(self.recorder, self.clusters, settings.clusters)
         self.families = Families(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.book, parts.ledger)
@@ -87,6 +89,7 @@ class Controller:
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters)
+        self.steps = Steps(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff, settings.clusters, parts.environment)
         self.releases = Releases(self.recorder, self.clusters, backoff)
         self.observer = Observer(self.recorder, self.clusters, backoff, float(settings.ticks.observe))
@@ -150,10 +153,18 @@ class Controller:
         self.recorder.book.forget_finished(now)
         return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
 
+    async def queue_with_steps(self, selection: Selection) -> bytes:
+        """The queue, and the steps of its jobs."""
+        shown: list[Entry] = []
+        rows = list_queue(self.recorder.book, selection, self.clock(), shown)
+        return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(shown))
+
     async def history(self, selection: Selection) -> bytes:
-        """Jobs of any age, in the same form."""
-        rows = await list_history(self.recorder.book, self.parts.ledger, selection)
-        return self._listing(rows, selection.columns, self.clock())
+        """Jobs of any age, in the same form, with their steps where they are asked for."""
+        shown: list[Entry] | None = [] if selection.steps else None
+        rows = await list_history(self.recorder.book, self.parts.ledger, selection, shown)
+        steps = None if shown is None else await self.steps.rows(shown)
+        return self._listing(rows, selection.columns, self.clock(), steps)
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
@@ -254,13 +265,17 @@ class Controller:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _listing(self, rows: list[bytes], columns: Sequence[str], now: float) -> bytes:
+    def _listing(
+        self, rows: list[bytes], columns: Sequence[str], now: float, steps: list[list[Any]] | None = None
+    ) -> bytes:
         stale = [
             {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}
             for cluster in self.clusters
             if cluster.stale_since is not None
         ]
         head = {"format": 1, "now": now, "columns": columns, "stale": stale}
+        if steps is not None:
+            head |= {"step_columns": STEP_COLUMNS, "steps": steps}
         return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
 
     async def _forget(self) -> None:

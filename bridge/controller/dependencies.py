@@ -1,17 +1,28 @@
-"""Settles what jobs wait for outside of themselves, as soon as what they wait for starts or ends."""
+"""Settles what jobs wait for outside of themselves, as soon as what they wait for starts or ends.
+
+What a cluster can wait for itself is given to it before: jobs that it has, and that nobody else has any say about.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from overspan.adapters.contract import Awaited, Unmet
+from overspan.adapters.contract import Dependencies as NativeDependencies
+from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.admission import make_gate
 from overspan.bridge.controller.book import Entry, entry_of
+from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.lifecycle.dependencies import Predecessor, predecessor_of, resolve
+from overspan.bridge.controller.waits import Waits
+from overspan.bridge.lifecycle.dependencies import Predecessor, list_unmet, predecessor_of, resolve
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import DependencyKind, JobNeed
+from overspan.bridge.model.job import Job, Resolution
+from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import JobQuery
 
@@ -23,22 +34,100 @@ _Key = int | tuple[str, str]
 """What somebody waits for: a job, or all jobs of a user and name."""
 
 
-class Dependencies:
+class Dependencies(Waits):
     """Knows who waits for whom. Nothing of it is stored: it follows from the jobs."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
+    ) -> None:
         self.recorder = recorder
+        self.clusters = clusters
+        self._limits = limits or {}
+        self._handles: dict[int, str] = {}
+        """The handles of the jobs that others wait for, as those were told of them."""
         self._waiting: dict[_Key, set[int]] = {}
         self._keys: dict[int, set[_Key]] = {}
         recorder.followers.append(self.follow)
+        recorder.waits = self
+
+    # --- what a cluster waits for itself ------------------------------------------------------------------------------
+
+    def list_unmet(self, entry: Entry, job: Job, cluster: str) -> tuple[Unmet, ...]:
+        """What the entry's job, by these facts of it, still waits for, with the jobs that the cluster has."""
+        return tuple(
+            Unmet(need, self._list_awaited(entry, need, cluster) if unknown else ())
+            for need, unknown in list_unmet(job, self.recorder.clock())
+        )
+
+    def waits_there(self, entry: Entry, job: Job, cluster: str) -> bool:
+        """Whether a cluster itself can wait for all that is not met.
+
+        Not for elements, which are drawn when they may start; not for jobs with a choice of clusters, whose time on
+        one counts; and not where who waits would take a slot from who could run.
+        """
+        if job.array is not None or job.element is not None or len(job.spec.clusters) > 1:
+            return False
+        adapter = self._find_waiter(cluster)
+        needs = self.list_unmet(entry, job, cluster) if adapter is not None else ()
+        return adapter is not None and all(unmet.jobs for unmet in needs) and adapter.waits_for(job, needs)
+
+    async def preview(self, entry: Entry, dependency: Dependency) -> Job:
+        """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
+        now = self.recorder.clock()
+        resolved = []
+        for number, need in enumerate(dependency.needs):
+            outcome = resolve(need, await self._find(entry, need), now)
+            if outcome is not None:
+                resolved.append(Resolution(number, outcome[0]))
+        return replace(entry.job, dependency=dependency, resolved=tuple(resolved))
+
+    def _find_waiter(self, name: str) -> NativeDependencies | None:
+        """The adapter of a cluster that waits for jobs itself, where any number of them may wait there."""
+        cluster, limits = self.clusters.find(name), self._limits.get(name)
+        if cluster is None or (limits is not None and make_gate(limits) is not None):
+            return None
+        try:
+            adapter = cluster.adapter
+        except OverspanError:
+            return None
+        return adapter if isinstance(adapter, NativeDependencies) else None
+
+    def _list_awaited(self, entry: Entry, need: JobNeed, cluster: str) -> tuple[Awaited, ...]:
+        """The jobs that a need is about; none unless the cluster has each of them as a whole."""
+        book = self.recorder.book
+        found: list[Entry | None]
+        if need.kind is DependencyKind.SINGLETON:
+            found = list(self._list_elders(entry))
+        elif need.task is not None or book.owner(need.job) != need.job:
+            return ()
+        elif need.element is not None:
+            found = [book.elements(need.job).get(need.element)]
+        else:
+            found = [book.get(need.job)]
+        if not all(one is not None and one.watched and one.cluster == cluster for one in found):
+            return ()
+        return tuple(Awaited(one.job, one.handle) for one in found if one is not None)
+
+    # --- what is settled ----------------------------------------------------------------------------------------------
 
     def follow(self, before: Job | None, entry: Entry) -> None:
         """A job has changed: it may wait for others, and others for it."""
         job = entry.job
         if before is None or before.dependency != job.dependency or (before.over and not job.over):
             self._index(entry)
-        if before is None or before.state is not job.state or _starts(before) != _starts(job):
+        moved = self._has_moved(entry)
+        if moved or before is None or before.state is not job.state or _starts(before) != _starts(job):
             self._tell(entry)
+
+    def _has_moved(self, entry: Entry) -> bool:
+        """Whether a job that others wait for is newly on its cluster, or on it no more."""
+        job_id = entry.job.id
+        if not entry.watched:
+            return self._handles.pop(job_id, "") != ""
+        if self._handles.get(job_id) == entry.handle or not any(key in self._waiting for key in _list_keys(entry)):
+            return False
+        self._handles[job_id] = entry.handle
+        return True
 
     def _index(self, entry: Entry) -> None:
         job = entry.job
@@ -57,11 +146,7 @@ class Dependencies:
         self._look(job.id)
 
     def _tell(self, entry: Entry) -> None:
-        job = entry.job
-        keys: list[_Key] = [job.id, _name(entry)]
-        if job.element is not None:
-            keys.append(job.element.array)
-        for job_id in {job_id for key in keys for job_id in self._waiting.get(key, ())} - {job.id}:
+        for job_id in {job_id for key in _list_keys(entry) for job_id in self._waiting.get(key, ())} - {entry.job.id}:
             self._look(job_id)
 
     def _look(self, job_id: int) -> None:
@@ -76,10 +161,10 @@ class Dependencies:
         dependency = entry.job.dependency
         now = self.recorder.clock()
         news = []
-        for place in open_needs(entry.job):
-            outcome = resolve(dependency.needs[place], await self._find(entry, dependency.needs[place]), now)
+        for number in open_needs(entry.job):
+            outcome = resolve(dependency.needs[number], await self._find(entry, dependency.needs[number]), now)
             if outcome is not None:
-                news.append(events.Resolved(now, place, outcome[0]))
+                news.append(events.Resolved(now, number, outcome[0]))
 
         def work(drafts: list[Draft]) -> None:
             for draft in drafts:
@@ -87,14 +172,30 @@ class Dependencies:
                     for event in news:
                         draft.advance(event)
 
-        if not news:
+        if not news and not self._is_due(entry):
             return
         try:
             await self.recorder.change((job_id,), work)
+            self._hurry(job_id)
         except OverspanError as error:
             log.warning("job %d: %s; trying again", job_id, error)
             at = self.recorder.clock() + RETRY_SECONDS
             self.recorder.timers.set(f"needs:{job_id}", at, lambda: self._look(job_id))
+
+    def _is_due(self, entry: Entry) -> bool:
+        """Whether its cluster can wait for it and has not been given it yet, or the other way round."""
+        if entry.launched:
+            return False
+        owed = self.recorder.outbox.submit_of(entry.job.id) is not None
+        return owed is not self.waits_there(entry, entry.job, entry.cluster)
+
+    def _hurry(self, job_id: int) -> None:
+        """Let a submission go now that was put off while nobody knew how the job stands that it waits for."""
+        outbox = self.recorder.outbox
+        row = outbox.submit_of(job_id)
+        if row is not None and row.tries and not outbox.tried(row.token):
+            outbox.offer(row.token)
+            self.recorder.wakes.owed((row.cluster, row.kind))
 
     def _drop(self, job_id: int) -> None:
         """It waits for nothing any more."""
@@ -107,7 +208,7 @@ class Dependencies:
         """What is waited for as it stands; None when nobody knows it (any more)."""
         book = self.recorder.book
         if need.kind is DependencyKind.SINGLETON:
-            return _OPEN if self._has_elder(entry) else None
+            return _OPEN if any(True for _ in self._list_elders(entry)) else None
         job_id = book.owner(need.job)
         found = book.get(job_id) or await self._stored(job_id)
         if found is None:
@@ -128,12 +229,12 @@ class Dependencies:
             return Predecessor(None, self.recorder.clock())
         return await self._stored_element(job_id, need.element)
 
-    def _has_elder(self, entry: Entry) -> bool:
-        """Whether an earlier job of the same name and user is not over."""
+    def _list_elders(self, entry: Entry) -> Iterator[Entry]:
+        """Earlier jobs of the same name and user that are not over."""
         name = _name(entry)
-        return any(
-            other.job.id < entry.job.id and not other.job.over and _name(other) == name for other in self.recorder.book
-        )
+        for other in self.recorder.book:
+            if other.job.id < entry.job.id and not other.job.over and _name(other) == name:
+                yield other
 
     async def _stored(self, job_id: int) -> Entry | None:
         found = await self.recorder.ledger.find(JobQuery(ids=(job_id,)))
@@ -157,6 +258,12 @@ def open_needs(job: Job) -> list[int]:
 def _starts(job: Job) -> int:
     """How many starts and ends of tasks there were, for those that wait for a task."""
     return sum(len(task.attempts) + task.over + (task.live and task.state is State.RUNNING) for task in job.tasks)
+
+
+def _list_keys(entry: Entry) -> list[_Key]:
+    """By what others may wait for a job."""
+    keys: list[_Key] = [entry.job.id, _name(entry)]
+    return keys if entry.job.element is None else [*keys, entry.job.element.array]
 
 
 def _name(entry: Entry) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from overspan.adapters.contract import Accepted, Arrays, Launch, Order, Refusal
+from overspan.adapters.contract import Accepted, Arrays, Launch, Order, Refusal, Unmet
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import Admission, is_held_back
 from overspan.bridge.controller.backoff import REFUSED, next_try
@@ -22,10 +22,11 @@ from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.recording import Recorder, stored_handle
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.model import events
+from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Backoff
+from overspan.bridge.model.spec import Backoff, Dependency
 from overspan.bridge.store.records import OutboxRow
 
 log = logging.getLogger(__name__)
@@ -209,7 +210,8 @@ class Dispatcher:
             entry = self.recorder.book.get(row.job_id)
             if entry is not None and entry.job.launch == row.payload["launch"]:
                 throttle = self._find_throttle(entry.job)
-                launches.append((row, Launch(row.token, entry.job, self.environment, throttle)))
+                needs = self.recorder.waits.list_unmet(entry, entry.job, cluster.name)
+                launches.append((row, Launch(row.token, entry.job, self.environment, throttle, needs=needs)))
         answers = await cluster.adapter.submit([launch for _, launch in launches]) if launches else []
         cluster.answered()
         pairs = [(row, answer) for (row, _), answer in zip(launches, answers, strict=True)]
@@ -231,11 +233,18 @@ class Dispatcher:
             # Where the submission is still under way, its answer offers the order again.
             if entry is not None and entry.launched and entry.handle_launch == row.payload["launch"]:
                 event = event_from_document(dict(row.payload["event"]))
-                orders.append((row, Order(row.token, entry.handle, event)))
+                needs = await self._find_needs(entry, event) if isinstance(event, events.SetDependency) else ()
+                orders.append((row, Order(row.token, entry.handle, event, needs)))
         answers = await cluster.adapter.order([order for _, order in orders]) if orders else []
         cluster.answered()
         pairs = [(row, answer) for (row, _), answer in zip(orders, answers, strict=True)]
         await self._conclude(pairs, _obey)
+
+    async def _find_needs(self, entry: Entry, event: events.SetDependency) -> tuple[Unmet, ...]:
+        """What is not met of a new dependency."""
+        waits = self.recorder.waits
+        job = await waits.preview(entry, decode(Dependency, event.dependency))
+        return waits.list_unmet(entry, job, entry.cluster)
 
     async def _conclude(
         self, pairs: Sequence[tuple[OutboxRow, Answer]], write: Callable[[Draft, OutboxRow, Answer, float], None]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.book import Entry, split_handle
 from overspan.bridge.controller.outbox import ORDER, SUBMIT, Outbox
+from overspan.bridge.controller.waits import Waits
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge
-from overspan.bridge.lifecycle.failover import is_withdrawal
+from overspan.bridge.lifecycle.failover import is_withdrawal, read_withdrawal
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
@@ -40,6 +41,11 @@ CARRIED_OVER = (
 _FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
 """What a cluster carries out where the daemon decides."""
 
+_FOR_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
+"""What a cluster's own queue has to know of a job that waits in it, although the daemon decides."""
+_HEEDED = "heeded"
+"""Marks an order that has had its effect here, and is only passed on."""
+
 _KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire))
 
 _WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
@@ -47,6 +53,10 @@ _WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "Dependenc
 
 _MANY = 10_000
 """Decisions in one go that only an endless loop could make."""
+
+
+DeciderOf = Callable[[str, str], Decider]
+"""Who decides about a launch, by its cluster and its handle."""
 
 
 @dataclass(slots=True)
@@ -80,6 +90,11 @@ class Draft:
         return bool(self.entry.handle) and self.entry.handle_launch == self.job.launch
 
     @property
+    def newest_handle(self) -> str:
+        """The adapter's name of the newest launch."""
+        return split_handle(self.handle)[1] if self.handle else self.entry.handle
+
+    @property
     def away(self) -> bool:
         """Whether somebody else may have the say: the job is on its cluster, or may be, and is not over."""
         if self.job.over:
@@ -101,6 +116,9 @@ class Draft:
 
     def follow(self, event: Event) -> None:
         """Reduce an event of the launch's journal; an order that is in there is not owed any more."""
+        if isinstance(event, events.LaunchLost):
+            orders = [event_from_document(dict(row.payload["event"])) for row in self.open_rows() if row.kind == ORDER]
+            event = read_withdrawal(self.job, event, orders)
         self.advance(event)
         if isinstance(event, CARRIED_OVER):
             document = event_to_document(event)
@@ -165,11 +183,11 @@ class Completion:
     installation: str
     """Told apart by tokens: two daemons' jobs of one number on the same cluster."""
 
-    def complete(self, draft: Draft, now: float, decider_of: Callable[[str], Decider]) -> None:
+    def complete(self, draft: Draft, now: float, decider_of: DeciderOf, waits: Waits) -> None:
         """Bring a draft to rest."""
         draft.wake_at = None
         self._clear(draft)
-        decides = draft.launched and decider_of(draft.cluster) is Decider.DAEMON
+        decides = draft.launched and decider_of(draft.cluster, draft.newest_handle) is Decider.DAEMON
         if not draft.away:
             self._redirect(draft)
         elif decides:
@@ -179,7 +197,8 @@ class Completion:
         elif draft.launched and draft.job.granted_at is None:
             self._expire(draft, now)
         if not draft.away:
-            self._submit(draft, now)
+            needs = draft.job.dependency.needs
+            self._submit(draft, now, bool(needs) and waits.waits_there(draft.entry, draft.job, draft.cluster))
         self._clear(draft)
         if draft.cluster != draft.entry.cluster:
             # What the former cluster calls it means nothing to this one.
@@ -190,7 +209,7 @@ class Completion:
         for row in draft.open_rows():
             if row.kind == ORDER:
                 event = event_from_document(dict(row.payload["event"]))
-                if isinstance(event, CARRIED_OVER):
+                if isinstance(event, CARRIED_OVER) and _HEEDED not in row.payload:
                     draft.advance(event)
                 draft.strike(row)
             elif row.payload["launch"] != draft.job.launch:
@@ -199,11 +218,17 @@ class Completion:
     def _heed(self, draft: Draft) -> None:
         """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
         for row in draft.open_rows():
-            if row.kind == ORDER and row.payload["launch"] == draft.job.launch:
-                event = event_from_document(dict(row.payload["event"]))
-                if not isinstance(event, _FOR_CLUSTER):
-                    draft.advance(event)
-                    draft.strike(row)
+            if row.kind != ORDER or row.payload["launch"] != draft.job.launch or _HEEDED in row.payload:
+                continue
+            event = event_from_document(dict(row.payload["event"]))
+            if isinstance(event, _FOR_CLUSTER):
+                continue
+            waits = draft.job.granted_at is None
+            draft.advance(event)
+            draft.strike(row)
+            if waits and isinstance(event, _FOR_QUEUE):
+                payload = {**row.payload, _HEEDED: True}
+                draft.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
 
     def _decide(self, draft: Draft, now: float) -> None:
         for _ in range(_MANY):
@@ -225,13 +250,13 @@ class Completion:
             if isinstance(event, events.Expire) and not draft.asked(event):
                 draft.order(now, event)
 
-    def _submit(self, draft: Draft, now: float) -> None:
+    def _submit(self, draft: Draft, now: float, waited_for: bool) -> None:
         """Owe the submission when the job may go, and only then."""
-        verdict = judge(draft.job, now)
+        verdict = judge(draft.job, now, waited_for)
         submits = [row for row in draft.open_rows() if row.kind == SUBMIT]
         if verdict.now:
-            if draft.job.reason in _WAITING:
-                draft.advance(events.Queued(now, "None"))
+            if draft.job.reason != verdict.reason and {draft.job.reason, verdict.reason}.intersection(_WAITING):
+                draft.advance(events.Queued(now, verdict.reason))
             # An array is never sent itself; its elements are.
             if not submits and draft.job.array is None:
                 token = f"{self.installation}-{draft.job.id}-{draft.job.launch}"
@@ -257,7 +282,7 @@ class Completion:
 
 def is_kept(row: OutboxRow) -> bool:
     """Whether an order stays owed after its delivery, until its effect is seen: its launch may go before it is read."""
-    return _kind(row) in _KEPT
+    return _kind(row) in _KEPT and _HEEDED not in row.payload
 
 
 def _kind(row: OutboxRow) -> str:

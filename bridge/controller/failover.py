@@ -31,6 +31,8 @@ class Failover:
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder
         self._clusters = clusters
+        self._again: dict[int, float] = {}
+        """Not before when jobs are looked at again whose time was over already."""
         recorder.followers.append(self._follow)
         recorder.wakes.unreached = self._leave_soon
 
@@ -40,8 +42,9 @@ class Failover:
         at = failover_time(entry.job)
         if at is None:
             self._recorder.timers.drop(_name(entry.job.id))
+            self._again.pop(entry.job.id, None)
         else:
-            self._arm(entry.job.id, at)
+            self._arm(entry.job.id, max(at, self._again.get(entry.job.id, at)))
 
     def _arm(self, job_id: int, at: float) -> None:
         def ring() -> None:
@@ -56,6 +59,8 @@ class Failover:
             return
         target = await self._find_next(entry.job, {})
         moved = False
+        # A cluster may refuse to give it back, which would be asked again at once.
+        self._again[job_id] = self._recorder.clock() + AGAIN_SECONDS
         try:
             if target is not None:
                 text = f"not started within {entry.job.spec.failover_after} s"

@@ -53,6 +53,8 @@ class Selection:
     limit: int | None = None
     extent: str = "all"
     """How much of each row, of EXTENTS."""
+    steps: bool = False
+    """Whether the steps of the jobs are told too."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -90,10 +92,11 @@ def check_states(states: Iterable[str]) -> frozenset[str]:
     return frozenset(result)
 
 
-def list_queue(book: Book, selection: Selection, now: float) -> list[bytes]:
+def list_queue(book: Book, selection: Selection, now: float, shown: list[Entry] | None = None) -> list[bytes]:
     """Encoded rows of live jobs, and of those that finished a moment ago where they are asked for.
 
     An array has one row for all of its elements that are still pending, `array_waiting` tells which; none of its own.
+    `shown` takes the jobs that are looked at.
     """
     states = selection.states or frozenset(state.value for state in State if not state.terminal)
     wanted = _choices(book, selection.ids)
@@ -106,11 +109,18 @@ def list_queue(book: Book, selection: Selection, now: float) -> list[bytes]:
             continue
         if selection.fits(entry):
             rows.extend(view.rows(entry))
+            if shown is not None:
+                shown.append(entry)
     return send_rows(rows, selection.extent)
 
 
-async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list[bytes]:
-    """Encoded rows of jobs of any age, newest last; an array's own row stands behind its elements."""
+async def list_history(
+    book: Book, ledger: Ledger, selection: Selection, shown: list[Entry] | None = None
+) -> list[bytes]:
+    """Encoded rows of jobs of any age, newest last; an array's own row stands behind its elements.
+
+    `shown` takes the jobs that are looked at.
+    """
     wanted = _choices(book, selection.ids)
     if selection.ids and not wanted:
         return []
@@ -133,6 +143,8 @@ async def list_history(book: Book, ledger: Ledger, selection: Selection) -> list
     for entry in sorted(entries, key=_place):
         if selection.fits(entry):
             rows.extend(view.rows(entry))
+            if shown is not None:
+                shown.append(entry)
     rows = rows[-selection.limit :] if selection.limit else rows
     return send_rows(rows, selection.extent)
 

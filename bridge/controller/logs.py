@@ -47,7 +47,7 @@ class Logs:
     async def read(self, ref: str, query: LogQuery) -> LogAnswer:
         """Bytes of one stream. Raises NotFound when there is none."""
         target = await self.directory.find(ref)
-        task = _task(target, query.task)
+        task = choose_task(target, query.task)
         adapter = self._adapter(target.entry)
         # Before the bytes are read: what is written later than this is not missed by whoever follows.
         over = is_over(target.entry, task, query.attempt)
@@ -103,7 +103,8 @@ def is_over(entry: Entry, task: Task, attempt: int | None) -> bool:
     return entry.job.over or any(known.number == attempt and not known.live for known in task.attempts)
 
 
-def _task(target: Target, name: str) -> Task:
+def choose_task(target: Target, name: str) -> Task:
+    """The task of that name, else the target's own, else the first. InvalidRequest for no such task."""
     job = target.entry.job
     name = name or target.task or job.tasks[0].name
     try:

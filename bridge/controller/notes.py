@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.adapters.contract import Notes
-from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.clusters import LOCAL, Cluster, Clusters
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 
@@ -19,8 +19,8 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
             notes.append("failover_after has no effect on an array: its cluster is chosen at the submission")
         else:
             notes += _note_keepers(spec.clusters, clusters)
-    if spec.start_timeout is not None:
-        notes.append("start_timeout has no effect in this version")
+    if spec.start_timeout is not None and cluster.config.kind == LOCAL:
+        notes.append("start_timeout has no effect on this machine, which gives a job all it needs at once")
     try:
         adapter = cluster.adapter
     except OverspanError:

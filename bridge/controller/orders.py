@@ -130,6 +130,10 @@ class Orders:
 
     async def update(self, ref: str, update: Update) -> None:
         """Change a job's limits, labels and sizes, all or none. Sizes only while no cluster has the job."""
+        told: set[int] = set()
+        if "dependency" in update.values:
+            entries = [target.entry for target in await self._targets(ref)]
+            told = await self.recorder.waits.list_takers(entries, update.values["dependency"])
         amended = {name: value for name, value in update.values.items() if name in AMENDABLE}
         if amended:
             for target in await self._targets(ref):
@@ -139,7 +143,9 @@ class Orders:
             if amended:
                 _amend(draft, amended, now, update.by)
             for name, value in update.values.items():
-                if name not in amended:
+                if name == "dependency" and draft.launched and draft.job.id in told:
+                    place(draft, events.SetDependency(now, encode(value), update.by), now)
+                elif name not in amended:
                     _UPDATES[name](draft, task, value, now, update.by)
 
         await self._each(ref, "", work)

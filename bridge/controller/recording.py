@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.bell import Bell, JobBells
 from overspan.bridge.controller.book import Book, Entry, entry_of, join_handle, split_handle
-from overspan.bridge.controller.drafts import Completion, Draft, open_draft, submitted
+from overspan.bridge.controller.drafts import Completion, DeciderOf, Draft, open_draft, submitted
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.outbox import Lane, Outbox
 from overspan.bridge.controller.rows import job_row
 from overspan.bridge.controller.timers import Timers
+from overspan.bridge.controller.waits import Waits
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.model.ids import IndexRange
@@ -65,7 +66,8 @@ class Recorder:
         self.outbox = Outbox()
         self.wakes = Wakes()
         self.followers: list[Follower] = []
-        self.decider_of: Callable[[str], Decider] = lambda cluster: Decider.SUPERVISOR
+        self.decider_of: DeciderOf = lambda cluster, handle: Decider.SUPERVISOR
+        self.waits = Waits()
         self._running: set[asyncio.Task[Any]] = set()
 
     async def load(self) -> None:
@@ -148,7 +150,7 @@ class Recorder:
             result = work(drafts)
             now = self.clock()
             for draft in drafts:
-                self.completion.complete(draft, now, self.decider_of)
+                self.completion.complete(draft, now, self.decider_of, self.waits)
             await self._commit([draft for draft in drafts if draft.changed])
             for draft in drafts:
                 self._arm(draft.job.id, draft.wake_at)
@@ -207,7 +209,7 @@ class Recorder:
         for entry in entries:
             draft = Draft(entry, entry.job, [])
             draft.timeline.append(submitted(entry.job))
-            self.completion.complete(draft, now, self.decider_of)
+            self.completion.complete(draft, now, self.decider_of, self.waits)
             drafts.append(draft)
         return drafts
 

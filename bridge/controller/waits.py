@@ -1,11 +1,38 @@
-"""What a job still waits for outside of itself, as squeue's %E and scontrol's Dependency write it."""
+"""What a job still waits for outside of itself: who can wait for it, and how squeue and scontrol write it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
+from overspan.adapters.contract import Unmet
+from overspan.bridge.controller.book import Entry
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import DependencyKind, JobNeed
+from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
+
+
+class Waits:
+    """Which waiting is the cluster's own; where nobody knows better, none is."""
+
+    def list_unmet(self, entry: Entry, job: Job, cluster: str) -> tuple[Unmet, ...]:
+        """What the entry's job, by these facts of it, still waits for, as a cluster may take it."""
+        return ()
+
+    def waits_there(self, entry: Entry, job: Job, cluster: str) -> bool:
+        """Whether a cluster itself can wait for all that is not met."""
+        return False
+
+    async def preview(self, entry: Entry, dependency: Dependency) -> Job:
+        """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
+        return replace(entry.job, dependency=dependency, resolved=())
+
+    async def list_takers(self, entries: Iterable[Entry], dependency: Dependency) -> set[int]:
+        """The jobs that wait on a cluster which can wait for another dependency itself. Raises StoreFailed."""
+        return {
+            entry.job.id
+            for entry in entries
+            if entry.watched and self.waits_there(entry, await self.preview(entry, dependency), entry.cluster)
+        }
 
 
 def describe_dependency(job: Job, arrays: Collection[int] = ()) -> str:

@@ -57,6 +57,24 @@ def resolve(need: JobNeed, known: Optional[Predecessor], now: float) -> Optional
     return (known.ended_at,)
 
 
+def list_unmet(job: Job, now: float) -> tuple[tuple[JobNeed, bool], ...]:
+    """The needs that count and are not met, each with whether nothing is known of it yet.
+
+    Of needs of which any is enough, those that never can be met do not count.
+    """
+    dependency = job.dependency
+    known = {entry.place: entry.at for entry in job.resolved}
+    met = {place for place, at in known.items() if at is not None and at <= now}
+    lost = {place for place, at in known.items() if at is None}
+    if dependency.any and met:
+        return ()
+    return tuple(
+        (need, place not in known)
+        for place, need in enumerate(dependency.needs)
+        if place not in met and not (dependency.any and place in lost)
+    )
+
+
 def stand(job: Job, now: float) -> Standing:
     """How the job's dependency stands by what is resolved of it."""
     dependency = job.dependency

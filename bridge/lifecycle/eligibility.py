@@ -17,15 +17,18 @@ class Eligibility(NamedTuple):
     at: Optional[float] = None
 
 
-def judge(job: Job, now: float) -> Eligibility:
-    """Whether the job may be submitted to its cluster at `now`."""
+def judge(job: Job, now: float, waited_for: bool = False) -> Eligibility:
+    """Whether the job may be submitted to its cluster at `now`.
+
+    `waited_for`: the cluster itself waits for what is not met yet of the dependency.
+    """
     if job.state is not State.PENDING or job.granted_at is not None or job.ending is not None:
         return Eligibility(False)
     if job.held:
         return Eligibility(False, job.reason if job.reason.startswith("JobHeld") else "JobHeldUser")
     dependency = stand(job, now)
-    if not dependency.met:
+    if dependency.never or not (dependency.met or waited_for):
         return Eligibility(False, "DependencyNeverSatisfied" if dependency.never else "Dependency", dependency.at)
     if job.begin is not None and job.begin > now:
-        return Eligibility(False, "BeginTime", job.begin)
-    return Eligibility(True)
+        return Eligibility(False, "BeginTime" if dependency.met else "Dependency", job.begin)
+    return Eligibility(True, "None" if dependency.met else "Dependency")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Callable, Optional
 
@@ -31,6 +32,19 @@ def failover_time(job: Job) -> Optional[float]:
 def is_withdrawal(event: Event) -> bool:
     """Whether an event takes a waiting launch back, for another cluster."""
     return isinstance(event, events.Expire) and event.cause == Cause.FAILOVER.value
+
+
+def read_withdrawal(job: Job, event: Event, orders: Iterable[Event]) -> Event:
+    """What the end of a launch means that was cancelled while its withdrawal is owed: that, if it never started.
+
+    So a job is not lost when whoever took it back dies before telling it.
+    """
+    if not isinstance(event, events.LaunchLost) or event.launch != job.launch or event.cause != Cause.CANCEL.value:
+        return event
+    for order in orders:
+        if isinstance(order, events.Expire) and is_withdrawal(order) and order.cluster in list_next(job):
+            return order._replace(at=max(order.at, event.at))
+    return event
 
 
 def word_refusals(job: Job, message: str) -> str:

@@ -24,10 +24,20 @@ def _queued(job: Job, event: events.Queued) -> Optional[Job]:
 
 
 def _granted(job: Job, event: events.Granted) -> Optional[Job]:
-    if job.granted_at is not None or job.ending is not None or job.over:
+    if job.over or (job.ending is not None and job.granted_at is None):
         return None
     placements = tuple(Placement(*member) for member in event.members)
+    if job.granted_at is not None:
+        return _move_members(job, placements)
     return replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None)
+
+
+def _move_members(job: Job, placements: tuple[Placement, ...]) -> Optional[Job]:
+    """A later grant tells where single members run now, those of a task that was started anew elsewhere."""
+    places = {(place.task, place.index): place for place in (*job.placements, *placements)}
+    order = {task.name: number for number, task in enumerate(job.spec.tasks)}
+    moved = tuple(sorted(places.values(), key=lambda place: (order.get(place.task, len(order)), place.index)))
+    return None if moved == job.placements else replace(job, placements=moved)
 
 
 def _refused(job: Job, event: events.Refused) -> Optional[Job]:

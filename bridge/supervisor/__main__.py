@@ -1,4 +1,4 @@
-"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or an entry of `steps` or `remote` and its words."""
+"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or `shell` or an entry of `steps` or `remote` and its words."""
 
 import sys
 
@@ -12,6 +12,10 @@ def _serve_host() -> int:
     return main()
 
 
+if sys.argv[1] == "shell":
+    from overspan.bridge.supervisor.entering import main as _enter
+
+    sys.exit(_enter(sys.argv[2:]))
 for _entry in (remote, steps):
     if sys.argv[1] in _entry.ENTRIES:
         sys.exit(_entry.main(sys.argv[1:]))

@@ -38,17 +38,23 @@ class Later(type(sys)):
 
 sys.modules["inspect"] = Later("inspect")
 
-if sys.argv[1] in ("stepd", "srun", "salloc"):
+if sys.argv[1] in ("stepd", "srun", "salloc", "sattach"):
     from overspan.bridge.supervisor.steps.entry import main as enter
 
     gc.enable()
     sys.exit(enter(sys.argv[1:]))
 
-if sys.argv[1] in ("slurm", "node"):
+if sys.argv[1] in ("slurm", "member", "node"):
     from overspan.bridge.supervisor.remote.entry import main as enter
 
     gc.enable()
     sys.exit(enter(sys.argv[1:]))
+
+if sys.argv[1] == "shell":
+    from overspan.bridge.supervisor.entering import main as enter
+
+    gc.enable()
+    sys.exit(enter(sys.argv[2:]))
 
 from overspan.bridge.supervisor.host import main
 

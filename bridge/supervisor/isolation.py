@@ -20,6 +20,8 @@ NAMESPACE = "namespace"
 NSS_WRAPPER = "nss_wrapper"
 ENV = "env"
 
+HOSTS_FILE = "hosts"
+"""The name of a node's hosts file in the folder that was prepared for it."""
 _HOSTS = "/etc/hosts"
 _NSSWITCH = "/etc/nsswitch.conf"
 # The cache daemon's socket answers before the hosts file is read (nscd(8)).
@@ -144,8 +146,8 @@ def prepare_isolation(directory: str, probed: Probe, members: Sequence[tuple[str
     if probed.method == ENV:
         return Isolation()
     directory = os.path.abspath(directory)
-    hosts = os.path.join(directory, "hosts")
-    write_hosts(hosts, render_hosts(_read_text(_HOSTS), members))
+    hosts = os.path.join(directory, HOSTS_FILE)
+    write_hosts(hosts, render_machine_hosts(members))
     if probed.method == NSS_WRAPPER:
         return Isolation(NSS_WRAPPER, hosts, library=probed.library)
     nsswitch = empty = ""
@@ -157,6 +159,11 @@ def prepare_isolation(directory: str, probed: Probe, members: Sequence[tuple[str
         empty = os.path.join(directory, "empty")
         os.makedirs(empty, 0o755, exist_ok=True)
     return Isolation(NAMESPACE, hosts, nsswitch=nsswitch, empty=empty)
+
+
+def render_machine_hosts(members: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """This machine's own hosts file with the members' lines."""
+    return render_hosts(_read_text(_HOSTS), members)
 
 
 def _read_text(path: str) -> str:

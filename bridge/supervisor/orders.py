@@ -6,7 +6,7 @@ The file is the truth and the signal a hint: it is read again on every wake and 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from overspan.bridge.model.events import ORDERS, Event, event_from_document
 
@@ -19,10 +19,11 @@ class NumberedOrder(NamedTuple):
 
 
 class OrderFile:
-    """Reads the orders that were not read before."""
+    """Reads the orders that were not read before; `heard` are the kinds of events that count."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, heard: tuple[type[Any], ...] = ORDERS) -> None:
         self._path = path
+        self._heard = heard
         self._offset = 0
 
     def read(self) -> list[NumberedOrder]:
@@ -36,14 +37,13 @@ class OrderFile:
         size = data.rfind(b"\n") + 1
         self._offset += size
         orders = (_parse(line) for line in data[:size].splitlines())
-        return [order for order in orders if order is not None]
+        return [order for order in orders if order is not None and isinstance(order.event, self._heard)]
 
 
 def _parse(line: bytes) -> NumberedOrder | None:
     try:
         document = json.loads(line)
         event = event_from_document(document["event"])
-        order = NumberedOrder(int(document["seq"]), event)
+        return NumberedOrder(int(document["seq"]), event)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return order if isinstance(event, ORDERS) else None

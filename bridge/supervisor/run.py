@@ -13,11 +13,11 @@ import signal
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
-from overspan.bridge.lifecycle.decision import decide
+from overspan.bridge.lifecycle.decision import Decisions, decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Event, Granted
+from overspan.bridge.model.events import ORDERS, Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.spec import Form
 from overspan.bridge.supervisor.environment import Place, build_environment
@@ -33,6 +33,17 @@ _RETRY_FLUSH = 1.0
 _KILL_AGAIN = 1.0
 
 
+class Rules(NamedTuple):
+    """Who decides: by default this supervisor, by the lifecycle's functions.
+
+    `heard` are the kinds of events that an orders file may have.
+    """
+
+    reduce: Callable[[Job, Event], Job] = reduce
+    decide: Callable[[Job, float], Decisions] = decide
+    heard: tuple[type[Any], ...] = ORDERS
+
+
 class Services(NamedTuple):
     """What differs with where a run's nodes are.
 
@@ -42,6 +53,7 @@ class Services(NamedTuple):
     grant: Callable[[RunDirectory], Granted]
     open_nodes: Callable[[RunDirectory, Plan, Job], NodeRuns]
     wake: Callable[[str], None]
+    rules: Rules = Rules()
 
 
 class Run:
@@ -52,13 +64,14 @@ class Run:
         self.nodes_folder = os.path.join(directory.path, "nodes")
         """The directory of this launch's shims."""
         self._services = services
+        self._rules = services.rules
         self._plan: Plan = directory.read_plan()
         self.job: Job = self._plan.job
-        self._orders = OrderFile(directory.file("orders.jsonl"))
+        self._orders = OrderFile(directory.file("orders.jsonl"), self._rules.heard)
         self._probes = Probes()
         self._pending: list[Event] = []
         self._seen_order = 0
-        self._closing = False
+        self._closing = self._leaving = False
         self._retry_at: Optional[float] = None
         self._kill_again_at = 0.0
         self._notice_path = os.path.join(directory.path, "notice")
@@ -66,7 +79,7 @@ class Run:
         self.done = self._journal.ended
         try:
             for entry in self._journal.entries:
-                self.job = reduce(self.job, entry.event)
+                self.job = self._rules.reduce(self.job, entry.event)
                 self._seen_order = max(self._seen_order, entry.order)
             if self.done:
                 return
@@ -106,7 +119,7 @@ class Run:
             return None
         if self._journal.dirty:
             return self._retry_at
-        times = [decide(self.job, now).wake_at, self._nodes.wake_at, self._probes.wake_at]
+        times = [self._rules.decide(self.job, now).wake_at, self._nodes.wake_at, self._probes.wake_at]
         known = [time for time in times if time is not None]
         return min(known) if known else None
 
@@ -114,9 +127,14 @@ class Run:
         """Close the files."""
         self._journal.close()
 
+    def leave(self, now: float) -> None:
+        """End the journal although the job is not over: what is left of it is others'."""
+        self._leaving = True
+        self.turn((), now)
+
     def _decide(self, now: float) -> None:
         while True:
-            decisions = decide(self.job, now).events
+            decisions = self._rules.decide(self.job, now).events
             if not decisions:
                 return
             for decision in decisions:
@@ -124,11 +142,11 @@ class Run:
 
     def _record(self, event: Event, order: int = 0) -> None:
         self._journal.add(event, order)
-        self.job = reduce(self.job, event)
+        self.job = self._rules.reduce(self.job, event)
         self._pending.append(event)
 
     def _commit(self, now: float) -> None:
-        over = self.job.over or self.job.launch != self.directory.launch
+        over = self._leaving or self.job.over or self.job.launch != self.directory.launch
         if over and not self._closing and not self._nodes.unsettled:
             self._journal.end()
             self._closing = True
@@ -217,7 +235,7 @@ class Run:
         for task in self.job.tasks:
             stop = task.current.stop if task.current is not None and task.current.live else None
             if stop is not None and stop.killed_at is not None and stop.killed_at + _KILL_AGAIN <= now:
-                self._nodes.signal(task.name, len(task.attempts) - 1, signal.SIGKILL)
+                self._nodes.signal(task.name, task.attempts[-1].number, signal.SIGKILL)
 
     def _notify(self, kind: str, task: str, at: float, deadline: float) -> None:
         line = json.dumps({"kind": kind, "task": task, "at": at, "deadline": deadline}) + "\n"

@@ -44,16 +44,23 @@ class Grant(NamedTuple):
 
 
 class RunDirectory:
-    """Paths of one launch of one job."""
+    """Paths of one launch of one job.
 
-    def __init__(self, path: str, launch: int) -> None:
+    Where several supervisors share the directory, `part` is the folder in it that has the files of this one alone, in
+    one that has those of its task.
+    """
+
+    def __init__(self, path: str, launch: int, part: str = "") -> None:
         self.path = os.path.abspath(path)
         self.launch = launch
+        self.own = os.path.join(self.path, part) if part else self.path
+        self.streams = os.path.join(os.path.dirname(self.own) if part else self.path, "streams.jsonl")
+        """The list of where node runs write."""
 
     def file(self, name: str) -> str:
         """The path of a file that each launch has of its own, such as `journal.jsonl`."""
         stem, dot, ending = name.partition(".")
-        return os.path.join(self.path, f"{stem}.{self.launch}{dot}{ending}")
+        return os.path.join(self.own, f"{stem}.{self.launch}{dot}{ending}")
 
     def folder(self, name: str) -> str:
         """A folder of the run directory, made where it is missing."""

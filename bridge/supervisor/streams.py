@@ -97,7 +97,7 @@ def record_paths(directory: RunDirectory, key: NodeKey, paths: Paths) -> None:
             continue
         line = {"task": key.task, "node": key.node, "attempt": key.attempt, "run": key.run, "stream": stream}
         lines.append(json.dumps({**line, "path": path, "start": _size(path) if paths.append else 0}) + "\n")
-    fd = os.open(os.path.join(directory.path, "streams.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    fd = os.open(directory.streams, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(fd, "".join(lines).encode())
     finally:

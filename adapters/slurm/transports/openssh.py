@@ -99,6 +99,11 @@ class OpenSsh(Shell):
         """The command that asks the master something (ssh(1), -O): check, exit."""
         return [*self._ssh(), "-O", request, self._address.host]
 
+    def terminal_words(self, command: str, terminal: bool) -> list[str]:
+        """The command that runs one at the other end on the user's terminal, over the master where there is one."""
+        options = ["-o", "ControlMaster=no", "-o", "LogLevel=ERROR", "-t" if terminal else "-T"]
+        return [*self._ssh(batch=False), *options, "--", self._address.host, command]
+
     async def _ensure_master(self) -> None:
         if self._known_open and os.path.exists(self._socket):
             return

@@ -71,7 +71,7 @@ def run(call: Call) -> int:
             for ref in order.refs:
                 say(call, f"Signal {_signal_number(name)} to job {ref}" if name else f"Terminating job {ref}")
         steps, order = _part_steps(order)
-        failed = sum(_refuse_step(client, words, step) for step in steps)
+        failed = sum(_end_step(call, client, words, step) for step in steps)
         if steps and not order.refs and order.filter.empty:
             return min(1, failed)
         result = client.cancel(order)
@@ -90,12 +90,17 @@ def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
     return steps, order._replace(refs=tuple(ref for ref in refs if ref not in steps), task="")
 
 
-def _refuse_step(client: Client, words: Words, step: str) -> int:
-    """Say that a single step cannot be ended from outside."""
-    live = client.queue(JobFilter(ids=(split_ref(step)[0],))).rows
-    text = "Requested operation not supported on this system" if live else "Invalid job id specified"
+def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
+    """End or signal a single step; gives 1 where there is no such step that runs."""
+    from overspan.bridge.cli.allocating import signal_step
+
+    job, step = split_ref(ref)
+    live = client.queue(JobFilter(ids=(job,))).rows
+    number = _signal_number(words.last("signal") or "KILL")
+    if live and signal_step(str(live[0].id), step, number, call.environment):
+        return 0
     if not words.has("quiet"):
-        sys.stderr.write(f"scancel: error: Kill job error on job step id {step}: {text}\n")
+        sys.stderr.write(f"scancel: error: Kill job error on job step id {ref}: Invalid job id specified\n")
     return 1
 
 

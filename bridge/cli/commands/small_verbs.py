@@ -6,11 +6,12 @@ There are no shares, no measured use and no accounting associations here, so mos
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
+from overspan.bridge.cli.steps import Step, choose_steps, is_named
 from overspan.bridge.cli.tables import Table, read_table, write_table
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter
@@ -84,6 +85,7 @@ def _sprio(call: Call) -> int:
 
 
 def _sstat(call: Call) -> int:
+    from overspan.bridge.cli.steps import gather_steps, running_steps
     from overspan.bridge.cli.tables import STAT_FIELDS, STAT_FORMAT
 
     words = read_words(call, _SSTAT, "usage: span sstat [OPTION...] -j ID,...")
@@ -99,19 +101,25 @@ def _sstat(call: Call) -> int:
             return complain(f"sstat: fatal: Bad job/step specified: {ref}")
     table = read_table(words.last("format") or STAT_FORMAT, STAT_FIELDS)
     with call.client() as client:
-        wanted = JobFilter(ids=tuple(ref.partition(".")[0] for ref in ids), tasks=True)
-        rows = client.queue(wanted).rows
-    from overspan.bridge.cli.steps import batch_steps, step_id
-
-    steps = batch_steps(rows)
-    # Without -a a job's own line has no step to tell of (measured on Slurm 22.05).
-    shown = [row for row in steps if words.has("allsteps") or any("." in ref for ref in ids)]
-    lines = [{"JobID": step_id(row), "NTasks": "1"} for row in shown]
+        wanted = JobFilter(ids=tuple(ref.partition(".")[0] for ref in ids), tasks=True, steps=True)
+        listing = client.queue(wanted)
+    rows = listing.rows
+    running = running_steps(rows, gather_steps(listing.steps))
+    steps = [step for ref in ids for step in _steps_of(running, ref, words.has("allsteps"))]
+    lines = [{"JobID": step.ref, "NTasks": str(step.ntasks), "Nodelist": step.node_list} for step in steps]
     write(write_table(table, lines, words))
     for ref in ids:
-        if not any(ref.partition(".")[0] in (row.ref, str(row.raw_id), str(row.id)) for row in rows):
+        if not any(is_named(row, "", ref.partition(".")[0]) for row in rows):
             say(call, f"error: couldn't get steps for job {ref}")
+        elif "." in ref and not any(is_named(step.row, step.id, ref) for step in running):
+            say(call, f"error: StepId={ref} not found running.")
     return 0
+
+
+def _steps_of(running: Sequence[Step], ref: str, every: bool) -> list[Step]:
+    """The steps that an id asks of; without -a a job's own line is that of its first srun (measured on Slurm 22.05)."""
+    named = choose_steps(running, [ref])
+    return named if every or "." in ref else [step for step in named if not step.batch][:1]
 
 
 def _sdiag(call: Call) -> int:

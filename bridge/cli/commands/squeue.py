@@ -54,7 +54,7 @@ OPTIONS = (
     Option("sort", "S", VALUE, "letters of -o, with - for falling", "KEYS"),
     Option("start", help="when pending jobs are expected to start"),
     Option("states", "t", VALUE, "jobs in these states; `all`"),
-    Option("steps", "s", OPTIONAL, "batch steps"),
+    Option("steps", "s", OPTIONAL, "the steps that run"),
     Option("usage"),
     Option("user", "u", VALUE, "jobs of these users"),
     Option("verbose", "v"),
@@ -151,7 +151,8 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
         write("" if words.has("noheader") or documents else write_header(layout) + "\n")
         raise
     extents = ["all"] if documents or words.has("steps") else [layout.extent, sort_extent(keys)]
-    wanted = wanted._replace(users=_known_users(call, wanted.users), extent=max(extents, key=EXTENTS.index))
+    extent = max(extents, key=EXTENTS.index)
+    wanted = wanted._replace(users=_known_users(call, wanted.users), extent=extent, steps=words.has("steps"))
     check_clusters(client, wanted.clusters)
     listing = client.queue(wanted)
     names = words.listed("nodelist") + words.listed("nodes") + words.listed("node")
@@ -168,6 +169,8 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
 
         write_jobs(call, rows, listing.now)
         return 0
+    if words.has("steps"):
+        return _write_steps(call, words, rows, listing)
     _write_tables(words, layout, rows, listing)
     for fault in layout.faults:
         say(call, f"error: Invalid job format specification: {fault}")
@@ -181,16 +184,27 @@ def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Lis
     if words.has("long") and not words.has("iterate") and not words.has("noheader"):
         write(time.strftime(_DATE, time.localtime(listing.now)) + "\n")
     header = not words.has("noheader")
-    if words.has("steps"):
-        from overspan.bridge.cli.steps import STEP_FORMAT, STEP_LETTERS, batch_steps
-
-        steps = batch_steps(rows, words.listed("steps"))
-        layout = parse_letters(words.last("format") or STEP_FORMAT, STEP_LETTERS)
-        write(render(layout, steps, listing.now, header))
-    elif words.has("clusters"):
+    if words.has("clusters"):
         _write_by_cluster(layout, rows, listing, header)
     else:
         write(render(layout, rows, listing.now, header))
+
+
+def _write_steps(call: Call, words: Words, rows: list[JobRow], listing: Listing) -> int:
+    """Print the steps that run; -s names steps, -j jobs."""
+    from overspan.bridge.cli import steps
+
+    chosen = words.listed("steps")
+    for ref in chosen:
+        if "." not in ref:
+            raise InvalidRequest(f"Invalid job_step id: {ref}.??")
+    running = steps.running_steps(rows, steps.gather_steps(listing.steps))
+    layout = parse_letters(words.last("format") or steps.STEP_FORMAT, steps.STEP_LETTERS)
+    shown = steps.order_by_number(steps.choose_steps(running, chosen))
+    write(render(layout, shown, listing.now, not words.has("noheader")))
+    for fault in layout.faults:
+        say(call, f"error: Invalid job step format specification: {fault}")
+    return 0
 
 
 def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, header: bool) -> None:

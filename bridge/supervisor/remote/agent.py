@@ -15,14 +15,23 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from overspan.bridge.supervisor import child, isolation, kernel, processes
 from overspan.bridge.supervisor.child import NodeLaunch, StartError
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.records import NodeRecord
-from overspan.bridge.supervisor.remote.channel import LineReader, RemoteLaunch, decode_launch, encode_line
+from overspan.bridge.supervisor.remote import images
+from overspan.bridge.supervisor.remote.channel import (
+    LineReader,
+    RemoteLaunch,
+    decode_launch,
+    encode_line,
+    read_members,
+)
 from overspan.bridge.supervisor.remote.folders import make_folder
+from overspan.bridge.supervisor.remote.images import carry_variables, find_home, wrap_words, write_image_hosts
 from overspan.bridge.supervisor.remote.variables import merge_variables, pin_steps, render_hostfile
 from overspan.bridge.supervisor.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 
@@ -45,6 +54,7 @@ class Agent:
         self._poller.register(self._signals, select.POLLIN)
         self._closed_at: Optional[float] = None
         self._told_at: Optional[float] = None
+        self._folder = ""
 
     def serve(self) -> int:
         """Run the one node run; gives the agent's exit status, which is the program's."""
@@ -54,6 +64,7 @@ class Agent:
             return 1
         launch = decode_launch(self._messages.pop(0).get("launch"))
         folder = make_folder(("/tmp", os.environ.get("TMPDIR", "")))
+        self._folder = folder.path
         try:
             record = self._run(launch, folder.path)
         finally:
@@ -132,6 +143,8 @@ class Agent:
         for message in messages:
             if message.get("terminate") and self._told_at is None:
                 tree.obey(signal.SIGTERM)
+            if "members" in message:
+                show_members(self._folder, read_members(message["members"]))
             number = int(message.get("signal", 0))
             if number:
                 pass_signal(tree, number, str(message.get("scope", "tree")))
@@ -195,6 +208,17 @@ class Agent:
         self._tell({"ended": {name: value for name, value in end.items() if value not in (None, "", False)}})
 
 
+def show_members(folder: str, members: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Rewrite the node run's hosts file, where it has one; a full disk leaves the old one."""
+    for name in (isolation.HOSTS_FILE, images.HOSTS_FILE):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            try:
+                isolation.write_hosts(path, isolation.render_machine_hosts(members))
+            except OSError as error:
+                print(f"span: error: the hosts file cannot be written: {error}", file=sys.stderr)
+
+
 def pass_signal(tree: Tree, number: int, scope: str) -> None:
     """Signal the program (`leader`), the ranks of its steps (`steps`), or all below the agent (`tree`)."""
     if scope == "tree":
@@ -216,7 +240,9 @@ def pass_signal(tree: Tree, number: int, scope: str) -> None:
 def prepare_launch(launch: RemoteLaunch, folder: str) -> NodeLaunch:
     """What the gated child starts: with this node's names, files of its own in `folder`, and Slurm's variables."""
     isolated = Isolation()
-    if launch.members:
+    argv = launch.argv
+    # An image has its hosts file bound into it: its runtime may need the node's own namespaces (a setuid Apptainer).
+    if launch.members and not launch.image:
         isolated = isolation.prepare_isolation(folder, isolation.probe(), launch.members)
         if isolated.method != isolation.ENV:
             isolated = isolated._replace(hostname=launch.hostname)
@@ -226,10 +252,13 @@ def prepare_launch(launch: RemoteLaunch, folder: str) -> NodeLaunch:
         with open(hostfile, "w", encoding="utf-8") as file:
             file.write(render_hostfile(launch.nodes, environment.get("SLURM_NTASKS", "")))
         pin_steps(environment, hostfile)
+    if launch.image:
+        argv = wrap_words(launch.image, argv, find_home(environment), write_image_hosts(folder, launch.members))
+        environment = carry_variables(environment, launch.carried)
     return NodeLaunch(
         directory=folder,
         key=launch.key,
-        argv=launch.argv,
+        argv=argv,
         env=environment,
         cwd=launch.cwd,
         stdin=launch.stdin,

@@ -3,6 +3,7 @@
 down   {"launch": {...}}                       what to run, once
        {"signal": n, "scope": "tree"}          a signal for it
        {"terminate": true}                     Slurm ends the allocation: TERM, unless Slurm gave it already
+       {"members": [[address, names], ...]}   the lines of the hosts file from now on
 up     {"started": {"at", "sent"}}             the user's program runs
        {"told": {"signal"}}                    Slurm itself signalled this step
        {"ended": {"at", "sent", ...}}          how it ended; nothing is left of it
@@ -13,7 +14,7 @@ up     {"started": {"at", "sent"}}             the user's program runs
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 LONGEST_LINE = 64 << 20
@@ -26,7 +27,8 @@ class RemoteLaunch(NamedTuple):
     `members` are the lines of the hosts file: an address and its names; none where names are not wanted.
     `environment` is the task's; with `bare` the submitter's own part of it did not travel, and the node's counts.
     `nodes` are those of the task, in the order of its members. `marker` is the file that a failed set-up leaves.
-    `grace` is the seconds between TERM and KILL when the supervisor is gone.
+    `grace` is the seconds between TERM and KILL when the supervisor is gone. `image` are the words that run a program
+    in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own.
     """
 
     key: str
@@ -45,6 +47,8 @@ class RemoteLaunch(NamedTuple):
     nodes: tuple[str, ...] = ()
     marker: str = ""
     grace: float = 30.0
+    image: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
@@ -62,11 +66,16 @@ def decode_launch(document: Any) -> RemoteLaunch:
     try:
         fields = {name: document[name] for name in RemoteLaunch._fields if name in document}
         fields["argv"] = tuple(fields["argv"])
-        fields["nodes"] = tuple(fields.get("nodes", ()))
-        fields["members"] = tuple((address, tuple(names)) for address, names in fields.get("members", ()))
+        fields.update((name, tuple(fields.get(name, ()))) for name in ("nodes", "image", "carried"))
+        fields["members"] = read_members(fields.get("members", ()))
         return RemoteLaunch(**fields)
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a launch: {error}") from None
+
+
+def read_members(lines: Sequence[Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The lines of a hosts file as a message has them."""
+    return tuple((str(address), tuple(names)) for address, names in lines)
 
 
 class LineReader:

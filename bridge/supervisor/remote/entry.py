@@ -1,10 +1,13 @@
-"""The entries of the zip application inside a Slurm allocation: `slurm` (the supervisor) and `node` (the agent)."""
+"""The entries of the zip application inside a Slurm allocation.
+
+`slurm` is the supervisor of a group, `member` that of one task of a set, `node` the agent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-ENTRIES = ("slurm", "node")
+ENTRIES = ("slurm", "member", "node")
 
 
 def main(words: Sequence[str]) -> int:
@@ -15,6 +18,10 @@ def main(words: Sequence[str]) -> int:
         from overspan.bridge.supervisor.remote import agent
 
         return agent.main()
+    if name == "member":
+        from overspan.bridge.supervisor.remote import member
+
+        return member.main(rest)
     from overspan.bridge.supervisor.remote import leader
 
     return leader.main(rest)

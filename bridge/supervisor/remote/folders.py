@@ -52,11 +52,14 @@ def _make(parent: str) -> NodeFolder:
     while True:
         path = os.path.join(parent, os.urandom(8).hex())
         os.mkdir(path, 0o700)
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Before it is locked, another agent may take it for a dead one's.
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.isdir(path):
             return NodeFolder(path, lock)
-        # Another agent took it for a dead one's before it was locked.
         os.close(lock)
 
 

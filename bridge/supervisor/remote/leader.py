@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Optional
+from typing import Callable, Optional
 
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
@@ -34,7 +34,7 @@ from overspan.bridge.supervisor.remote.placement import (
     read_placement,
 )
 from overspan.bridge.supervisor.remote.variables import prepare_srun
-from overspan.bridge.supervisor.run import Run, Services
+from overspan.bridge.supervisor.run import Rules, Run, Services
 from overspan.bridge.supervisor.rundir import Plan, RunDirectory
 from overspan.bridge.supervisor.steps.allocation import own_program
 
@@ -47,6 +47,10 @@ _FAILURE = 70  # EX_SOFTWARE, sysexits.h
 
 class Leader:
     """One launch in one allocation."""
+
+    part = False
+    """Whether the allocation is for some of the job's tasks only."""
+    rules = Rules()
 
     def __init__(self, directory: RunDirectory, environment: Mapping[str, str]) -> None:
         """Read what is to run where. OSError and ValueError where the run directory and the allocation do not fit."""
@@ -62,12 +66,12 @@ class Leader:
         if placement.token != plan.token:
             raise ValueError(f"plan and placement of launch {directory.launch} are not of one submission")
         self._components: Sequence[Component] = read_components(environment)
-        self._seats: Seats = assign_seats(plan.job, placement, self._components)
+        self._seats: Seats = assign_seats(plan.job, placement, self._components, self.part)
 
     def serve(self) -> int:
         """Run the launch to its end; gives the exit status of the batch script."""
         wakeup = self._catch_signals()
-        run = Run(self._directory, Services(self._grant, self._open_nodes, _wake), time.time())
+        run = Run(self._directory, Services(self._grant, self._open_nodes, _wake, self.rules), time.time())
         try:
             ready: list[int] = []
             while not run.done:
@@ -76,15 +80,27 @@ class Leader:
                 if self._terminated:
                     return self._leave_terminated()
                 now = time.time()
+                self._prepare(run, now)
                 run.turn((), now)
-                self._give_back(run.job, now)
+                self._attend(run, now)
                 if not run.done:
                     ready = self._poll(run.wake_at(now))
                     _drain(wakeup)
             self._leave()
-            return exit_status(run.job)
+            return self._judge(run.job)
         finally:
             run.close()
+
+    def _prepare(self, run: Run, now: float) -> None:
+        """What comes before each turn."""
+
+    def _attend(self, run: Run, now: float) -> None:
+        """What comes after each turn."""
+        self._give_back(run.job, now)
+
+    def _judge(self, job: Job) -> int:
+        """The exit status of the batch script."""
+        return exit_status(job)
 
     def _catch_signals(self) -> int:
         """TERM and USR1 wake the loop, and so do ends of children."""
@@ -200,13 +216,22 @@ def _drain(fd: int) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Serve the launch of a run directory; the exit status is the job's, 70 when the supervisor itself failed."""
+
+    def open_leader() -> Leader:
+        path, launch = words
+        return Leader(RunDirectory(path, int(launch)), dict(os.environ))
+
+    return run_leader(open_leader)
+
+
+def run_leader(open_leader: Callable[[], Leader]) -> int:
+    """Serve as the process of a batch script; gives its exit status."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
     kernel.set_comm("span-supervisor")
     try:
-        path, launch = words
-        return Leader(RunDirectory(path, int(launch)), dict(os.environ)).serve()
+        return open_leader().serve()
     except (OSError, ValueError) as error:
         log(f"span: error: cannot run this allocation: {error}")
     except Exception:

@@ -25,6 +25,7 @@ from overspan.bridge.supervisor.node_runs import (
 )
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch, encode_launch, encode_line
+from overspan.bridge.supervisor.remote.images import list_carried
 from overspan.bridge.supervisor.remote.placement import Component, Seats, srun_words
 from overspan.bridge.supervisor.remote.srun import Srun
 from overspan.bridge.supervisor.remote.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
@@ -151,6 +152,13 @@ class RemoteNodes:
         for live in self._live.values():
             live.srun.send(encode_line({"terminate": True}))
 
+    def tell_members(self, job: Job) -> None:
+        """Members have another address: every agent rewrites its hosts file."""
+        if has_names(job):
+            line = encode_line({"members": list_members(job)})
+            for live in self._live.values():
+                live.srun.send(line)
+
     def close_inputs(self) -> None:
         """End every channel; agents then end what they watch."""
         for live in self._live.values():
@@ -252,10 +260,12 @@ class RemoteNodes:
         command, paths = prepare_work(job, key, directory, cwd, self._node(key))
         place = Place(*key, directory.path, setting.cluster, setting.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
+        environment = build_environment(job, place)
+        image = setting.seats[key.task, key.node].image
         return RemoteLaunch(
             key=str(key),
             argv=command.argv,
-            environment=build_environment(job, place),
+            environment=environment,
             cwd=cwd,
             stdin=paths.input,
             stdout=paths.output,
@@ -269,6 +279,8 @@ class RemoteNodes:
             nodes=tuple(item.node for item in job.placements if item.task == key.task),
             marker=command.setup_marker,
             grace=float(spec.grace_period),
+            image=image,
+            carried=list_carried(spec, environment) if image else (),
         )
 
 

@@ -16,7 +16,7 @@ FORMAT = 1
 class Step(NamedTuple):
     """A task's members in one component: `members[i]` runs on the component's node number `nodes[i]`.
 
-    `options` are words of srun.
+    `options` are words of srun, `image` those that run a program in the task's image, where it has one.
     """
 
     task: str
@@ -24,6 +24,7 @@ class Step(NamedTuple):
     members: tuple[int, ...]
     nodes: tuple[int, ...]
     options: tuple[str, ...]
+    image: tuple[str, ...] = ()
 
 
 class Placement(NamedTuple):
@@ -42,11 +43,12 @@ class Component(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """Where one member runs, and how its srun is asked for."""
+    """Where one member runs, how its srun is asked for, and the words before its program's own."""
 
     component: int
     node: str
     options: tuple[str, ...]
+    image: tuple[str, ...] = ()
 
 
 Seats = Mapping[tuple[str, int], Seat]
@@ -69,7 +71,8 @@ def _read_step(entry: Mapping[str, Any]) -> Step:
     members, nodes = tuple(entry["members"]), tuple(entry["nodes"])
     if len(members) != len(nodes):
         raise ValueError(f"the step of {entry['task']} has {len(members)} members and {len(nodes)} nodes")
-    return Step(str(entry["task"]), int(entry["component"]), members, nodes, tuple(map(str, entry["options"])))
+    options, image = (tuple(map(str, words)) for words in (entry["options"], entry.get("image", ())))
+    return Step(str(entry["task"]), int(entry["component"]), members, nodes, options, image)
 
 
 def read_components(environment: Mapping[str, str]) -> tuple[Component, ...]:
@@ -86,8 +89,13 @@ def read_components(environment: Mapping[str, str]) -> tuple[Component, ...]:
     )
 
 
-def assign_seats(job: Job, placement: Placement, components: Sequence[Component]) -> dict[tuple[str, int], Seat]:
-    """Where each member runs. ValueError where plan, job and allocation do not fit together."""
+def assign_seats(
+    job: Job, placement: Placement, components: Sequence[Component], part: bool = False
+) -> dict[tuple[str, int], Seat]:
+    """Where each member runs. ValueError where plan, job and allocation do not fit together.
+
+    With `part` the allocation is for some of the job's tasks only.
+    """
     given = tuple(len(component.nodes) for component in components)
     if given != placement.components:
         raise ValueError(f"the placement wants components of {placement.components} nodes; Slurm gave {given}")
@@ -95,8 +103,9 @@ def assign_seats(job: Job, placement: Placement, components: Sequence[Component]
     for step in placement.steps:
         nodes = components[step.component].nodes
         for member, node in zip(step.members, step.nodes):
-            seats[step.task, member] = Seat(step.component, nodes[node], step.options)
-    wanted = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
+            seats[step.task, member] = Seat(step.component, nodes[node], step.options, step.image)
+    tasks = {step.task for step in placement.steps} if part else {task.name for task in job.spec.tasks}
+    wanted = {(task.name, index) for task in job.spec.tasks if task.name in tasks for index in range(task.num_nodes)}
     if seats.keys() != wanted:
         odd = ", ".join(f"{task}-{index}" for task, index in sorted(seats.keys() ^ wanted))
         raise ValueError(f"the placement does not fit the job: {odd}")
@@ -109,6 +118,7 @@ def make_grant(job: Job, seats: Seats, find_address: Callable[[str], str], now: 
         (task.name, index, seats[task.name, index].node, find_address(seats[task.name, index].node), ())
         for task in job.spec.tasks
         for index in range(task.num_nodes)
+        if (task.name, index) in seats
     ]
     return Granted(now, tuple(members))
 

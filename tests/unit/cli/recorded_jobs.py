@@ -9,7 +9,7 @@ import calendar
 from pathlib import Path
 from typing import Any
 
-from overspan.bridge.client import JobRow
+from overspan.bridge.client import JobRow, StepRow
 
 FORMATS = Path(__file__).parents[2] / "differential" / "recorded" / "formats"
 HOME = "/home/researcher"
@@ -80,6 +80,8 @@ JOBS = [
            ended_by_uid=1000, priority=4294901755),
     _ended(7, "nolog", "FAILED", "14:52:51", "node3", signal=53, reason="JobLaunchFailure", priority=4294901754,
            stdout=f"{HOME}/missing/folder/7.out", stderr=f"{HOME}/missing/folder/7.out"),
+    _ended(8, "steps", "COMPLETED", "14:52:52", "node2", cpus=2, ntasks=2, priority=4294901753,
+           submit_line="sbatch --parsable -J steps -n2 --wrap srun true; srun -n1 false; exit 0"),
     _job(9, "running", "RUNNING", submitted_at=at("14:52:52"), started_at=at("14:52:52"), end_limit=at("15:22:52"),
          time_limit=1800, comment="a note", node_list="node1", stdout=f"{HOME}/run-9.log", priority=4294901752,
          submit_line="sbatch --parsable -J running -t 30 --comment a note -o run-%j.log --mem=100 --wrap sleep 900"),
@@ -108,5 +110,12 @@ JOBS = [
     _job(21, "a-rather-long-name-of-a-job", "PENDING", reason="PartitionTimeLimit", submitted_at=LATE, nodes=3, cpus=3,
          time_limit=5 * DAY, options={"exclusive": ""}, priority=4294901744),
 ]  # fmt: skip
-"""Left out: job 6, cancelled while held, keeps its reason in Slurm; 8 ran steps of srun; 22 has an expected start."""
-OMITTED = ("6", "8", "22")
+_RAN: dict[str, Any] = {"job_id": 8, "started_at": at("14:52:52"), "ended_at": at("14:52:52"), "node_list": "node2"}
+STEPS = {
+    8: [
+        StepRow(number=0, name="true", ntasks=2, layout="Block", submit_line="srun true", **_RAN),
+        StepRow(number=1, name="false", exit_code=1, layout="Cyclic", submit_line="srun -n1 false", **_RAN),
+    ]
+}
+"""Left out: job 6, cancelled while held, keeps its reason in Slurm; 22 has an expected start."""
+OMITTED = ("6", "22")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from overspan.bridge.cli import account_columns, columns, node_columns
-from overspan.bridge.cli.accounts import Account, as_steps, render_accounts, render_parsable
+from overspan.bridge.cli.accounts import Account, as_lines, render_accounts, render_parsable
 from overspan.bridge.cli.column_names import NAMES
 from overspan.bridge.cli.layout import parse_letters, parse_names, render, render_delimited
 from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
@@ -185,7 +185,7 @@ def test_an_expected_start_is_shown_for_what_waits() -> None:
 def test_accounts_fixed_widths() -> None:
     fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
     cancelled = RUNNING._replace(state="CANCELLED", ended_by_uid=0, ended_at=NOW, signal=15)
-    assert render_accounts(fields, as_steps([cancelled, TASK], jobs_only=True), NOW) == (
+    assert render_accounts(fields, as_lines([cancelled, TASK], {}, jobs_only=True), NOW) == (
         "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
         "------------ ---------- ---------- ---------- ---------- ---------- -------- \n"
         "42           train-lla+      debug                     8 CANCELLED+      0:0 \n"
@@ -195,13 +195,16 @@ def test_accounts_fixed_widths() -> None:
 
 def test_accounts_parsable_and_widths() -> None:
     fields = account_columns.parse_fields("jobid,jobidraw%5,state%-12,Elapsed,Timelimit,End")
-    lines = render_delimited((field.column for field in fields), as_steps([FAILED], jobs_only=True), NOW, delimiter="|")
+    lines = render_delimited(
+        (field.column for field in fields), as_lines([FAILED], {}, jobs_only=True), NOW, delimiter="|"
+    )
     assert render_parsable(lines, "|", trailing=False, header=True) == (
         "JobID|JobIDRaw|State|Elapsed|Timelimit|End\n50|50|FAILED|00:00:05|UNLIMITED|2023-11-14T22:13:15\n"
     )
     assert render_parsable(lines, "|", trailing=True, header=False).endswith("22:13:15|\n")
     assert (
-        render_accounts(fields[1:3], as_steps([FAILED], jobs_only=True), NOW, header=False) == "   50 FAILED       \n"
+        render_accounts(fields[1:3], as_lines([FAILED], {}, jobs_only=True), NOW, header=False)
+        == "   50 FAILED       \n"
     )
     with pytest.raises(InvalidRequest, match='Invalid field requested: "nope"'):
         account_columns.parse_fields("JobID,nope")
@@ -210,7 +213,7 @@ def test_accounts_parsable_and_widths() -> None:
 @pytest.mark.parametrize("name", account_columns.FIELDS)
 def test_every_account_field(name: str) -> None:
     for row in (RUNNING, PENDING, TASK, FAILED):
-        for line in as_steps([row]):
+        for line in as_lines([row], {}):
             assert "\n" not in account_columns.FIELDS[name].text(line, NOW)
 
 

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.differential.transcripts import Transcript, read_transcripts
-from tests.unit.cli.recorded_jobs import FORMATS, JOBS, LATE, OMITTED
+from tests.unit.cli.recorded_jobs import FORMATS, JOBS, LATE, OMITTED, STEPS
 
 from overspan.bridge.cli import account_columns, columns, node_columns, records_text
-from overspan.bridge.cli.accounts import as_steps, render_accounts, render_parsable
+from overspan.bridge.cli.accounts import as_lines, render_accounts, render_parsable
 from overspan.bridge.cli.column_names import NAMES, eligible_at
+from overspan.bridge.cli.commands.sacct import OPTIONS, choose_lines
 from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, render_delimited
 from overspan.bridge.cli.ordering import sort_rows
+from overspan.bridge.model.getopt import parse
 
 # Facts that nobody records here, or that follow another rule.
 _OTHER_NAMES = {
@@ -29,11 +31,12 @@ _OTHER_NAMES = {
     "MinMemory",
     "STDOUT",
     "STDERR",
+    "DerivedEC",
 }
 _OTHER_LETTERS = "gGm"
 _OTHER_FIELDS = {
-    *("AveCPU", "CPUTime", "DBIndex", "Flags", "Group", "GID", "Layout", "MaxRSS", "SubmitLine", "SystemCPU"),
-    *("TotalCPU", "UserCPU", "ReqMem", "Start", "End", "Submit", "Eligible", "Reserved", "Comment", "NTasks", "Reason"),
+    *("AveCPU", "CPUTime", "DBIndex", "Flags", "Group", "GID", "MaxRSS", "SubmitLine", "SystemCPU"),
+    *("TotalCPU", "UserCPU", "ReqMem", "Start", "End", "Submit", "Eligible", "Reserved", "Comment", "Reason"),
 }
 
 
@@ -98,7 +101,7 @@ def test_fields(recorded: Transcript) -> None:
 
     def write(now: float) -> str:
         rows = [row for row in sort_rows(JOBS, "i", now) if eligible_at(row) is not None]
-        lines = as_steps(rows)
+        lines = as_lines(rows, STEPS)
         texts = render_delimited((field.column for field in fields), lines, now, delimiter="|")
         return render_parsable(texts, "|", trailing=False, header=True)
 
@@ -148,8 +151,17 @@ def test_default_table_and_accounts() -> None:
     assert any(sorted(ours(LATE + seconds)) == sorted(theirs) for seconds in range(80, 200)), ours(LATE + 90)
     (accounts,) = [one for one in _recorded("sacct", "sacct") if one.argv == ("sacct", "-j", "15")]
     fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
-    lines = as_steps([row for row in sort_rows(JOBS, "i", LATE) if row.array_id == 15])
+    lines = as_lines([row for row in sort_rows(JOBS, "i", LATE) if row.array_id == 15], {})
     assert render_accounts([(field.column, field.width) for field in fields], lines, LATE + 100) == accounts.stdout
+
+
+@pytest.mark.parametrize("words", ["-j 8", "-j 8.0", "-j 8.batch"])
+def test_steps_of_srun(words: str) -> None:
+    (recorded,) = [one for one in _recorded("sacct", "sacct") if one.argv == ("sacct", *words.split())]
+    fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
+    lines = as_lines([row for row in JOBS if row.raw_id == 8], STEPS)
+    chosen = choose_lines(lines, parse(words.split(), OPTIONS))
+    assert render_accounts([(field.column, field.width) for field in fields], chosen, LATE) == recorded.stdout
 
 
 def _nodes() -> list[dict[str, object]]:

@@ -96,7 +96,7 @@ _EXITS = st.sampled_from([0, 0, 1, 42, 143])
 _SIGNALS = st.sampled_from([0, 0, 9, 15])
 
 REPORTS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(events.Queued, TIMES, st.sampled_from(["Priority", "Resources"])),
+    st.builds(events.Queued, TIMES, st.sampled_from(["Priority", "Resources"]), st.one_of(st.none(), TIMES)),
     st.builds(events.Granted, TIMES, st.just((("a", 0, "n0", "127.0.0.1", (1,)),))),
     st.builds(events.Refused, TIMES, st.just("no")),
     st.builds(events.NodeStarted, TIMES, _TASK, NUMBERS, NUMBERS, _RUNS),

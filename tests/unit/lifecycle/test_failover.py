@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from overspan.bridge.lifecycle.decision import decide
-from overspan.bridge.lifecycle.failover import failover_time, list_next, word_refusals
+from overspan.bridge.lifecycle.failover import failover_time, list_next, read_withdrawal, word_refusals
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.timeline import transitions
 from overspan.bridge.model import events
@@ -55,6 +55,19 @@ def test_what_has_started_ended_or_gone_stays(before: Event, event: Event) -> No
     job = make_job(before)
     after = reduce(job, event)
     assert replace(after, late=job.late) == job and after.late == job.late + 1
+
+
+def test_an_end_while_it_is_taken_back_is_that() -> None:
+    lost = events.LaunchLost(80.0, 0, "cancel", "CANCELLED by 1000")
+    orders: list[Event] = [events.Hold(60.0), EXPIRE]
+    assert read_withdrawal(make_job(), lost, orders) == EXPIRE._replace(at=80.0)
+    assert read_withdrawal(make_job(), lost, orders[:1]) == lost
+    assert read_withdrawal(make_job(), lost, [events.Expire(70.0, "deadline")]) == lost
+    assert read_withdrawal(make_job(events.Granted(65.0, MEMBERS)), lost, orders) == lost
+    assert read_withdrawal(make_job(cluster="c"), lost, orders) == lost
+    others: list[Event] = [lost._replace(cause="node"), lost._replace(launch=1), events.Queued(80.0, "None")]
+    for other in others:
+        assert read_withdrawal(make_job(), other, orders) == other
 
 
 def test_only_a_cluster_further_on_takes_over() -> None:

@@ -45,7 +45,6 @@ class TestOrders:
             (events.SetBegin(1, 99.5), "scontrol update JobId=42 StartTime=uts100"),
             (events.Signal(1, 10), "timeout 20 scancel --state=RUNNING --signal=10 --full 42"),
             (events.Signal(1, 10, batch_only=True), "timeout 20 scancel --state=RUNNING --signal=10 --batch 42"),
-            (events.Expire(1, "deadline"), "timeout 20 scancel 42"),
             (events.Cancel(1, grace=0), "timeout 20 scancel 42"),
         ],
     )
@@ -60,6 +59,14 @@ class TestOrders:
             "timeout 20 scancel --state=SUSPENDED 42",
         ]
         assert render_order(HANDLE, events.Cancel(1), starting=True) == (("timeout", "20", "scancel", "42"),)
+
+    def test_what_waits_is_put_off_before_it_is_taken_back(self) -> None:
+        for event in (events.Expire(1, "deadline"), events.Expire(1, "failover", "local")):
+            ((*_, script, name, native),) = render_order(HANDLE, event) or ()
+            assert (name, native) == ("withdraw", "42")
+            first, *others = script.splitlines()
+            assert first == 'scontrol update JobId="$1" StartTime=now+1hour || exit $?'
+            assert others[-1] == 'exec scancel --state=PENDING "$1"'
 
     def test_what_has_no_form_is_not_carried_out(self) -> None:
         assert render_order(HANDLE, events.SetDependency(1, {})) is None

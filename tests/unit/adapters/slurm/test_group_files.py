@@ -20,7 +20,7 @@ from overspan.adapters.slurm.group_ordering import plan_limits, plan_order
 from overspan.adapters.slurm.group_rendering import GroupPlace, render_launch
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.journals import LIMIT, Part, Wanted, read_orders, read_page, read_parts, render_reads
-from overspan.adapters.slurm.order_words import Steps
+from overspan.adapters.slurm.order_words import Steps, withdraw_words
 from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.packing import NodeSize
 from overspan.adapters.slurm.placement import plan_group
@@ -188,11 +188,13 @@ class TestOrders:
             (events.SetPriority(1, 5), "scontrol update JobId=42 Priority=5"),
             (events.SetNice(1, 5), "scontrol update JobId=42 Nice=5"),
             (events.SetBegin(1, None), "scontrol update JobId=42 StartTime=now"),
-            (events.Expire(1, "deadline"), "timeout 20 scancel --state=PENDING 42"),
         ],
     )
     def test_what_slurm_is_told(self, event: Event, words: str) -> None:
         assert self.plan(event, Phase.QUEUED) == Steps((tuple(words.split()),))
+
+    def test_what_waits_is_taken_back_without_a_word_to_the_supervisor(self) -> None:
+        assert self.plan(events.Expire(1, "failover", "local"), Phase.QUEUED) == Steps((withdraw_words("42"),))
 
     def test_a_cancel_is_written_before_slurm_is_asked(self) -> None:
         cancel = events.Cancel(1)

@@ -213,6 +213,18 @@ class TestEnd:
         assert events[0] == expire.event
         assert job.state is State.DEADLINE
 
+    def test_what_was_taken_back_is_told_when_it_is_surely_gone(self) -> None:
+        expire = Ordered(5, Expire(NOW + 50, "failover", "local"), NOW + 50)
+        end = view("CANCELLED", nodes=(), start=None, end=NOW + 51)
+        early = [Sight(view("PENDING"), page()), Sight(end, page()), Sight(end, None)]
+        _, events, cursor = follow(early, [expire])
+        assert (events, cursor.orders, cursor.over) == ([], 0, False)
+        _, events, cursor = follow([*early, Sight(end, page(asked=AFTER))], [expire])
+        assert events == [expire.event] and cursor.over
+        # One that started after all tells its own story.
+        job, events, _ = follow([Sight(view("PENDING"), page()), Sight(view("RUNNING"), page(START))], [expire])
+        assert job.granted_at is not None and expire.event not in events
+
     def test_what_nobody_knows_any_more(self) -> None:
         journal = (*START, NodeEnded(NOW + 60, "a", 0, 0), NodeEnded(NOW + 61, "b", 0, 0))
         done, _, _ = follow([Sight(None, page(journal, True, AFTER), gone="no trace")])

@@ -5,6 +5,7 @@ The stand-ins for srun and apptainer note their words, and run the program with 
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -15,7 +16,8 @@ import pytest
 from hypothesis import given
 from tests.unit.adapters.slurm.samples import check_golden, read_file
 
-from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.contract import ClusterConfig, Launch, Node
+from overspan.adapters.slurm.group_rendering import GroupFiles, GroupPlace, render_launch
 from overspan.adapters.slurm.images import (
     APPTAINER,
     HOME,
@@ -28,13 +30,15 @@ from overspan.adapters.slurm.images import (
     member_words,
     pyxis_options,
     quote_words,
-    refuse_grouped,
     refuse_images,
 )
-from overspan.adapters.slurm.planning import render_submission
+from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.script import Setting, Submission, render_job
-from overspan.adapters.slurm.settings import read_settings
+from overspan.adapters.slurm.settings import Settings, read_settings
+from overspan.adapters.slurm.volumes import place_volumes
+from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
 
 TASK = """
 name: train
@@ -147,11 +151,16 @@ class TestOptions:
             member_words(job, job.spec.tasks[0], PYXIS, "/root/runs/7")
         with pytest.raises(InvalidRequest, match="does not say"):
             member_words(job, job.spec.tasks[0], "", "/root/runs/7")
-        with pytest.raises(InvalidRequest, match="groups on Slurm"):
-            refuse_grouped(job)
         plain = read_file("name: x\nrun: x\n")
-        refuse_grouped(plain)
         assert member_words(plain, plain.spec.tasks[0], "", "") == ()
+
+    @pytest.mark.parametrize("runtime", [PYXIS, APPTAINER])
+    def test_a_volume_is_a_folder_that_is_made_and_shown(self, runtime: str) -> None:
+        job = place_volumes(read_file(IMAGE.format(image="ubuntu") + "volumes: {/data: corpus}\n"), "/shared/o's")
+        script = render_job(job, setting(runtime)).script
+        assert "(umask 077; mkdir -p -- '/shared/o'\"'\"'s/volumes/corpus') || exit 1" in script.splitlines()
+        container = make_container(job.spec.tasks[0], {}, ImagePlace(runtime))
+        assert container is not None and ("/shared/o's/volumes/corpus", "/data") in container.mounts
 
     def test_the_gpus_of_another_maker(self) -> None:
         text = "name: x\nresources: {image_id: 'docker:a', accelerators: 'MI300X:1'}\nrun: x\n"
@@ -269,6 +278,53 @@ class TestRuns:
     def test_a_text_with_an_interpreter_runs_by_it(self, tmp_path: Path) -> None:
         text = "name: x\nresources: {image_id: 'docker:a'}\nrun: |\n  #!/usr/bin/env python3\n  raise SystemExit(5)\n"
         assert render(tmp_path, text, APPTAINER).run().returncode == 5
+
+
+GROUP = """
+name: learn
+execution: parallel
+slurm: {container-mounts: "/scratch:/scratch:ro", constraint: ib}
+---
+name: trainer
+num_nodes: 2
+workdir: /data/it's here
+resources: {image_id: "docker:ghcr.io/lab/torch:2.4", accelerators: "H100:2", cpus: 4}
+file_mounts: {"~/models": /shared/models}
+volumes: {/corpus: corpus}
+run: train
+---
+name: server
+resources: {cpus: 1}
+file_mounts: {weights: /shared/weights}
+run: serve
+"""
+
+
+class TestGroups:
+    NODES = (Node("g1", "main", "idle", 64, 0, 256_000, 0, 8, 0, "h100"),) * 2
+
+    def render(self, runtime: str) -> GroupFiles:
+        place = GroupPlace("leo", "/root", "/root/runs/7", self.NODES)
+        return render_launch(Launch("7-0", read_file(GROUP)), Settings(containers=runtime), place, False)
+
+    def test_golden_a_group_with_an_image(self) -> None:
+        found = self.render(APPTAINER)
+        script = found.submission.script.rpartition("exec ")[0]
+        check_golden("group-apptainer.txt", render_placement(found.plan, ("node",)) + script)
+        steps = json.loads(dict(found.files)["placement.0.json"])["steps"]
+        assert {step["task"]: "image" in step for step in steps} == {"trainer": True, "server": False}
+        assert f"--bind={HOSTS}:/etc/hosts" in steps[0]["image"]
+
+    def test_what_is_shown_in_the_image_is_not_linked_on_the_node(self) -> None:
+        job = decode(Job, json.loads(dict(self.render(APPTAINER).files)["plan.0.json"])["job"])
+        trainer, server = job.spec.tasks
+        assert trainer.file_mounts == {} and dict(server.file_mounts) == {"weights": "/shared/weights"}
+        assert dict(trainer.volumes) == {"/root/volumes/corpus": "/root/volumes/corpus"}
+
+    def test_pyxis_is_refused_with_a_remedy(self) -> None:
+        with pytest.raises(InvalidRequest, match="Apptainer only") as caught:
+            self.render(PYXIS)
+        assert "containers: apptainer" in caught.value.remedy
 
 
 class TestSetting:

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
+from overspan.adapters.archives import describe_items, list_items, write_archive
 from overspan.adapters.contract import ClusterConfig, Launch, Plan
+from overspan.adapters.ignoring import is_ignored, read_rules
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.archives import describe_items, list_items, write_archive
-from overspan.adapters.slurm.ignoring import is_ignored, read_rules
 from overspan.adapters.slurm.questions import Site
 from overspan.adapters.slurm.relocation import relocate_single
 from overspan.adapters.slurm.rendering import Renderer

@@ -16,7 +16,7 @@ from overspan.adapters.slurm.stories import Ordered, View, tell, tell_gone
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound
-from overspan.bridge.model.events import Cancel, Event, Hold, Release, SetTime
+from overspan.bridge.model.events import Cancel, Event, Expire, Hold, Release, SetTime
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 
@@ -157,6 +157,21 @@ class TestOrders:
         orders = [Ordered(1, SetTime(NOW, 60), NOW), Ordered(2, SetTime(NOW + 1, 90), NOW + 1)]
         _, events, _ = follow([view("PENDING"), view("RUNNING"), view("COMPLETED")], orders)
         assert [event for event in events if isinstance(event, SetTime)] == [order.event for order in orders]
+
+    def test_what_was_taken_back_is_told_when_it_is_surely_gone(self) -> None:
+        expire = Ordered(5, Expire(NOW + 5, "failover", "local"), NOW + 5)
+        hold = Ordered(6, Hold(NOW + 6), NOW + 6)
+        _, waiting, cursor = follow([view("PENDING", "BeginTime")], [expire, hold])
+        assert (waiting, cursor.orders) == ([], 0)
+        gone = view("CANCELLED by 1000", nodes=(), start=None)
+        _, events, cursor = follow([view("PENDING"), gone], [expire, hold])
+        assert events[:2] == [hold.event, expire.event] and cursor.over
+
+    def test_what_has_started_was_not_taken_back(self) -> None:
+        expire = Ordered(5, Expire(NOW + 5, "failover", "local"), NOW + 5)
+        job, events, _ = follow([view("PENDING"), view("RUNNING"), view("COMPLETED")], [expire])
+        assert (job.state, job.launch) == (State.COMPLETED, 0)
+        assert events.index(expire.event) > 1
 
     def test_a_hold_is_told_as_it_was_ordered(self) -> None:
         hold = Ordered(1, Hold(NOW, "ada"), NOW)

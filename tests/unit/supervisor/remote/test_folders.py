@@ -40,3 +40,21 @@ def test_a_folder_that_is_open_to_others_is_passed_over(tmp_path: Path) -> None:
     folder.remove()
     with pytest.raises(OSError, match="no folder of this node"):
         make_folder((str(first), str(tmp_path / "missing")))
+
+
+def test_what_another_agent_sweeps_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+    swept: list[str] = []
+
+    def make_and_lose(path: str, mode: int = 0o777) -> None:
+        make(path, mode)
+        if "overspan-nodes" in os.path.dirname(path) and not swept:
+            swept.append(path)
+            os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", make_and_lose)
+    folder = make_folder((str(tmp_path),))
+    assert swept and folder.path not in swept and os.path.isdir(folder.path)
+    folder.remove()

@@ -1,0 +1,145 @@
+"""Names of sets and places in their stories, as texts that the daemon keeps. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.bridge.model.errors import NotFound
+
+SET = "m."
+"""How the handles of sets begin."""
+
+
+class Part(NamedTuple):
+    """A task of a set: its number of nodes, and the id of its first native job."""
+
+    task: str
+    nodes: int
+    native: int
+
+
+@dataclass(frozen=True)
+class SetHandle:
+    """One launch of a group as a set. `grace` is the longest of its tasks in seconds, `folder` the run directory.
+
+    `together`: no task starts before all native jobs run. Native jobs have the token and their own part behind it.
+    """
+
+    job: int
+    launch: int
+    grace: int
+    together: bool
+    token: str
+    folder: str
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        numbers = (self.job, self.launch, self.grace, int(self.together))
+        parts = [f"{part.task}={part.nodes}={part.native}" for part in self.parts]
+        return SET + "|".join([*map(str, numbers), quote(self.token), quote(self.folder), *parts])
+
+    def part(self, task: str) -> Part:
+        """The part of a task. NotFound for another job's."""
+        for part in self.parts:
+            if part.task == task:
+                return part
+        raise NotFound(f"job {self.job} has no task {task!r}")
+
+    def task_folder(self, task: str) -> str:
+        """What all native jobs of a task share."""
+        return f"{self.folder}/members/{task}"
+
+
+def is_set_handle(text: str) -> bool:
+    """Whether a handle names a set."""
+    return text.startswith(SET)
+
+
+def parse_set(text: str) -> SetHandle:
+    """Read the handle of a set. NotFound for one that this version did not write."""
+    fields = text.removeprefix(SET).split("|")
+    try:
+        job, launch, grace, together = map(int, fields[:4])
+        token, folder = map(unquote, fields[4:6])
+        parts = tuple(_parse_part(field) for field in fields[6:])
+    except ValueError:
+        parts = ()
+    if not text.startswith(SET) or not parts:
+        raise NotFound(f"{text!r} names no set on a Slurm cluster")
+    return SetHandle(job, launch, grace, bool(together), token, folder, parts)
+
+
+def _parse_part(field: str) -> Part:
+    task, nodes, native = field.rsplit("=", 2)
+    return Part(task, int(nodes), int(native))
+
+
+@dataclass(frozen=True)
+class MemberCursor:
+    """What has been told of a task's newest native job.
+
+    `first` is the first attempt that it is for. `offset` is a place in its journal and `order` the number of the last
+    order in there. `attempt` is the newest that was launched in it (-1: none), `open` its node runs that have not
+    ended (node, run). `over`: nothing can be launched in it any more.
+    """
+
+    task: str
+    first: int
+    native: int
+    offset: int = 0
+    order: int = 0
+    attempt: int = -1
+    open: tuple[tuple[int, int], ...] = ()
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class SetCursor:
+    """What has been told of a set. `orders` is the number of the last order that Slurm itself carried out."""
+
+    members: tuple[MemberCursor, ...] = ()
+    granted: bool = False
+    over: bool = False
+    orders: int = 0
+
+    def __str__(self) -> str:
+        flags = "g" * self.granted + "o" * self.over
+        rows = [[*member.__dict__.values()] for member in self.members]
+        return json.dumps([flags, self.orders, rows], separators=(",", ":"))
+
+    def member(self, task: str) -> MemberCursor:
+        """What is known of a task; KeyError for another job's."""
+        for member in self.members:
+            if member.task == task:
+                return member
+        raise KeyError(task)
+
+    def put(self, member: MemberCursor) -> SetCursor:
+        """The same, with more known of a task."""
+        return replace(self, members=tuple(member if old.task == member.task else old for old in self.members))
+
+
+def parse_set_cursor(handle: SetHandle, text: str) -> SetCursor:
+    """Read the cursor of a set; the beginning for one that this version did not write."""
+    try:
+        flags, orders, rows = json.loads(text)
+        members = tuple(_read_member(*row) for row in rows)
+        if [member.task for member in members] == [part.task for part in handle.parts]:
+            return SetCursor(members, "g" in flags, "o" in flags, int(orders))
+    except (ValueError, TypeError):
+        pass
+    return SetCursor(tuple(MemberCursor(part.task, 0, part.native) for part in handle.parts))
+
+
+def _read_member(task: str, first: int, native: int, offset: int, *rest: Any) -> MemberCursor:
+    order, attempt, still_open, over = rest
+    return MemberCursor(task, first, native, offset, order, attempt, tuple((n, run) for n, run in still_open), over)
+
+
+def name_member(handle: SetHandle, task: str, first: int, native: int) -> GroupHandle:
+    """A native job of a set as an allocation with a supervisor in it."""
+    return GroupHandle(native, handle.job, handle.launch, handle.grace, f"{handle.task_folder(task)}/{first}")

@@ -1,0 +1,143 @@
+"""Orders on sets: lines for the supervisors of native jobs, and new native jobs for attempts that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.slurm.group_files import CLOSED, LOCKED, NO_FOLDER, append_words
+from overspan.adapters.slurm.group_ordering import hint_words
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.order_words import SCANCEL, VERBS, Steps, Words, render_change
+from overspan.adapters.slurm.outcomes import Phase
+from overspan.adapters.slurm.sets.handles import name_member
+from overspan.adapters.slurm.sets.stories import Missed
+from overspan.adapters.slurm.sets.submission import SetSubmitter
+from overspan.adapters.slurm.sets.watching import Known
+from overspan.adapters.slurm.watching import Watch
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.events import Event
+
+SET_ECHOED = (events.Suspend, events.Resume, events.Expire)
+"""Orders on sets whose effect is told as the order itself."""
+_ON_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
+_FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
+
+
+class SetOrderer:
+    """Says what carries an order on a set out, and replaces native jobs; `turn` is that of submissions."""
+
+    def __init__(self, submitter: SetSubmitter, watch: Watch, turn: asyncio.Lock) -> None:
+        self._submitter = submitter
+        self._watch = watch
+        self._turn = turn
+
+    async def plan(self, order: Order) -> Steps | Refusal:
+        """The commands of an order; a refusal that passes where the set has to be looked at first."""
+        known = self._watch.sets.find(order.handle)
+        if known is None:
+            return Refusal(order.token, "the set has not been looked at yet", transient=True)
+        if isinstance(order.event, events.Launch):
+            return await self._launch(known, order, order.event)
+        steps = plan_order(known, order, self._watch.journals.has_begun)
+        kind = type(order.event).__name__
+        return steps or Refusal(order.token, f"{kind} is not carried out on a set")
+
+    async def _launch(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
+        member = known.now.member(event.task)
+        handle = name_member(known.handle, member.task, member.first, member.native)
+        if event.attempt < member.first:
+            return Steps(())
+        if event.attempt == member.first and not event.attempt:
+            if member.over:
+                return self._miss(known, order, event)
+            return add_order(handle, order, self._watch.journals.has_begun(handle))
+        if event.attempt == member.first:
+            if known.cursor.member(event.task).first == member.first:
+                return Steps(())
+            return Refusal(order.token, "the native job is being noted", transient=True)
+        if not member.over:
+            view = self._watch.view_of(str(handle))
+            if view is None:
+                return Refusal(order.token, "the native job has not been looked at yet", transient=True)
+            if view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED, Phase.ENDING):
+                answer = await self._add(handle, order)
+                if answer is not None:
+                    return answer
+        return await self._replace(known, order, event)
+
+    def _miss(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
+        """A task's first job is gone before anything started there: that ends the attempt; the next has a new job."""
+        if known.cursor.member(event.task).attempt >= event.attempt:
+            return Steps(())
+        self._watch.sets.miss(order.handle, event.task, Missed(event.attempt, time.time()))
+        self._watch.fresh.set()
+        return Refusal(order.token, "the loss of the native job is being noted", transient=True)
+
+    async def _add(self, handle: GroupHandle, order: Order) -> Steps | Refusal | None:
+        """Have the native job that stands run the attempt too; None where it takes no more orders."""
+        done = await self._watch.transport.run(order_words(handle, order))
+        if done.rc == 0:
+            return Steps((hint_words(handle.name),))
+        if done.rc in (CLOSED, NO_FOLDER):
+            return None
+        why = "the orders are locked" if done.rc == LOCKED else done.words.strip()
+        return Refusal(order.token, why or f"exit code {done.rc}", transient=True)
+
+    async def _replace(self, known: Known, order: Order, event: events.Launch) -> Refusal:
+        try:
+            async with self._turn:
+                native = await asyncio.shield(self._submitter.replace(known.handle, order, event))
+        except OverspanError as error:
+            return Refusal(order.token, error.message, transient=True)
+        self._watch.sets.add(order.handle, event.task, event.attempt, native)
+        self._watch.fresh.set()
+        # The order stays owed until the cursor has the new job, so that no crash forgets it.
+        return Refusal(order.token, "the native job is being noted", transient=True)
+
+
+def plan_order(known: Known, order: Order, has_begun: Callable[[GroupHandle], bool]) -> Steps | None:
+    """What carries an order out that launches nothing; None for one that has no form here."""
+    cursor, event = known.now, order.event
+    live = [member for member in cursor.members if not member.over]
+    handles = [name_member(known.handle, member.task, member.first, member.native) for member in live]
+    if isinstance(event, events.HoldOver):
+        return Steps(())
+    if isinstance(event, events.Expire):
+        # It withdraws what waits, and never what has started.
+        return Steps(() if cursor.granted else tuple((*SCANCEL, handle.name) for handle in handles))
+    if isinstance(event, _ON_QUEUE):
+        return Steps(tuple(_queue_words(handle, event) for handle in handles))
+    if isinstance(event, (*_FOR_TASK, events.Signal)):
+        chosen = [handle for handle, member in zip(handles, live, strict=True) if event.task in ("", member.task)]
+        steps = [add_order(handle, order, has_begun(handle)) for handle in chosen]
+        return Steps(
+            tuple(words for one in steps for words in one.first),
+            tuple(words for one in steps for words in one.hints),
+        )
+    if isinstance(event, (events.Suspend, events.Resume)):
+        # A supervisor is stopped too; it learns of it, for its clocks, when it goes on.
+        lines = tuple(order_words(handle, order) for handle in handles)
+        changes = tuple(("scontrol", VERBS[type(event)], handle.name) for handle in handles)
+        return Steps(changes, then=lines) if isinstance(event, events.Suspend) else Steps((*lines, *changes))
+    return None
+
+
+def _queue_words(handle: GroupHandle, event: Event) -> Words:
+    changed = render_change(event)
+    if changed:
+        return ("scontrol", "update", f"JobId={handle.name}", changed)
+    return ("scontrol", VERBS[type(event)], handle.name)
+
+
+def add_order(handle: GroupHandle, order: Order, begun: bool) -> Steps:
+    """Write an order for a native job's supervisor; a signal would end one that is only starting."""
+    return Steps((order_words(handle, order),), (hint_words(handle.name),) if begun else ())
+
+
+def order_words(handle: GroupHandle, order: Order) -> Words:
+    """The command that adds an order unless the supervisor takes no more."""
+    return append_words(handle.orders, order.token, order.event, f"{handle.folder}/closed.{handle.launch}")

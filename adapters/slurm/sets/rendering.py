@@ -1,0 +1,85 @@
+"""A native job of a set as the files and the command that bring it to a cluster. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from overspan.adapters.contract import FORMAT
+from overspan.adapters.slurm.dependencies import name_needs
+from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
+from overspan.adapters.slurm.group_rendering import GroupFiles, GroupPlace, supervisor_words
+from overspan.adapters.slurm.group_script import Host, render_group
+from overspan.adapters.slurm.images import member_words, without_images
+from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
+from overspan.adapters.slurm.relocation import relocate
+from overspan.adapters.slurm.script import Setting
+from overspan.adapters.slurm.sets.members import MemberLaunch, narrow
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.volumes import place_volumes
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.events import event_to_document
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Dependency
+
+
+def member_path(launch: MemberLaunch) -> str:
+    """The folder of a native job's own files in the run directory."""
+    return f"members/{launch.task}/{launch.first}"
+
+
+def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
+    """Plan one task for the cluster's nodes and render its job; the folder is the run directory of the whole.
+
+    Raises Rejected where the nodes cannot hold the task, InvalidRequest for options and images that may not be given.
+    """
+    cluster, root, folder, nodes, version = place
+    job = place_volumes(launch.job if settings.shared else relocate(launch.job, folder), root)
+    words = member_words(job, job.spec_of(launch.task), settings.containers, folder)
+    job = without_images(job)
+    plan = plan_group(narrow(job, launch.task), measure_sizes(nodes, settings.partition), list_kinds(nodes))
+    plan = replace(plan, steps=tuple(replace(step, image=words) for step in plan.steps))
+    number, path = job.launch, member_path(launch)
+    command = (*supervisor_words(settings, root), "member", folder, str(number), launch.task, str(launch.first))
+    log = f"{folder.replace('%', '%%')}/{path}/supervisor.{number}.log"
+    host = Host(command, log, folder, *_defaults(job, settings))
+    begun = replace(job, begin=None, dependency=Dependency()) if launch.first else job
+    setting = Setting(launch.token, name_needs(launch.needs), held=held or not launch.first)
+    submission = render_group(narrow(begun, launch.task), plan, setting, host)
+    files = [
+        (f"{path}/plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
+        (f"{path}/placement.{number}.json", render_placement_file(launch.token, plan, version)),
+    ]
+    if launch.order is None:
+        files.append((f"members/{launch.task}/launch.{number}.json", render_launch_file(launch)))
+    else:
+        files.append((f"{path}/orders.{number}.jsonl", render_first_order(launch)))
+    return GroupFiles(submission, plan, tuple(files))
+
+
+def render_launch_file(launch: MemberLaunch) -> bytes:
+    """What a replacement is made of: the job, and its daemon's environment, with its secrets."""
+    document = {"format": FORMAT, "job": encode(launch.job), "environment": dict(launch.environment)}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
+    """The job and the environment of such a file. ValueError where it is none."""
+    document = json.loads(data)
+    if document.get("format") != FORMAT:
+        raise ValueError(f"it has format {document.get('format')}; this version reads {FORMAT}")
+    return decode(Job, document["job"]), document["environment"]
+
+
+def render_first_order(launch: MemberLaunch) -> bytes:
+    """The orders file of a replacement: what to launch."""
+    assert launch.order is not None
+    document = {"seq": 1, "event": event_to_document(launch.order.event), "token": launch.order.token}
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _defaults(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
+    spec = job.spec
+    named = {"account": (spec.account, settings.account), "qos": (spec.qos, settings.qos)}
+    options = {name: ours for name, (own, ours) in named.items() if ours and not own}
+    return options, {"partition": settings.partition} if settings.partition else {}

@@ -1,0 +1,190 @@
+"""From the journals of a set's native jobs, and what Slurm tells of those, to the events of a launch. Pure.
+
+The daemon decides, so only reports are told: the grant when all stand at the barrier, then starts, ends, readiness. A
+native job that Slurm ends closes the node runs that its journal has left open, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from overspan.adapters.slurm.group_stories import Sight
+from overspan.adapters.slurm.journals import Line
+from overspan.adapters.slurm.outcomes import Outcome, Phase
+from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle
+from overspan.adapters.slurm.stories import Ordered
+from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
+from overspan.bridge.model.events import (
+    Event,
+    Granted,
+    Launch,
+    LaunchLost,
+    NodeEnded,
+    NodeRelaunch,
+    NodeStarted,
+    TaskReady,
+)
+
+_TOLD = (NodeStarted, NodeEnded, TaskReady)
+_OUTSIDE = (Cause.CANCEL, Cause.REQUEUE)
+_BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
+
+
+class SetTold(NamedTuple):
+    """Events in their order, and the cursor behind them."""
+
+    events: tuple[Event, ...]
+    cursor: SetCursor
+
+
+class Missed(NamedTuple):
+    """An attempt that was to start in a native job that is gone, and when that was found out."""
+
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True)
+class SetSight:
+    """What was seen of each task's newest native job, and the orders that were carried out by Slurm itself."""
+
+    members: Mapping[str, Sight]
+    orders: Sequence[Ordered] = ()
+    missed: Mapping[str, Missed] = field(default_factory=dict)
+
+
+def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
+    """The events behind a cursor."""
+    if cursor.over:
+        return SetTold((), cursor)
+    events: list[Event] = [order.event for order in sight.orders if order.number > cursor.orders]
+    cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in sight.orders)]))
+    if not cursor.granted:
+        told = _tell_grant(handle, sight, cursor)
+        events += told.events
+        cursor = told.cursor
+    if not cursor.granted or cursor.over:
+        return SetTold(tuple(events), cursor)
+    for part in handle.parts:
+        member, told_events = _tell_member(part, sight.members.get(part.task), cursor.member(part.task))
+        events += told_events
+        missed = sight.missed.get(part.task)
+        if missed is not None and missed.attempt > member.attempt:
+            events += _end_missed(part, missed)
+            member = replace(member, attempt=missed.attempt, over=True)
+        cursor = cursor.put(member)
+    return SetTold(tuple(events), cursor)
+
+
+def _tell_grant(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
+    """The grant, when every native job stands at its barrier, or the loss of the launch."""
+    standing: dict[str, Line] = {}
+    for part in handle.parts:
+        seen = sight.members.get(part.task)
+        lines = seen.page.lines if seen is not None and seen.page is not None else ()
+        if lines and isinstance(lines[0].event, Granted):
+            standing[part.task] = lines[0]
+        lost = None if seen is None else _judge_early(handle, part.task, seen)
+        if lost is not None:
+            return SetTold((lost,), replace(cursor, over=True))
+    if not standing or (handle.together and len(standing) < len(handle.parts)):
+        return SetTold((), cursor)
+    granted = [line.event for line in standing.values() if isinstance(line.event, Granted)]
+    members = tuple(member for event in granted for member in event.members)
+    for task, line in standing.items():
+        cursor = cursor.put(replace(cursor.member(task), offset=line.end))
+    event = Granted(max(event.at for event in granted), members)
+    return SetTold((event,), replace(cursor, granted=True))
+
+
+def _judge_early(handle: SetHandle, task: str, seen: Sight) -> LaunchLost | None:
+    """The loss of a launch of which a native job has ended before all of them stood."""
+    page, view = seen.page, seen.view
+    if page is None:
+        return None
+    if page.closed:
+        text = f"the other jobs of the set did not start in time, so that of {task} has given its nodes back"
+        return LaunchLost(page.asked, handle.launch, Cause.NEVER_STARTED.value, text)
+    if seen.gone:
+        return LaunchLost(page.asked, handle.launch, Cause.LAUNCH.value, seen.gone)
+    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.asked:
+        return None
+    cause = view.outcome.cause or Cause.LAUNCH
+    cause = (Cause.NODE if view.outcome.signal else Cause.LAUNCH) if cause in _BY_JOURNAL else cause
+    detail = view.outcome.detail or f"Slurm ended the job of the task {task} before the set had started"
+    return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
+
+
+def _tell_member(part: Part, seen: Sight | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
+    """What a native job's journal has behind the cursor, and the end of what it left open."""
+    events: list[Event] = []
+    if seen is None or member.over:
+        return member, events
+    lines = [line for line in seen.page.lines if line.end > member.offset] if seen.page is not None else []
+    for line in lines:
+        member = replace(member, offset=line.end, order=max(member.order, line.order))
+        member = _note(part, member, line.event)
+        # A replacement tells where it is; so does a task that started later than the others.
+        if isinstance(line.event, (*_TOLD, Granted)):
+            events.append(line.event)
+    if seen.page is not None and seen.page.closed:
+        return replace(member, over=True), events
+    lost = _judge_loss(seen)
+    if lost is None:
+        return member, events
+    at, cause, detail = lost
+    for number, event in seen.given:
+        if number > member.order:
+            member = _note(part, member, event)
+    events += [
+        NodeEnded(at, part.task, member.attempt, node, run, signal=9, cause=cause, detail=detail)
+        for node, run in member.open
+    ]
+    return replace(member, open=(), over=True), events
+
+
+def _end_missed(part: Part, missed: Missed) -> list[Event]:
+    detail = "the job of this task had ended before the attempt could start"
+    return [
+        NodeEnded(missed.at, part.task, missed.attempt, node, signal=9, cause=Cause.NODE.value, detail=detail)
+        for node in range(part.nodes)
+    ]
+
+
+def _note(part: Part, member: MemberCursor, event: Event) -> MemberCursor:
+    """What is open after an event."""
+    if isinstance(event, Launch):
+        return replace(member, attempt=event.attempt, open=tuple((node, 0) for node in range(part.nodes)))
+    if isinstance(event, NodeRelaunch):
+        return replace(member, open=(*member.open, (event.node, event.run)))
+    if isinstance(event, NodeEnded):
+        still_open = tuple(one for one in member.open if one != (event.node, event.run))
+        cause = find_cause(event.cause)
+        # What has lost a node takes no further attempt.
+        spent = cause is not None and CONSEQUENCES[cause].charge is Charge.RECOVERIES and not still_open
+        return replace(member, open=still_open, over=member.over or spent)
+    return member
+
+
+def _judge_loss(seen: Sight) -> tuple[float, str, str] | None:
+    """When and why a native job is gone whose journal stays open; None while it is not known to be."""
+    page, view = seen.page, seen.view
+    if page is None or page.more:
+        return None
+    if seen.gone:
+        return page.asked, Cause.NODE.value, seen.gone
+    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.asked:
+        return None
+    return view.over_at or view.end or view.asked, *_word_loss(view.outcome)
+
+
+def _word_loss(outcome: Outcome) -> tuple[str, str]:
+    """The cause of a loss and its words. Nobody ordered it through Overspan, so a cancelled job is a lost one."""
+    cause = outcome.cause or Cause.NODE
+    if cause in _OUTSIDE:
+        return Cause.NODE.value, "the job of this task was ended by somebody on the cluster"
+    if cause in _BY_JOURNAL:
+        return Cause.NODE.value, "the supervisor of this task ended before the task did"
+    return cause.value, outcome.detail

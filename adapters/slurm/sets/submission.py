@@ -1,0 +1,132 @@
+"""Submitting sets: every native job held, once for its own token; then all are released together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.adapters.slurm.order_words import TOGETHER
+from overspan.adapters.slurm.outcomes import Phase, judge
+from overspan.adapters.slurm.rendering import explain
+from overspan.adapters.slurm.script import find_token
+from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, parse_set
+from overspan.adapters.slurm.sets.members import MemberLaunch, list_members, member_of, split_token
+from overspan.adapters.slurm.sets.rendering import read_launch_file
+from overspan.adapters.slurm.submission import Answer, Submitter
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.events import Launch as LaunchEvent
+from overspan.bridge.model.spec import Start
+
+_WHOLE = 64 << 20
+_UNWATCHED_SECONDS = 60.0
+
+
+class SetSubmitter:
+    """Gives sets to Slurm by the submitter of single jobs, which remembers each native job by its token."""
+
+    def __init__(self, submitter: Submitter) -> None:
+        self._submitter = submitter
+        self._unwatched: dict[str, float] = {}
+        self._clean = False
+        self.monotonic: Callable[[], float] = time.monotonic
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Answer]:
+        """One answer for each set. Raises TimedOut while a native job is in doubt."""
+        concluded: dict[str, Answer] = {}
+        members: dict[str, list[MemberLaunch]] = {}
+        for launch in launches:
+            try:
+                members[launch.token] = list_members(launch)
+            except InvalidRequest as error:
+                concluded[launch.token] = Refusal(launch.token, explain(error))
+            self._unwatched[launch.token] = self.monotonic()
+            self._clean = False
+        flat = [member for listed in members.values() for member in listed]
+        answers = dict(zip([member.token for member in flat], await self._submitter.submit(flat), strict=True))
+        for launch in launches:
+            own = members.get(launch.token, [])
+            if own:
+                concluded[launch.token] = await self._conclude(launch, own, [answers[member.token] for member in own])
+        return [concluded[launch.token] for launch in launches]
+
+    async def _conclude(
+        self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[Answer]
+    ) -> Accepted | Refusal:
+        accepted = [answer for answer in answers if isinstance(answer, Accepted)]
+        refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
+        natives = [int(answer.native_id) for answer in accepted]
+        if refusal is not None:
+            await self._end(natives)
+            self._submitter.drop([member.token for member in members])
+            return replace(refusal, token=launch.token)
+        await self._submitter.release(natives)
+        tasks = launch.job.spec.tasks
+        parts = tuple(Part(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
+        handle = SetHandle(
+            launch.job.id,
+            launch.job.launch,
+            max(0, *(task.grace_period for task in tasks)),
+            launch.job.spec.start is not Start.INDEPENDENT,
+            launch.token,
+            await self._submitter.folder(members[0]),
+            parts,
+        )
+        first = next((part for part, task in zip(parts, tasks, strict=True) if task.primary), parts[0])
+        return Accepted(launch.token, str(handle), str(first.native))
+
+    async def replace(self, handle: SetHandle, order: Order, event: LaunchEvent) -> int:
+        """Submit a new native job for an attempt, or find the one that was submitted; gives its id.
+
+        Raises OverspanError where that cannot be done now.
+        """
+        path = f"{handle.task_folder(event.task)}/launch.{handle.launch}.json"
+        try:
+            data = (await self._submitter.questions.transport.read(path, 0, _WHOLE)).data
+            job, environment = read_launch_file(data)
+        except (NotFound, ValueError, KeyError) as error:
+            raise OverspanError(f"{path} cannot be read: {error}") from None
+        # Its submission is not older than the order.
+        launch = Launch(handle.token, replace(job, submitted_at=event.at), environment)
+        member = member_of(launch, event.task, event.attempt, order)
+        answer = (await self._submitter.submit([member]))[0]
+        if isinstance(answer, Refusal):
+            raise OverspanError(answer.message)
+        return int(answer.native_id)
+
+    def saw(self, since: Collection[str]) -> None:
+        """These launches are watched."""
+        for text in since:
+            if is_set_handle(text):
+                self._clean = False
+                self._unwatched.pop(parse_set(text).token, None)
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """End the native jobs of every set of the installation that is not wanted any more."""
+        self.saw(handles)
+        now = self.monotonic()
+        for token, at in list(self._unwatched.items()):
+            if now - at > _UNWATCHED_SECONDS:
+                del self._unwatched[token]
+        if self._clean:
+            return
+        wanted = {parse_set(text).token for text in handles if is_set_handle(text)} | set(tokens) | {*self._unwatched}
+        left, kept = [], False
+        for record in await self._submitter.questions.own_queue():
+            parts = split_token(find_token(record.comment))
+            if parts is None or not parts[0].startswith(f"{installation}-"):
+                continue
+            if judge(record.state).phase in (Phase.ENDED, Phase.REQUEUED):
+                continue
+            kept = kept or parts[0] in wanted
+            if parts[0] not in wanted:
+                left.append(record.raw)
+        await self._end(left)
+        # Without sets nobody is asked again.
+        self._clean = not left and not kept and not self._unwatched
+
+    async def _end(self, natives: Sequence[int]) -> None:
+        for start in range(0, len(natives), TOGETHER):
+            words = ["scancel", *map(str, natives[start : start + TOGETHER])]
+            await self._submitter.questions.transport.run(words)

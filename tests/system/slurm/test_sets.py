@@ -1,0 +1,252 @@
+"""Groups as sets on a real Slurm: one native job for each task, so that one task is replaced alone."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.rigs.plugin import rig_or_skip
+from tests.rigs.reach import open_access
+from tests.rigs.slurm import Variant
+from tests.system.conftest import Span
+from tests.system.slurm.conftest import Site
+from tests.system.slurm.test_groups import SERVE, connect, group, read_time, start, until_said
+from tests.waiting import WaitUntil
+
+FAST = {"backoff": {"first": 0.1}}
+
+
+def make_set(tasks: dict[str, dict[str, Any]], **header: Any) -> str:
+    """A group's YAML that asks to be a set."""
+    return group({name: {**FAST, **task} for name, task in tasks.items()}, restart="task", **header)
+
+
+@pytest.fixture
+def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
+    span = connect(site, tmp_path, wait_until)
+    yield span
+    span.close()
+
+
+def name_run(span: Span, site: Site, job: int) -> str:
+    """The name of a set's run directory, which begins the tokens of its native jobs."""
+    native = str(span.wait_until(lambda: span.job(job).get("native_id"), 20, "a native id"))
+    comment = site.slurm("squeue", "-hat", "all", "-j", native, "-O", "Comment:200")
+    found = re.search(r"overspan=(\S+)-\d+/", comment)
+    assert found, comment
+    return found[1]
+
+
+def natives(span: Span, site: Site, job: int) -> dict[str, list[int]]:
+    """The native jobs of a set by task, oldest first, those that ended a short while ago too."""
+    run = re.escape(name_run(span, site, job))
+    found: dict[str, list[int]] = {}
+    for line in site.slurm("squeue", "-hat", "all", "-O", "JobID:20,Comment:200").splitlines():
+        number, _, comment = line.partition(" ")
+        match = re.search(rf"overspan={run}-\d+/([\w-]+)/\d+", comment)
+        if match:
+            found.setdefault(match[1], []).append(int(number))
+    return {task: sorted(numbers) for task, numbers in found.items()}
+
+
+def stop(span: Span, site: Site, job: int) -> None:
+    """Tell the tasks that look for it to end."""
+    path = f"/home/researcher/.overspan/runs/{name_run(span, site, job)}/stop"
+    assert site.rig.run(["touch", path]).rc == 0
+
+
+def until_nothing_left(span: Span, site: Site, job: int) -> None:
+    """Wait until Slurm has no live job of the set."""
+
+    def left() -> bool:
+        numbers = ",".join(str(number) for listed in natives(span, site, job).values() for number in listed)
+        return not site.slurm("squeue", "-hj", numbers, "-o", "%i").strip()
+
+    span.wait_until(left, 20, "nothing to be left")
+
+
+def test_a_set_runs_to_its_end_and_names_resolve_both_ways(remote: Span, site: Site) -> None:
+    find = "for host in trainer-0.g trainer-1.g server-0.g; do getent hosts $host || exit 9; done"
+    job = start(
+        remote,
+        make_set(
+            {
+                "trainer": {"num_nodes": 2, "run": f"{find}; echo in $SLURM_JOB_ID; sleep 2; date +end=%s.%N"},
+                "server": {"run": f"{find}; echo in $SLURM_JOB_ID; {SERVE}"},
+            },
+            primary_tasks=["trainer"],
+        ),
+    )
+    until_said(remote, job, "server", "up")
+    jobs = natives(remote, site, job)
+    assert {task: len(numbers) for task, numbers in jobs.items()} == {"trainer": 1, "server": 1}
+    shown = remote.until(job, "COMPLETED")
+    states = {task["name"]: (task["state"], task["exit_code"], len(task["attempts"])) for task in shown["tasks"]}
+    assert states == {"trainer": ("COMPLETED", 0, 1), "server": ("COMPLETED", 0, 1)}
+    for task in ("trainer", "server"):
+        assert f"in {jobs[task][0]}" in remote.log(job, task)
+    ended = read_time(remote.log(job, "trainer", "--node", "1"), "end")
+    assert 0 < read_time(remote.log(job, "server"), "term") - ended < 5
+    until_nothing_left(remote, site, job)
+
+
+def wait_for(file: str) -> str:
+    """Shell text that names resolve in until there is a file."""
+    return f"echo at $SLURMD_NODENAME; while [ ! -e {file} ]; do getent ahostsv4 server-0.g; sleep 0.2; done"
+
+
+def test_a_lost_node_costs_one_task_its_attempt_and_the_others_follow_its_name(remote: Span, site: Site) -> None:
+    job = start(
+        remote,
+        make_set(
+            {
+                "trainer": {"run": wait_for("$OVERSPAN_RUN_DIR/stop"), "slurm": {"nodelist": "node1"}},
+                "server": {
+                    "run": f"echo at $SLURMD_NODENAME $(hostname -i); getent hosts trainer-0.g; {SERVE}",
+                    "slurm": {"exclude": "node1"},
+                },
+            },
+            primary_tasks=["trainer"],
+        ),
+    )
+    until_said(remote, job, "server", "up")
+    until_said(remote, job, "trainer", "server-0.g")
+    first = find_address(remote, job)
+    node = remote.task(job, "server")["node_list"]
+    update = ["scontrol", "update", f"NodeName={node}"]
+    # Down alone, it would come back by itself and have the server again.
+    for state in ("DRAIN", "DOWN"):
+        assert site.rig.run([*update, f"State={state}", "Reason=test"], user="root").rc == 0
+    try:
+        remote.wait_until(lambda: len(remote.task(job, "server")["attempts"]) == 2, 20, "a second attempt")
+        remote.until(job, "RUNNING", task="server")
+    finally:
+        site.rig.run([*update, "State=RESUME"], user="root")
+    began = time.monotonic()
+    remote.wait_until(lambda: find_address(remote, job) not in ("", first), 20, "the new address")
+    assert time.monotonic() - began < 10
+    assert remote.task(job, "server")["node_list"] not in ("", node)
+    stop(remote, site, job)
+    shown = remote.until(job, "COMPLETED")
+    counts = {task["name"]: len(task["attempts"]) for task in shown["tasks"]}
+    assert counts == {"trainer": 1, "server": 2}
+    assert shown["tasks"][1]["attempts"][0]["state"] == "NODE_FAIL"
+    until_nothing_left(remote, site, job)
+
+
+def find_address(span: Span, job: int) -> str:
+    """Where the trainer has found the server last."""
+    found = re.findall(r"^(\S+)\s+STREAM\s+server-0", span.log(job, "trainer"), re.MULTILINE)
+    return str(found[-1]) if found else ""
+
+
+def test_a_killed_job_is_replaced_alone_whatever_becomes_of_the_daemon(remote: Span, site: Site) -> None:
+    wait = "while [ ! -e $OVERSPAN_RUN_DIR/stop ]; do sleep 0.1; done; echo over"
+    tasks: dict[str, dict[str, Any]] = {"trainer": {"run": wait}, "server": {"run": f"echo in $SLURM_JOB_ID; {SERVE}"}}
+    job = start(remote, make_set(tasks, primary_tasks=["trainer"]))
+    until_said(remote, job, "server", "up")
+    first = natives(remote, site, job)["server"][0]
+    remote.kill_daemon()
+    site.slurm("scancel", str(first))
+    remote.wait_until(lambda: len(remote.task(job, "server")["attempts"]) == 2, 20, "a second attempt")
+    remote.kill_daemon()
+    remote.until(job, "RUNNING", task="server")
+    jobs = natives(remote, site, job)
+    assert {task: len(numbers) for task, numbers in jobs.items()} == {"trainer": 1, "server": 2}
+    until_said(remote, job, "server", f"in {jobs['server'][1]}")
+    remote.kill_daemon()
+    stop(remote, site, job)
+    remote.wait_until(lambda: is_over(site, jobs["trainer"][0]), 20, "the trainer's end")
+    shown = remote.until(job, "COMPLETED")
+    assert {task["name"]: len(task["attempts"]) for task in shown["tasks"]} == {"trainer": 1, "server": 2}
+    assert natives(remote, site, job) == jobs
+    assert remote.log(job, "trainer") == "over\n"
+    until_nothing_left(remote, site, job)
+
+
+def is_over(site: Site, native: int) -> bool:
+    """Whether Slurm says that a job has ended well."""
+    return "COMPLETED" in site.slurm("squeue", "-ht", "all", "-j", str(native), "-o", "%T")
+
+
+def test_an_error_is_tried_again_on_the_same_nodes(remote: Span, site: Site) -> None:
+    once = "[ $OVERSPAN_ATTEMPT -gt 0 ] || exit 4; echo attempt $OVERSPAN_ATTEMPT in $SLURM_JOB_ID"
+    recovery = {"cpus": 1, "memory": "100M", "job_recovery": {"max_restarts_on_errors": 1}}
+    job = start(remote, make_set({"trainer": {"run": once, "resources": recovery}, "other": {"run": "sleep 1"}}))
+    shown = remote.until(job, "COMPLETED")
+    assert [attempt["exit_code"] for attempt in shown["tasks"][0]["attempts"]] == [4, 0]
+    jobs = natives(remote, site, job)
+    assert f"attempt 1 in {jobs['trainer'][0]}" in remote.log(job, "trainer")
+    assert len(jobs["trainer"]) == 1
+
+
+def test_nodes_are_given_back_where_not_all_jobs_start_in_time(remote: Span, site: Site) -> None:
+    filler = site.slurm("sbatch", "--parsable", "-w", "node2", "--exclusive", "--wrap", "sleep 300").strip()
+    site_is_full = ("squeue", "-hj", filler, "-o", "%T")
+    remote.wait_until(lambda: "RUNNING" in site.slurm(*site_is_full), 20, "a full node")
+    try:
+        tasks: dict[str, dict[str, Any]] = {
+            "a": {"run": "echo ran", "slurm": {"nodelist": "node1"}},
+            "b": {"run": "echo ran", "slurm": {"nodelist": "node2"}},
+        }
+        job = start(remote, make_set(tasks, start_timeout="2s"))
+        remote.wait_until(lambda: len(natives(remote, site, job).get("b", [])) == 2, 40, "another try")
+        before = natives(remote, site, job)
+        remote.wait_until(lambda: not site.slurm("squeue", "-hj", str(before["b"][0]), "-o", "%i"), 20, "a withdrawal")
+        assert not any(task["attempts"] for task in remote.job(job)["tasks"])
+    finally:
+        site.slurm("scancel", filler)
+    shown = remote.until(job, "COMPLETED", timeout=60)
+    assert [len(task["attempts"]) for task in shown["tasks"]] == [1, 1]
+    assert remote.log(job, "a") == "ran\n"
+
+
+def test_a_waiting_set_is_cancelled_as_a_whole_and_a_running_one_with_its_grace(remote: Span, site: Site) -> None:
+    filler = site.slurm("sbatch", "--parsable", "-N3", "--exclusive", "--wrap", "sleep 300").strip()
+    try:
+        job = start(remote, make_set({"a": {"run": "true"}, "b": {"run": "true"}}))
+        remote.wait_until(lambda: remote.job(job)["reason"] in ("Resources", "Priority"), 20, "Slurm's reason")
+        remote.run("scontrol", "hold", str(job))
+        reasons = ("squeue", "-h", "--me", "-t", "PD", "-o", "%r")
+        remote.wait_until(lambda: set(site.slurm(*reasons).split()) == {"JobHeldUser"}, 20, "the hold")
+        remote.run("scontrol", "release", str(job))
+        remote.wait_until(lambda: "JobHeldUser" not in site.slurm(*reasons), 20, "the release")
+        remote.run("scancel", str(job))
+        remote.until(job, "CANCELLED")
+        until_nothing_left(remote, site, job)
+    finally:
+        site.slurm("scancel", filler)
+    flush = "trap 'sleep 7; echo flushed; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    job = start(remote, make_set({"a": {"run": flush}, "b": {"run": flush}, "c": {"run": SERVE}}))
+    for name in ("a", "b", "c"):
+        until_said(remote, job, name, "up")
+    remote.run("scancel", f"{job}+2")
+    remote.until(job, "CANCELLED", task="c")
+    remote.until(job, "CANCELLED")
+    assert all("flushed" in remote.log(job, name) for name in ("a", "b"))
+    until_nothing_left(remote, site, job)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site whose scheduler starts no hetjobs."""
+    lines = {"SchedulerType=": "SchedulerType=sched/builtin"}
+    folder = tmp_path_factory.mktemp("ssh")
+    with rig_or_skip(Variant("plain-sets", lines)) as rig, open_access(rig, folder) as access:
+        yield Site(access)
+
+
+def test_unlike_nodes_are_a_set_where_no_hetjob_starts(plain: Site, tmp_path: Path, wait_until: WaitUntil) -> None:
+    span = connect(plain, tmp_path, wait_until)
+    try:
+        find = "getent hosts a-0.g && getent hosts b-0.g && echo in $SLURM_JOB_PARTITION"
+        job = start(span, group({"a": {"run": find}, "b": {"run": find, "slurm": {"partition": "short"}}}))
+        span.until(job, "COMPLETED")
+        assert [f"in {name}" in span.log(job, task) for task, name in (("a", "main"), ("b", "short"))] == [True, True]
+        assert {task: len(found) for task, found in natives(span, plain, job).items()} == {"a": 1, "b": 1}
+    finally:
+        span.close()

@@ -1,0 +1,110 @@
+"""A set as native jobs: which groups are sets, their scripts, limits and files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file
+from tests.unit.adapters.slurm.test_submission import SITE
+
+from overspan.adapters.contract import Launch, Order
+from overspan.adapters.slurm.library import name_archive
+from overspan.adapters.slurm.packing import NodeSize
+from overspan.adapters.slurm.placement import plan_group
+from overspan.adapters.slurm.rendering import Rendered, Renderer, name_run
+from overspan.adapters.slurm.script import find_token
+from overspan.adapters.slurm.sets.members import is_set, list_members, member_of, narrow, split_token
+from overspan.adapters.slurm.sets.rendering import read_launch_file
+from overspan.adapters.slurm.settings import Settings
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.events import Launch as LaunchEvent
+
+TEXT = (
+    "name: g\nexecution: parallel\nrestart: task\nprimary_tasks: [trainer]\ntermination_delay: 10s\n---\n"
+    "name: trainer\nnum_nodes: 2\ntime: 1h\nresources: {cpus: 4, memory: 8}\nslurm: {partition: gpu}\n"
+    "secrets: {KEY: s3cret}\nrun: t\n---\n"
+    "name: server\nresources: {cpus: 2, memory: 4}\nrun: s\n"
+)
+SET = read_file(TEXT, 42)
+LAUNCH = Launch("inst-42-0", SET, {"SPAN_ADDRESS": "/run/span.sock"})
+RENDERER = Renderer(Settings(), "/r", "rig")
+
+
+def files_of(rendered: Rendered) -> dict[str, bytes]:
+    return {file.path: file.data for file in rendered.files}
+
+
+@pytest.mark.parametrize(
+    ("header", "task", "wanted"),
+    [
+        ("restart: task\n", "", True),
+        ("", "restart: task\n", True),
+        ("restart: group\n", "", False),
+        ("", "", False),
+        ("", "restart: node\n", False),
+    ],
+)
+def test_a_set_is_asked_for(header: str, task: str, wanted: bool) -> None:
+    text = f"name: g\nexecution: parallel\n{header}---\nname: a\n{task}run: x\n---\nname: b\nrun: y\n"
+    assert is_set(read_file(text)) is wanted
+
+
+def test_a_task_alone_is_no_set() -> None:
+    assert not is_set(read_file("name: a\nnum_nodes: 2\nrestart: task\nrun: x\n"))
+
+
+def test_the_plan_shows_every_job() -> None:
+    check_golden("set.txt", RENDERER.plan(SET, as_set=True).replace(name_archive(), "supervisor-1.pyz"))
+
+
+def test_jobs_are_held_and_have_tokens_of_their_own() -> None:
+    for member in list_members(LAUNCH):
+        rendered = RENDERER.render(member, SITE)
+        assert b"#SBATCH --hold\n" in rendered.call.stdin
+        comment = next(word for word in rendered.call.argv if word.startswith("--comment="))
+        assert split_token(find_token(comment.partition("=")[2])) == ("inst-42-0", member.task, 0)
+        assert name_run(member) == "inst-42"
+        assert not rendered.release
+    assert split_token("inst-42-0") is None
+
+
+def test_files_are_in_folders_of_their_own() -> None:
+    trainer, _ = list_members(LAUNCH)
+    files = files_of(RENDERER.render(trainer, SITE))
+    folder = "/r/runs/inst-42/members/trainer"
+    assert set(files) == {f"{folder}/0/plan.0.json", f"{folder}/0/placement.0.json", f"{folder}/launch.0.json"}
+    placement = json.loads(files[f"{folder}/0/placement.0.json"])
+    assert [step["task"] for step in placement["steps"]] == ["trainer"]
+    assert placement["token"] == trainer.token == json.loads(files[f"{folder}/0/plan.0.json"])["token"]
+    assert read_launch_file(files[f"{folder}/launch.0.json"]) == (SET, {"SPAN_ADDRESS": "/run/span.sock"})
+
+
+def test_a_replacement_has_its_order_and_waits_for_nobody() -> None:
+    order = Order("tok", "m.x", LaunchEvent(NOW, "server", 3))
+    replacement = member_of(LAUNCH, "server", 3, order)
+    rendered = RENDERER.render(replacement, SITE)
+    assert b"--hold" not in rendered.call.stdin
+    files = files_of(rendered)
+    (line,) = files["/r/runs/inst-42/members/server/3/orders.0.jsonl"].splitlines()
+    assert json.loads(line) == {
+        "seq": 1,
+        "event": {"event": "Launch", "at": NOW, "task": "server", "attempt": 3},
+        "token": "tok",
+    }
+    # What began the set stays as it is.
+    assert "/r/runs/inst-42/members/server/launch.0.json" not in files
+
+
+def test_a_job_lasts_as_long_as_its_task_may() -> None:
+    sizes = (NodeSize("", 8, 32_000, count=2),)
+    (server,) = plan_group(narrow(SET, "server"), sizes).components
+    # The trainer's hour and grace, the delay, its own grace, and a minute for starts and ends.
+    assert server.time == 3600 + 30 + 10 + 30 + 60
+    assert len(server.bins) == 1
+
+
+def test_nodes_of_another_job_cannot_be_shared() -> None:
+    text = "name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nshare: a\nrun: y\n"
+    with pytest.raises(InvalidRequest, match="shares the nodes of 'a'"):
+        list_members(Launch("t", read_file(text)))

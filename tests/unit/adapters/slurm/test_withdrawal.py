@@ -1,0 +1,75 @@
+"""What Slurm says when a waiting job is taken back, and what that means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.unit.adapters.slurm.samples import NOW, read_script
+
+from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.handles import make_handle
+from overspan.adapters.slurm.ordering import Orderer
+from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.watching import Watch
+from overspan.bridge.model import events
+
+HANDLE = str(make_handle(read_script("#!/bin/sh\n"), 42))
+EXPIRE = events.Expire(NOW, "failover", "local")
+
+
+class Answering(LocalTransport):
+    """A transport where every command ends like this."""
+
+    def __init__(self, done: Done | None) -> None:
+        super().__init__("")
+        self.done = done
+        self.calls: list[Call] = []
+
+    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+        self.calls += calls
+        return [self.done for _ in calls]
+
+
+def carry_out(done: Done | None) -> tuple[Refusal | None, bool]:
+    """The answer to the order, and whether it is to be told."""
+    transport = Answering(done)
+    questions, orders = Questions(transport, 10), Orders()
+    orderer = Orderer(questions, orders, Watch(questions, orders, 1.0))
+    (answer,) = asyncio.run(orderer.order([Order("t", HANDLE, EXPIRE)]))
+    assert len(transport.calls) == 1
+    return answer, bool(orders.by_handle.get(HANDLE))
+
+
+def test_what_is_gone_is_to_be_told() -> None:
+    assert carry_out(Done(0, b"", b"")) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"Job is no longer pending execution for job 42\n",
+        b"Job has already finished for job 42\n",
+        b"slurm_update error: Invalid job id specified\n",
+    ],
+)
+def test_what_has_started_or_ended_is_left_alone(text: bytes) -> None:
+    assert carry_out(Done(1, b"", text)) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("done", "transient"),
+    [
+        (None, True),
+        (Done(124, b"", b""), True),
+        (Done(1, b"", b"Unable to contact slurm controller (connect failure)\n"), True),
+        (Done(1, b"", b"Access/permission denied for job 42\n"), False),
+    ],
+)
+def test_what_is_not_known_is_not_told(done: Done | None, transient: bool) -> None:
+    answer, told = carry_out(done)
+    assert answer is not None and (answer.transient, told) == (transient, False)
