@@ -10,6 +10,7 @@ from overspan.bridge.cli.accounts import Account, tres_text
 from overspan.bridge.cli.column_names import eligible_at
 from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import format_time, group_id, group_name, priority
+from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest
@@ -44,9 +45,18 @@ def _job(header: str, width: int, text: Callable[[JobRow, float], str]) -> Colum
     return Column(header, width, lambda account, now: "" if account.step else text(account.row, now))
 
 
-def _step(header: str, width: int, text: str) -> Column:
+def _step(header: str, width: int, text: Callable[[Step], str]) -> Column:
     """A field that only steps have."""
-    return Column(header, width, lambda account, now: text if account.step else "")
+    return Column(header, width, lambda account, now: text(account.step) if account.step else "")
+
+
+def _frequency(account: Account, now: float) -> str:
+    """What a script asks of its CPUs is known to be nothing."""
+    return "0" if account.step and account.step.batch else "Unknown"
+
+
+def _line(account: Account, now: float) -> str:
+    return account.step.submit_line if account.step else account.row.submit_line
 
 
 def _empty(header: str, width: int) -> Column:
@@ -106,11 +116,11 @@ _TABLE: tuple[Column, ...] = (
     _any("CPUTime", 10, lambda account, now: format_elapsed_long(account.elapsed(now) * account.cpus)),
     _any("CPUTimeRAW", 10, lambda account, now: str(account.elapsed(now) * account.cpus)),
     _any("DBIndex", -10, lambda account, now: str(account.row.raw_id)),
-    _job("DerivedExitCode", 15, lambda row, now: "0:0"),
+    _any("DerivedExitCode", 15, lambda account, now: "" if account.step else "{}:{}".format(*account.derived)),
     _any("Elapsed", 10, lambda account, now: format_elapsed_long(account.elapsed(now))),
     _any("ElapsedRaw", 10, lambda account, now: str(account.elapsed(now))),
-    _any("Eligible", 19, lambda account, now: format_time(eligible_at(account.row), "Unknown")),
-    _any("End", 19, lambda account, now: format_time(account.row.ended_at, "Unknown")),
+    _any("Eligible", 19, lambda account, now: format_time(account.eligible_at, "Unknown")),
+    _any("End", 19, lambda account, now: format_time(account.ended_at, "Unknown")),
     _any("ExitCode", 8, lambda account, now: account.exit_text),
     # Slurm's spelling; it says that the start of the job is in the accounting.
     _job("Flags", 19, lambda row, now: "StartRecieved"),
@@ -119,12 +129,12 @@ _TABLE: tuple[Column, ...] = (
     _any("JobID", -12, lambda account, now: account.id),
     _any("JobIDRaw", -12, lambda account, now: account.raw_id),
     _any("JobName", 10, lambda account, now: account.name),
-    _step("Layout", 9, "Unknown"),
+    _step("Layout", 9, lambda step: step.layout),
     _option("Licenses", 10, "licenses"),
     _any("NCPUS", 10, lambda account, now: str(account.cpus)),
     _any("NNodes", 8, lambda account, now: str(account.nodes)),
     _any("NodeList", 15, lambda account, now: account.node_list),
-    _step("NTasks", 8, "1"),
+    _step("NTasks", 8, lambda step: str(step.ntasks)),
     _job("Partition", 10, lambda row, now: row.partition),
     _job("Planned", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now))),
     _job("PlannedCPU", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now) * row.cpus)),
@@ -133,10 +143,10 @@ _TABLE: tuple[Column, ...] = (
     _job("QOS", 10, lambda row, now: row.qos or "normal"),
     _job("QOSRAW", 6, lambda row, now: "1"),
     _job("Reason", 22, lambda row, now: row.reason),
-    _any("ReqCPUFreq", 10, lambda account, now: "0" if account.step else "Unknown"),
-    _any("ReqCPUFreqGov", 13, lambda account, now: "0" if account.step else "Unknown"),
-    _any("ReqCPUFreqMax", 13, lambda account, now: "0" if account.step else "Unknown"),
-    _any("ReqCPUFreqMin", 13, lambda account, now: "0" if account.step else "Unknown"),
+    _any("ReqCPUFreq", 10, _frequency),
+    _any("ReqCPUFreqGov", 13, _frequency),
+    _any("ReqCPUFreqMax", 13, _frequency),
+    _any("ReqCPUFreqMin", 13, _frequency),
     _any("ReqCPUS", 8, lambda account, now: str(account.cpus)),
     _any("ReqMem", 10, lambda account, now: account.memory_text),
     _any("ReqNodes", 8, lambda account, now: str(account.nodes)),
@@ -146,13 +156,13 @@ _TABLE: tuple[Column, ...] = (
     _job("Restarts", 8, lambda row, now: str(row.restarts)),
     _job("ResvCPU", 10, lambda row, now: format_elapsed_long(_seconds_waited(row, now) * row.cpus)),
     _job("ResvCPURAW", 10, lambda row, now: str(_seconds_waited(row, now) * row.cpus)),
-    _any("Start", 19, lambda account, now: format_time(account.row.started_at, "Unknown")),
+    _any("Start", 19, lambda account, now: format_time(account.started_at, "Unknown")),
     _any("State", 10, lambda account, now: account.state),
     _job("StdErr", 20, lambda row, now: row.stderr or row.stdout),
     _job("StdIn", 20, lambda row, now: row.stdin or "/dev/null"),
     _job("StdOut", 20, lambda row, now: row.stdout),
     _any("Submit", 19, lambda account, now: format_time(account.submitted_at, "Unknown")),
-    _job("SubmitLine", 20, lambda row, now: row.submit_line),
+    _any("SubmitLine", 20, _line),
     _any("Suspended", 10, lambda account, now: format_elapsed_long(account.suspended(now))),
     _any("SystemCPU", 10, lambda account, now: "00:00:00"),
     _job("Timelimit", 10, lambda row, now: format_elapsed_long(row.time_limit)),

@@ -6,23 +6,30 @@ from collections.abc import Sequence
 
 from overspan.bridge.cli.accounts import Account
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.column_names import eligible_at
 from overspan.bridge.cli.documents import Document, exit_status, number, write_document
-from overspan.bridge.cli.row_texts import first_node, group_name, is_held, priority
-from overspan.bridge.cli.steps import has_batch_step
+from overspan.bridge.cli.row_texts import group_name, is_held, priority
+from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobRow
+from overspan.bridge.model.hostlists import expand
 
 _NO_TIME = {"seconds": 0, "microseconds": 0}
 
 
-def write_accounts(call: Call, rows: Sequence[JobRow], now: float) -> None:
-    """Write the document of a listing."""
-    write_document(call, {"jobs": [account_document(row, now) for row in rows]}, rows[0].cluster if rows else "")
+def write_accounts(call: Call, lines: Sequence[Account], now: float) -> None:
+    """Write the document of a listing: steps stand behind their jobs."""
+    jobs: list[tuple[Account, list[Account]]] = []
+    for line in lines:
+        if line.step is None:
+            jobs.append((line, []))
+        else:
+            jobs[-1][1].append(line)
+    documents = [account_document(line, steps, now) for line, steps in jobs]
+    write_document(call, {"jobs": documents}, lines[0].row.cluster if lines else "")
 
 
-def account_document(row: JobRow, now: float) -> Document:
-    """One job, element, task of a group, or the pending rest of an array, with its batch step."""
-    account = Account(row)
+def account_document(account: Account, steps: Sequence[Account], now: float) -> Document:
+    """One job, element, task of a group, or the pending rest of an array, with its steps."""
+    row = account.row
     het = row.task_offset is not None
     return {
         "account": row.account,
@@ -34,7 +41,7 @@ def account_document(row: JobRow, now: float) -> Document:
         "comment": {"administrator": "", "job": row.comment, "system": ""},
         "constraints": row.options.get("constraint") or "",
         "container": "",
-        "derived_exit_code": exit_status(0, 0),
+        "derived_exit_code": exit_status(*account.derived),
         "exit_code": exit_status(row.exit_code, row.signal),
         "extra": "",
         "failed_node": "",
@@ -55,9 +62,9 @@ def account_document(row: JobRow, now: float) -> Document:
         "reservation": {"id": 0, "name": row.options.get("reservation") or ""},
         "script": "",
         "state": {"current": [row.state], "reason": row.reason},
-        "steps": [_step(row, now)] if has_batch_step(row) else [],
+        "steps": [_step(line, line.step, now) for line in steps if line.step],
         "submit_line": row.submit_line,
-        "time": {**_times(row, now), "limit": _limit(row), "submission": int(row.submitted_at or 0)},
+        "time": {**_times(account, now), "limit": _limit(row), "submission": int(row.submitted_at or 0)},
         "tres": {"allocated": _tres(account) if account.started else [], "requested": _tres(account)},
         "used_gres": "",
         "user": row.user,
@@ -84,12 +91,12 @@ def _required(row: JobRow) -> Document:
     }
 
 
-def _times(row: JobRow, now: float) -> Document:
+def _times(account: Account, now: float) -> Document:
     return {
-        "elapsed": Account(row).elapsed(now),
-        "eligible": int(eligible_at(row) or 0),
-        "end": int(row.ended_at or 0),
-        "start": int(row.started_at or 0),
+        "elapsed": account.elapsed(now),
+        "eligible": int(account.eligible_at or 0),
+        "end": int(account.ended_at or 0),
+        "start": int(account.started_at or 0),
         "suspended": 0,
         "system": _NO_TIME,
         "total": _NO_TIME,
@@ -101,22 +108,21 @@ def _limit(row: JobRow) -> Document:
     return number(None if row.time_limit is None else -(-row.time_limit // 60), row.time_limit is None)
 
 
-def _step(row: JobRow, now: float) -> Document:
-    step = Account(row, True)
-    code, _, signal = step.exit_text.partition(":")
+def _step(line: Account, step: Step, now: float) -> Document:
+    state, _, user = step.state.partition(" by ")
     return {
-        "time": {key: value for key, value in _times(row, now).items() if key != "eligible"},
-        "exit_code": exit_status(int(code), int(signal)),
-        "nodes": {"count": 1, "range": first_node(row), "list": [first_node(row)]},
-        "tasks": {"count": 1},
+        "time": {key: value for key, value in _times(line, now).items() if key != "eligible"},
+        "exit_code": exit_status(step.exit_code, step.signal),
+        "nodes": {"count": step.nodes, "range": step.node_list, "list": expand(step.node_list)},
+        "tasks": {"count": step.ntasks},
         "pid": "",
         "CPU": {"requested_frequency": {"min": number(0), "max": number(0)}, "governor": "0"},
-        "kill_request_user": "",
-        "state": [step.state],
+        "kill_request_user": user,
+        "state": [state],
         "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": number(None)}},
-        "step": {"id": step.raw_id, "name": "batch"},
-        "task": {"distribution": "Unknown"},
-        "tres": {"allocated": _tres(step)},
+        "step": {"id": line.raw_id, "name": step.name},
+        "task": {"distribution": step.layout},
+        "tres": {"allocated": _tres(line)},
     }
 
 

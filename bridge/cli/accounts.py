@@ -1,40 +1,44 @@
-"""Lines of sacct: a job, task or element, and its batch step; and sacct's three layouts. Pure."""
+"""Lines of sacct: a job, task or element, and its steps; and sacct's three layouts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from overspan.bridge.cli.column_names import eligible_at
 from overspan.bridge.cli.layout import Column
-from overspan.bridge.cli.row_texts import first_node, job_id, seconds_used
-from overspan.bridge.cli.steps import BATCH, has_batch_step
+from overspan.bridge.cli.row_texts import job_id, seconds_used
+from overspan.bridge.cli.steps import Found, Step, derived_exit, list_steps
 from overspan.bridge.client.records import JobRow
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}
-_TERM = 15
 
 
 class Account(NamedTuple):
-    """A line: a row, or with `step` the batch step of it. `unit` is that of --units, empty for Slurm's choice."""
+    """A line: a row, or a step of it. `unit` is that of --units, empty for Slurm's choice.
+
+    `derived` is the highest end of the row's steps.
+    """
 
     row: JobRow
-    step: bool = False
+    step: Step | None = None
     unit: str = ""
+    derived: tuple[int, int] = (0, 0)
 
     @property
     def id(self) -> str:
         """JobID."""
-        return f"{job_id(self.row)}.{BATCH}" if self.step else job_id(self.row)
+        return f"{job_id(self.row)}.{self.step.id}" if self.step else job_id(self.row)
 
     @property
     def raw_id(self) -> str:
         """JobIDRaw."""
-        return f"{self.row.raw_id}.{BATCH}" if self.step else str(self.row.raw_id)
+        return f"{self.row.raw_id}.{self.step.id}" if self.step else str(self.row.raw_id)
 
     @property
     def name(self) -> str:
         """JobName."""
-        return BATCH if self.step else self.row.name
+        return self.step.name if self.step else self.row.name
 
     @property
     def started(self) -> bool:
@@ -44,29 +48,44 @@ class Account(NamedTuple):
     @property
     def nodes(self) -> int:
         """How many nodes."""
-        return 1 if self.step else self.row.nodes
+        return self.step.nodes if self.step else self.row.nodes
 
     @property
     def cpus(self) -> int:
         """CPUs allocated or, before, asked for."""
-        return max(1, self.row.cpus // max(self.row.nodes, 1)) if self.step else self.row.cpus
+        return self.step.cpus if self.step else self.row.cpus
 
     @property
     def node_list(self) -> str:
         """Nodes, in sacct's words where there are none."""
-        return first_node(self.row) if self.step else self.row.node_list or "None assigned"
+        return self.step.node_list if self.step else self.row.node_list or "None assigned"
 
     @property
     def submitted_at(self) -> float | None:
-        """A step is submitted when its job starts."""
-        return self.row.started_at if self.step else self.row.submitted_at
+        """A step is submitted when it starts."""
+        return self.step.started_at if self.step else self.row.submitted_at
+
+    @property
+    def eligible_at(self) -> float | None:
+        """Since when it could start."""
+        return self.step.started_at if self.step and not self.step.batch else eligible_at(self.row)
+
+    @property
+    def started_at(self) -> float | None:
+        """When it started."""
+        return self.step.started_at if self.step else self.row.started_at
+
+    @property
+    def ended_at(self) -> float | None:
+        """When it ended."""
+        return self.step.ended_at if self.step else self.row.ended_at
 
     @property
     def state(self) -> str:
-        """The state, with who cancelled; a script that a signal ended is CANCELLED itself."""
+        """The state, with who cancelled."""
         row = self.row
         if self.step:
-            return "CANCELLED" if row.state in ("TIMEOUT", "CANCELLED") or row.signal else row.state
+            return self.step.state
         if row.state == "CANCELLED" and row.ended_by_uid is not None:
             return f"CANCELLED by {row.ended_by_uid}"
         return row.state
@@ -75,11 +94,11 @@ class Account(NamedTuple):
     def exit_text(self) -> str:
         """CODE:SIGNAL; a job that was stopped has 0:0, its script the signal (measured on Slurm 22.05)."""
         row = self.row
+        if self.step:
+            return self.step.exit_text
         if row.state in ("TIMEOUT", "CANCELLED", "PREEMPTED"):
-            return f"0:{row.signal or _TERM}" if self.step else "0:0"
-        if row.state == "OUT_OF_MEMORY":
-            return "0:125"
-        return f"{row.exit_code}:{row.signal}"
+            return "0:0"
+        return "0:125" if row.state == "OUT_OF_MEMORY" else f"{row.exit_code}:{row.signal}"
 
     @property
     def memory_text(self) -> str:
@@ -90,7 +109,7 @@ class Account(NamedTuple):
 
     def elapsed(self, now: float) -> int:
         """Wall seconds."""
-        return int(seconds_used(self.row, now))
+        return self.step.elapsed(now) if self.step else int(seconds_used(self.row, now))
 
     def suspended(self, now: float) -> int:
         """Seconds for which it was suspended."""
@@ -98,13 +117,15 @@ class Account(NamedTuple):
         return int(self.row.paused + (now - since if since is not None else 0))
 
 
-def as_steps(rows: Iterable[JobRow], unit: str = "", jobs_only: bool = False) -> list[Account]:
-    """A line a row and, unless only jobs are wanted, one for its batch step."""
+def as_lines(rows: Iterable[JobRow], found: Found, unit: str = "", jobs_only: bool = False) -> list[Account]:
+    """A line a row and, unless only jobs are wanted, one for each of its steps."""
     lines = []
     for row in rows:
-        lines.append(Account(row, False, unit))
-        if not jobs_only and has_batch_step(row):
-            lines.append(Account(row, True, unit))
+        steps = list_steps(row, found)
+        derived = derived_exit(steps) if row.ended_at is not None else (0, 0)
+        lines.append(Account(row, None, unit, derived))
+        if not jobs_only:
+            lines += [Account(row, step, unit) for step in steps]
     return lines
 
 

@@ -1,16 +1,99 @@
-"""Job steps as squeue -s, sacct and scontrol show them: the batch step of each script. Pure."""
+"""Job steps as squeue -s, sacct, sstat and scontrol show them: the batch step of a script, and what srun ran. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from overspan.bridge.cli.layout import Column
-from overspan.bridge.cli.row_texts import first_node, format_time, time_used, user_id
-from overspan.bridge.client.records import JobRow
+from overspan.bridge.cli.row_texts import first_node, format_time, seconds_used, time_used, user_id
+from overspan.bridge.client.records import JobRow, StepRow
+from overspan.bridge.model.durations import format_elapsed
 
 BATCH = "batch"
 STEP_FORMAT = "%.15i %.8j %.9P %.8u %.9M %N"
-_RUNS = frozenset({"RUNNING", "SUSPENDED", "COMPLETING"})
+RUNNING = "RUNNING"
+_RUNS = frozenset({RUNNING, "SUSPENDED", "COMPLETING"})
+_TERM, _KILL = 15, 9
+
+
+class Step(NamedTuple):
+    """A step of a row: the batch step, or what srun ran."""
+
+    row: JobRow
+    id: str = BATCH
+    """What stands behind the dot."""
+    name: str = BATCH
+    state: str = RUNNING
+    exit_code: int = 0
+    signal: int = 0
+    ntasks: int = 1
+    nodes: int = 1
+    cpus: int = 1
+    node_list: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+    layout: str = "Unknown"
+    submit_line: str = ""
+    srun: str = "(null):0"
+    """Host and process of its srun."""
+
+    @property
+    def ref(self) -> str:
+        """`N.S`, `N_i.S`; in a group N is the task's own number."""
+        return f"{self.row.ref if self.row.task_offset is None else self.row.raw_id}.{self.id}"
+
+    @property
+    def batch(self) -> bool:
+        """Whether it is the script."""
+        return self.id == BATCH
+
+    @property
+    def exit_text(self) -> str:
+        """CODE:SIGNAL."""
+        return f"{self.exit_code}:{self.signal}"
+
+    def elapsed(self, now: float) -> int:
+        """Wall seconds."""
+        if self.batch:
+            return int(seconds_used(self.row, now))
+        end = now if self.ended_at is None else self.ended_at
+        return max(0, int(end - (self.started_at or end)))
+
+
+Found = dict[int, list[StepRow]]
+"""The steps of srun by their jobs."""
+
+
+def gather_steps(steps: Iterable[StepRow]) -> Found:
+    """Put the steps of a listing to their jobs."""
+    found: Found = {}
+    for step in steps:
+        found.setdefault(step.job_id, []).append(step)
+    return found
+
+
+def list_steps(row: JobRow, found: Found) -> list[Step]:
+    """The steps of a row: the script first, as sacct has them."""
+    own = [step for step in found.get(row.id, ()) if row.task_offset in (None, step.task_offset)]
+    return [*([batch_step(row)] if has_batch_step(row) else []), *(srun_step(row, step) for step in own)]
+
+
+def running_steps(rows: Iterable[JobRow], found: Found) -> list[Step]:
+    """The steps of rows that run."""
+    running = (row for row in rows if row.state in _RUNS)
+    return [step for row in running for step in list_steps(row, found) if step.state in _RUNS]
+
+
+def choose_steps(steps: Iterable[Step], chosen: Collection[str]) -> list[Step]:
+    """The steps that ids of jobs or steps name; no ids name all."""
+    return [step for step in steps if not chosen or any(is_named(step.row, step.id, ref) for ref in chosen)]
+
+
+def is_named(row: JobRow, step: str, ref: str) -> bool:
+    """Whether an id is that of the row, or of this step of it."""
+    job, _, own = ref.partition(".")
+    return job in {row.ref, str(row.raw_id), str(row.array_id or row.id)} and own in ("", step)
 
 
 def has_batch_step(row: JobRow) -> bool:
@@ -18,28 +101,85 @@ def has_batch_step(row: JobRow) -> bool:
     return row.batch and row.started_at is not None and not row.task_offset
 
 
-def batch_steps(rows: Iterable[JobRow], chosen: Collection[str] = ()) -> list[JobRow]:
-    """The rows whose batch step runs; `chosen` are ids of jobs or steps, none for all."""
-    wanted = {ref.partition(".")[0] for ref in chosen}
-    rows = [row for row in rows if row.state in _RUNS and has_batch_step(row)]
-    return [row for row in rows if not wanted or wanted & {row.ref, str(row.raw_id)}]
+def batch_step(row: JobRow) -> Step:
+    """The batch step of a row that has one. A script that a signal ended is CANCELLED (measured on Slurm 22.05)."""
+    stopped = row.state in ("TIMEOUT", "CANCELLED", "PREEMPTED")
+    code, signal = (0, row.signal or _TERM) if stopped else (row.exit_code, row.signal)
+    if row.state == "OUT_OF_MEMORY":
+        code, signal = 0, 125
+    return Step(
+        row,
+        state="CANCELLED" if row.state in ("TIMEOUT", "CANCELLED") or row.signal else row.state,
+        exit_code=code,
+        signal=signal,
+        cpus=_cpus_of(row, 1),
+        node_list=first_node(row),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
 
 
-def step_id(row: JobRow, now: float = 0) -> str:
-    """The batch step's id: `N.batch`, `N_i.batch`; of a group N is its number."""
-    return f"{row.id if row.task_offset is not None else row.ref}.{BATCH}"
+def srun_step(row: JobRow, step: StepRow) -> Step:
+    """A step of srun. What was killed unseen ended with its job, at the latest."""
+    lost = step.ended_at is None and not step.running
+    code, signal = (0, _KILL) if lost else (step.exit_code, step.signal)
+    state = "SUSPENDED" if row.state == "SUSPENDED" else RUNNING
+    if step.ended_at is not None or lost:
+        # Slurm calls every step CANCELLED that a signal ended, its own too.
+        state = "CANCELLED" if signal else "FAILED" if code else "COMPLETED"
+    if step.cancelled and row.uid is not None:
+        state = f"CANCELLED by {row.uid}"
+    return Step(
+        row,
+        id=str(step.number) if step.component is None else f"{step.number}+{step.component}",
+        name=step.name,
+        state=state,
+        exit_code=code,
+        signal=signal,
+        ntasks=step.ntasks,
+        nodes=step.nodes,
+        cpus=step.cpus or _cpus_of(row, step.nodes),
+        node_list=step.node_list,
+        started_at=step.started_at,
+        ended_at=row.ended_at if lost else step.ended_at,
+        layout=step.layout,
+        submit_line=step.submit_line,
+        srun=f"{step.host}:{step.pid}",
+    )
+
+
+def _cpus_of(row: JobRow, nodes: int) -> int:
+    return row.cpus if nodes == row.nodes else max(1, row.cpus // max(row.nodes, 1)) * nodes
+
+
+def derived_exit(steps: Sequence[Step]) -> tuple[int, int]:
+    """The exit code and signal of a job that come from its steps: the highest as wait(2) has them, 0:0 for none."""
+    ends = [(step.exit_code, step.signal) for step in steps if not step.batch and step.ended_at is not None]
+    return max(ends, default=(0, 0))
+
+
+def order_by_number(steps: Iterable[Step]) -> list[Step]:
+    """squeue's order: within a row the script comes last."""
+    lines: dict[str, list[Step]] = {}
+    for step in steps:
+        lines.setdefault(step.row.ref, []).append(step)
+    return [step for line in lines.values() for step in sorted(line, key=lambda step: step.batch)]
+
+
+def _time(step: Step, now: float) -> str:
+    return time_used(step.row, now) if step.batch else format_elapsed(step.elapsed(now))
 
 
 STEP_LETTERS: dict[str, Column] = {
-    "A": Column("TASKS", 0, lambda row, now: "1"),
-    "b": Column("TRES_PER_JOB", 0, lambda row, now: "(null)"),
-    "i": Column("STEPID", 0, step_id),
-    "j": Column("NAME", 0, lambda row, now: BATCH),
-    "l": Column("TIME_LIMIT", 0, lambda row, now: "UNLIMITED", cut=False),
-    "M": Column("TIME", 0, time_used, cut=False),
-    "N": Column("NODELIST", 0, first_node, cut=False, cut_header=False),
-    "P": Column("PARTITION", 0, lambda row, now: row.partition),
-    "S": Column("START_TIME", 0, lambda row, now: format_time(row.started_at)),
-    "u": Column("USER", 0, lambda row, now: row.user),
-    "U": Column("UID", 0, user_id),
+    "A": Column("TASKS", 0, lambda step, now: str(step.ntasks)),
+    "b": Column("TRES_PER_JOB", 0, lambda step, now: "(null)"),
+    "i": Column("STEPID", 0, lambda step, now: step.ref),
+    "j": Column("NAME", 0, lambda step, now: step.name),
+    "l": Column("TIME_LIMIT", 0, lambda step, now: "UNLIMITED", cut=False),
+    "M": Column("TIME", 0, _time, cut=False),
+    "N": Column("NODELIST", 0, lambda step, now: step.node_list, cut=False, cut_header=False),
+    "P": Column("PARTITION", 0, lambda step, now: step.row.partition),
+    "S": Column("START_TIME", 0, lambda step, now: format_time(step.started_at)),
+    "u": Column("USER", 0, lambda step, now: step.row.user),
+    "U": Column("UID", 0, lambda step, now: user_id(step.row)),
 }

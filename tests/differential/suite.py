@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
-TABLES = ("sbatch_options", "sbatch_scripts", "listings", "control")
+TABLES = ("sbatch_options", "sbatch_scripts", "listings", "control", "steps")
 # Both clusters are called local and are one node of this size in a partition of that name. Ids have five digits, so
 # that no other number is one.
 FIRST_ID = 70001

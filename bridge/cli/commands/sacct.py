@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from overspan.bridge.cli.account_columns import (
     BRIEF_FIELDS,
     DEFAULT_FIELDS,
     LONG_FIELDS,
+    AccountField,
     list_fields,
     parse_fields,
 )
-from overspan.bridge.cli.accounts import Account, as_steps, render_accounts, render_parsable
+from overspan.bridge.cli.accounts import Account, as_lines, render_accounts, render_parsable
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.column_names import eligible_at
 from overspan.bridge.cli.layout import render_delimited
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref, parse_states
+from overspan.bridge.cli.steps import gather_steps, is_named
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter, JobRow
 from overspan.bridge.model.durations import format_timestamp, parse_when
@@ -99,15 +102,15 @@ def run(call: Call) -> int:
     except _Fatal as error:
         return complain(str(error))
     with call.client() as client:
-        listing = client.history(wanted)
+        listing = client.history(wanted._replace(steps=_needs_steps(words, fields)))
     rows = choose_rows(listing.rows, words)
+    lines = choose_lines(as_lines(rows, gather_steps(listing.steps), unit, words.has("allocations")), words)
     header = not words.has("noheader")
     if words.has("json") or words.has("yaml"):
         from overspan.bridge.cli.account_documents import write_accounts
 
-        write_accounts(call, rows, listing.now)
+        write_accounts(call, lines, listing.now)
         return 0
-    lines = [line for line in as_steps(rows, unit, words.has("allocations")) if _names(words, line)]
     if words.has("parsable") or words.has("parsable2"):
         delimiter = words.last("delimiter") or "|"
         texts = render_delimited((f.column for f in fields), lines, listing.now, delimiter=delimiter)
@@ -166,13 +169,8 @@ def choose_rows(rows: list[JobRow], words: Words) -> list[JobRow]:
     if not words.listed("jobs"):
         rows = [row for row in rows if eligible_at(row) is not None]
     if words.has("nodelist"):
-        from overspan.bridge.model.hostlists import expand
-
-        try:
-            asked = set(expand(words.last("nodelist")))
-        except ValueError as error:
-            raise InvalidRequest(str(error)) from None
-        rows = [row for row in rows if asked.intersection(expand(row.node_list))]
+        asked = set(_expand(words.last("nodelist")))
+        rows = [row for row in rows if asked.intersection(_expand(row.node_list))]
     if words.has("array"):
         from overspan.bridge.cli.elements import split_elements
 
@@ -180,17 +178,39 @@ def choose_rows(rows: list[JobRow], words: Words) -> list[JobRow]:
     return rows
 
 
-def _names(words: Words, line: Account) -> bool:
-    """Whether a line is asked for: an id with a step names that step alone."""
+def _needs_steps(words: Words, fields: Sequence[AccountField]) -> bool:
+    """Whether a line or a field tells of steps."""
+    documents = words.has("json") or words.has("yaml")
+    return documents or not words.has("allocations") or any(f.column.header == "DerivedExitCode" for f in fields)
+
+
+def choose_lines(lines: list[Account], words: Words) -> list[Account]:
+    """The steps that are asked for: an id with a step names that step alone, a node the steps that ran there."""
     refs = words.listed("jobs")
-    if not refs or not any("." in ref for ref in refs):
-        return True
-    known = {line.row.ref, str(line.row.raw_id), str(line.row.array_id or line.row.id)}
-    for ref in refs:
-        job, _, step = ref.partition(".")
-        if job in known and (not step or (line.step and step == "batch")):
-            return True
-    return False
+    if any("." in ref for ref in refs) and not words.has("allocations"):
+        # A document has the steps inside their jobs.
+        whole = words.has("json") or words.has("yaml")
+        lines = [line for line in lines if (whole and not line.step) or any(_is_named(line, ref) for ref in refs)]
+    if words.has("nodelist"):
+        asked = set(_expand(words.last("nodelist")))
+        lines = [line for line in lines if not line.step or asked.intersection(_expand(line.node_list))]
+    return lines
+
+
+def _is_named(line: Account, ref: str) -> bool:
+    job, dot, step = ref.partition(".")
+    if not is_named(line.row, "", job):
+        return False
+    return not dot or (line.step is not None and line.step.id == step)
+
+
+def _expand(names: str) -> list[str]:
+    from overspan.bridge.model.hostlists import expand
+
+    try:
+        return expand(names)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _field_list(words: Words, call: Call) -> str:

@@ -3,7 +3,9 @@
 steps/allocation.json   the nodes, and how this program is started (0600)
 steps/key               the job's key (0600)
 steps/TASK.NODE         where that node's step daemon listens
-steps/next              the number of the next step
+steps/next.R            the number of launch R's next step
+steps/R.jsonl           what is kept of its steps (see accounting.py)
+steps/N.socket          where the srun of step N listens while it runs
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ class Allocation(NamedTuple):
     batch: bool
     components: tuple[Component, ...]
     environment: Mapping[str, str]
+    launch: int = 0
 
 
 class Endpoint(NamedTuple):
@@ -91,6 +94,7 @@ def describe_allocation(
         "format": FORMAT,
         "program": own_program(),
         "job": job.id,
+        "launch": job.launch,
         "name": job.spec.name,
         "user": job.spec.origin.user,
         "array": None if job.element is None else [job.element.array, job.element.index],
@@ -175,6 +179,7 @@ def read_allocation(run_dir: str) -> Allocation:
         document["batch"],
         components,
         document["environment"],
+        document.get("launch", 0),
     )
 
 
@@ -184,9 +189,9 @@ def read_key(folder: str) -> bytes:
         return bytes.fromhex(file.read().decode())
 
 
-def draw_step(folder: str) -> int:
-    """The number of a new step: 0, 1, 2... Raises OSError."""
-    fd = os.open(os.path.join(folder, "next"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def draw_step(folder: str, launch: int) -> int:
+    """The number of a launch's new step: 0, 1, 2... Raises OSError."""
+    fd = os.open(os.path.join(folder, f"next.{launch}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         number = int(os.pread(fd, 20, 0) or b"0")

@@ -18,6 +18,7 @@ from overspan.bridge.supervisor.steps.links import end_children
 from overspan.bridge.supervisor.steps.output import Sinks, fold_ranks
 from overspan.bridge.supervisor.steps.talk import code_of, complain, describe_end, say
 from overspan.bridge.supervisor.steps.terminal import read_window
+from overspan.bridge.supervisor.steps.viewers import Viewers
 from overspan.bridge.supervisor.steps.wish import Manner
 
 KILL_WAIT = 30.0
@@ -31,6 +32,7 @@ _GATHER_SECONDS = 0.1
 _FORCING = frozenset(map(int, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)))
 _STRUCK = frozenset(map(int, (signal.SIGTERM, signal.SIGKILL)))
 TAKEN_SIGNALS = _FORWARDED | _FORCING | {int(signal.SIGINT), int(signal.SIGWINCH)}
+_ABORTED = "Job step aborted: Waiting up to 32 seconds for job step to finish."
 _SUPERVISING = ("span-shim", "span-supervisor")
 
 
@@ -47,6 +49,7 @@ class Step(NamedTuple):
     """What the step was joined to: it ends with that."""
     older: frozenset[int] = frozenset()
     """Children of this process that are not the step's."""
+    viewers: Optional[Viewers] = None
 
 
 class StepClient:
@@ -55,12 +58,16 @@ class StepClient:
     def __init__(self, step: Step, manner: Manner, channels: Sequence[Channel], sinks: Sinks) -> None:
         self._step = step
         self._body = step.body
+        self._viewers = step.viewers
         self._look_at = 0.0
         self._manner = manner
         self._channels = list(channels)
         self._sinks = sinks
         self._open = set(range(len(channels)))
-        self._statuses: dict[int, int] = {}
+        self.statuses: dict[int, int] = {}
+        """The wait statuses of the ranks that have ended."""
+        self.cancelled = False
+        """Whether a user had the step ended by its number."""
         self._code = 0
         self._first_end: Optional[float] = None
         self._ends: dict[tuple[int, str], list[int]] = {}
@@ -83,6 +90,10 @@ class StepClient:
         self._tell_ends()
         if self._struck and not (self._ending or self._ended_by_order):
             say(f"Force Terminated StepId={self._step.name}")
+        if self._viewers is not None:
+            # Viewers know of exit codes alone: a rank that was killed has none (measured on Slurm 22.05).
+            codes = (os.WEXITSTATUS(status) for status in self.statuses.values() if os.WIFEXITED(status))
+            self._viewers.close(max(codes, default=0))
         end_children(self._step.older)
         os.close(self._signals)
         return self._code
@@ -95,6 +106,8 @@ class StepClient:
                     self._heed(info)
             elif fd in by_fd:
                 self._hear(by_fd[fd])
+            elif self._viewers is not None and fd in self._viewers.waits:
+                self._listen_to(self._viewers.heed(fd))
             elif fd == 0:
                 self._pass_input()
         self._keep_time()
@@ -106,6 +119,8 @@ class StepClient:
         for fd, node in by_fd.items():
             waits = self._channels[node].waiting
             self._poller.register(fd, select.POLLIN | (select.POLLOUT if waits else 0))
+        for fd, full in (self._viewers.waits if self._viewers is not None else {}).items():
+            self._poller.register(fd, select.POLLIN | (select.POLLOUT if full else 0))
         if self._input_open and all(self._unread[node] < _CREDIT for node in self._open):
             self._poller.register(0, select.POLLIN)
         return by_fd
@@ -127,7 +142,7 @@ class StepClient:
             frames = []
         for frame in frames:
             self._take(node, frame)
-        if len(self._statuses) == sum(map(len, self._step.ranks)):
+        if len(self.statuses) == sum(map(len, self._step.ranks)):
             self._tell_ends()
         if channel.closed and node in self._open:
             self._lose(node)
@@ -136,8 +151,12 @@ class StepClient:
         if frame.kind in (wire.OUTPUT, wire.ERROR):
             rank, data = wire.unpack_rank(frame.body)
             self._sinks.write(rank, data, error=frame.kind == wire.ERROR)
+            if self._viewers is not None:
+                self._viewers.show(frame)
         elif frame.kind == wire.ENDED:
             rank, data = wire.unpack_rank(frame.body)
+            if self._viewers is not None:
+                self._viewers.show(frame)
             text = self._end(rank, int(data))
             if text:
                 self._ends.setdefault((node, text), []).append(rank)
@@ -154,7 +173,7 @@ class StepClient:
 
     def _end(self, rank: int, status: int) -> str:
         self._sinks.finish(rank)
-        self._statuses[rank] = status
+        self.statuses[rank] = status
         self._code = max(self._code, code_of(status))
         self._struck = self._struck or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _STRUCK)
         if self._first_end is None:
@@ -174,7 +193,7 @@ class StepClient:
         """A node is gone without a word: so are its ranks, and the step with it."""
         self._open.discard(node)
         self._channels[node].close()
-        missing = [rank for rank in self._step.ranks[node] if rank not in self._statuses]
+        missing = [rank for rank in self._step.ranks[node] if rank not in self.statuses]
         if missing:
             complain(f"Node failure on {self._step.hosts[node]}")
             for rank in missing:
@@ -216,6 +235,18 @@ class StepClient:
         else:
             self._signal(info.number)
 
+    def _listen_to(self, frames: Sequence[Frame]) -> None:
+        """What somebody asks for who names the step: a signal, or its end."""
+        for frame in frames:
+            if frame.kind == wire.SIGNAL and frame.body.isdigit():
+                if int(frame.body) == signal.SIGKILL:
+                    self.cancelled = True
+                    self._cancel_line()
+                    say(_ABORTED)
+                    self._kill()
+                else:
+                    self._signal(int(frame.body))
+
     def _interrupt(self) -> None:
         """^C: the first tells how it stands, a second within a second ends the step (srun(1))."""
         now = time.monotonic()
@@ -230,13 +261,13 @@ class StepClient:
         else:
             self._sent_at = now
             say(f"sending Ctrl-C to StepId={self._step.name}")
-            say("Job step aborted: Waiting up to 32 seconds for job step to finish.")
+            say(_ABORTED)
             self._signal(int(signal.SIGINT))
             self._kill_at = now + KILL_WAIT
 
     def _tell_states(self, verb: str = "srun") -> None:
         for ended, word in ((True, "exited"), (False, "running")):
-            ranks = [rank for ranks in self._step.ranks for rank in ranks if (rank in self._statuses) is ended]
+            ranks = [rank for ranks in self._step.ranks for rank in ranks if (rank in self.statuses) is ended]
             if ranks:
                 noun = "task" if len(ranks) == 1 else "tasks"
                 say(f"StepId={self._step.name} {noun} {fold_ranks(ranks)}: {word}", verb)
@@ -274,7 +305,7 @@ class StepClient:
         self._ending = True
         if not self._manner.quiet:
             say(f"Terminating StepId={self._step.name}")
-        if len(self._statuses) == sum(map(len, self._step.ranks)):
+        if len(self.statuses) == sum(map(len, self._step.ranks)):
             return
         self._cancel_line()
         self._signal(int(signal.SIGTERM))

@@ -1,10 +1,10 @@
-"""The entries of the zip application beside the supervisor: `stepd`, `srun`, `salloc`."""
+"""The entries of the zip application beside the supervisor: `stepd`, `srun`, `salloc`, `sattach`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-ENTRIES = ("stepd", "srun", "salloc")
+ENTRIES = ("stepd", "srun", "salloc", "sattach")
 
 
 def main(words: Sequence[str]) -> int:
@@ -18,6 +18,10 @@ def main(words: Sequence[str]) -> int:
         from overspan.bridge.supervisor.steps import hold
 
         return hold.main(rest)
+    if name == "sattach":
+        from overspan.bridge.supervisor.steps import sattach
+
+        return sattach.main(rest)
     from overspan.bridge.supervisor.steps import srun
 
     return srun.main(rest)

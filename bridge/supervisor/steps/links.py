@@ -82,7 +82,7 @@ def connect_node(allocation: Allocation, node: Node) -> Channel:
             return _try_connect(allocation, node)
         except (OSError, AuthenticationError) as error:
             if time.monotonic() > deadline or is_over(allocation.folder):
-                raise LinkError(f"{node.name}: {error}") from None
+                raise LinkError(f"Communication connection failure: {node.name}: {error}") from None
         select.select([], [], [], _PAUSE)
 
 

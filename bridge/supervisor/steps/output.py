@@ -121,3 +121,12 @@ def fold_ranks(ranks: Iterable[int]) -> str:
         else:
             runs.append([rank, rank])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def unfold_ranks(text: str) -> list[int]:
+    """The numbers of a short form."""
+    found: list[int] = []
+    for piece in filter(None, text.split(",")):
+        first, _, last = piece.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found

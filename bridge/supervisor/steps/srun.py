@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Callable, NamedTuple, Optional
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.steps.accounting import StepRecord, describe_step, finish_step, note_end, note_start
 from overspan.bridge.supervisor.steps.allocation import Allocation, Component, Node, draw_step, is_over, read_allocation
-from overspan.bridge.supervisor.steps.attachment import find_body, is_inside
+from overspan.bridge.supervisor.steps.attachment import Body, find_body, is_inside
 from overspan.bridge.supervisor.steps.client import TAKEN_SIGNALS, Step, StepClient
 from overspan.bridge.supervisor.steps.links import LinkError, open_links
 from overspan.bridge.supervisor.steps.multi_prog import ProgramError, read_programs
@@ -31,6 +34,7 @@ from overspan.bridge.supervisor.steps.requests import (
 )
 from overspan.bridge.supervisor.steps.talk import error_code, fail, say
 from overspan.bridge.supervisor.steps.terminal import RawTerminal
+from overspan.bridge.supervisor.steps.viewers import Viewers
 from overspan.bridge.supervisor.steps.wish import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
 
 _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
@@ -91,7 +95,7 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
     for warning in plan.warnings:
         if not order.manner.quiet:
             say(f"warning: {warning}")
-    return _run(Prepared(allocation, order.manner, plan, programs), own)
+    return _run(Prepared(allocation, order.manner, plan, programs), own, ("srun", *words))
 
 
 def say_usage() -> None:
@@ -232,36 +236,53 @@ def share_nodes(allocation: Allocation, order: Order) -> Allocation:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run(prepared: Prepared, own: Sequence[Node]) -> int:
+def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
     allocation, manner, plan, _ = prepared
     try:
-        step = str(draw_step(allocation.folder))
+        number = draw_step(allocation.folder, allocation.launch)
         streams = [choose_streams(side.wish.flow) for side in plan.sides]
-        fields = _make_fields(allocation, step)
+        fields = _make_fields(allocation, str(number))
         sinks = open_sinks(manner, plan, streams, fields)
     except OSError as error:
         return fail(f"Could not open stdout file: {error.strerror}")
-    joined = None
-    if any(node in own for node in plan.nodes):
-        body = find_body(allocation, own[0])
-        if body is None:
-            return fail(f"Unable to create step for job {allocation.job}: Job/step already completing or completed")
-        joined = None if is_inside(body, os.environ) else body
     _take_signals()
     older = frozenset(kernel.read_children(os.getpid()))
     try:
+        joined = _find_joined(prepared, own)
         channels = open_links(allocation, plan.nodes, own, joined)
     except LinkError as error:
-        return fail(f"Unable to create step for job {allocation.job}: Communication connection failure: {error}")
+        return fail(f"Unable to create step for job {allocation.job}: {error}")
     requests = make_requests(prepared, streams, fields)
     hosts = tuple(node.name for node in plan.nodes)
-    ranks = tuple(tuple(place.rank for place in plan.on_node(number)) for number in range(len(hosts)))
-    order = Step(f"{allocation.job}.{step}", hosts, ranks, choose_readers(manner, plan, streams), joined, older)
-    client = StepClient(order, manner, channels, sinks)
-    if manner.pty:
-        with RawTerminal(0):
-            return client.run(requests)
-    return client.run(requests)
+    ranks = tuple(tuple(place.rank for place in plan.on_node(node)) for node in range(len(hosts)))
+    readers = choose_readers(manner, plan, streams)
+    viewers = Viewers(allocation.folder, number, len(plan.places))
+    step = Step(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers)
+    client = StepClient(step, manner, channels, sinks)
+    record = describe_step(allocation, plan, number, line, time.time())
+    _keep(note_start, allocation, record)
+    with RawTerminal(0) if manner.pty else nullcontext():
+        code = client.run(requests)
+    _keep(note_end, allocation, finish_step(record, plan, client.statuses, time.time(), client.cancelled))
+    return code
+
+
+def _find_joined(prepared: Prepared, own: Sequence[Node]) -> Optional[Body]:
+    """What runs on the own node, where the step has ranks there and srun is outside of it. Raises LinkError."""
+    if not any(node in own for node in prepared.plan.nodes):
+        return None
+    body = find_body(prepared.allocation, own[0])
+    if body is None:
+        raise LinkError("Job/step already completing or completed")
+    return None if is_inside(body, os.environ) else body
+
+
+def _keep(note: Callable[[str, int, StepRecord], None], allocation: Allocation, record: StepRecord) -> None:
+    """Keep a fact about the step. A full disk does not keep the step from running."""
+    try:
+        note(allocation.folder, allocation.launch, record)
+    except OSError:
+        pass
 
 
 def _take_signals() -> None:

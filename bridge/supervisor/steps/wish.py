@@ -51,6 +51,9 @@ class Wish(NamedTuple):
     export: str = "ALL"
     chdir: str = ""
     name: str = ""
+    title: Optional[str] = None
+    """The name that the step itself was given, if any; `name` may be its job's."""
+    exact: bool = False
     flow: Flow = Flow()
 
 
@@ -123,6 +126,8 @@ def read_wish(part: Part, environment: Mapping[str, str]) -> Wish:
         export=_value(part, "export", environment) or "ALL",
         chdir=_value(part, "chdir", environment),
         name=_value(part, "job-name", environment),
+        title=part.last("job-name") if part.has("job-name") else None,
+        exact=part.has("exact") or part.has("exclusive"),
         flow=_read_flow(part, environment),
     )
 

@@ -196,6 +196,12 @@ CASES: list[Case] = [
         step("squeue -h -j {1} -o %t", until="PD"),
         shown("%t %r"),
     ),
+    case(
+        "scontrol/time-min",
+        f"{HELD} -t 10 --time-min=3 -J brief --mem=100 {WRAP}",
+        "squeue -h -j {1} -O MinTime:20",
+        "scontrol show job {1}",
+    ),
     case("scontrol/top", f"{HELD} {WRAP}", "scontrol top {1}"),
     case(
         "scontrol/throttle",

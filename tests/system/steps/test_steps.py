@@ -212,9 +212,8 @@ def test_nothing_is_left_when_something_is_killed(span: Span, victim: str) -> No
 
 def find_srun(span: Span) -> list[int]:
     """The srun programs of this test, without the runners that were forked from them."""
-    mark = str(span.state).encode()
-    programs = [pid for pid in find_processes("\0srun\0") if mark in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return [pid for pid in programs if kernel.read_comm(pid) != "span-step"]
+    found = set(find_processes("\0srun\0")) & set(find_processes(str(span.state)))
+    return [pid for pid in found if kernel.read_comm(pid) != "span-step"]
 
 
 def test_a_step_daemon_that_dies_is_a_lost_node(span: Span) -> None:

@@ -163,4 +163,5 @@ def test_ends(status: int, text: str, code: int) -> None:
 
 
 def test_step_numbers_count_up(tmp_path: os.PathLike[str]) -> None:
-    assert [draw_step(os.fspath(tmp_path)) for _ in range(3)] == [0, 1, 2]
+    assert [draw_step(os.fspath(tmp_path), 0) for _ in range(3)] == [0, 1, 2]
+    assert draw_step(os.fspath(tmp_path), 1) == 0

@@ -1,0 +1,55 @@
+"""The steps that srun ran inside launches, as their run directories have them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+
+from overspan.adapters.contract import Step
+from overspan.adapters.local.rundir import RunDirectory
+from overspan.bridge.supervisor.steps.accounting import StepRecord, read_steps
+
+_log = logging.getLogger(__name__)
+
+
+def list_steps(places: Iterable[RunDirectory]) -> list[Step]:
+    """The steps of some launches, launch by launch, in the order of their numbers."""
+    found: list[Step] = []
+    for place in places:
+        try:
+            records = read_steps(f"{place.folder}/steps", place.launch)
+        except OSError as error:
+            _log.warning("the steps of %s cannot be read: %s", place.handle, error)
+            continue
+        for record in records:
+            found += _parts(place.handle, record)
+    return found
+
+
+def _parts(handle: str, record: StepRecord) -> Iterator[Step]:
+    running = record.running
+    tasks = [part.task for part in record.parts]
+    for offset, part in enumerate(record.parts):
+        status = part.status or 0
+        yield Step(
+            handle=handle,
+            number=record.number,
+            # Components that share their job's one task have no other name.
+            component=offset if tasks.count(part.task) > 1 else None,
+            task=part.task,
+            name=record.name,
+            command=record.line,
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+            running=running,
+            exit_code=0 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
+            signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+            cancelled=record.cancelled,
+            ntasks=part.ntasks,
+            cpus=part.cpus,
+            nodes=part.places,
+            layout=part.layout,
+            host=record.host,
+            pid=record.started_by[0],
+        )
