@@ -1,0 +1,150 @@
+"""Single calls about single objects, each with its errors sorted: what is done already is done, the rest raises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from overspan.adapters.kubernetes.answers import Answer, to_error
+from overspan.adapters.kubernetes.connection import MERGE_PATCH, Connection
+from overspan.adapters.kubernetes.names import FINALIZER
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.bridge.model.errors import Conflict
+
+T = TypeVar("T")
+PATHS = {
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "Secret": "/api/v1/namespaces/{}/secrets",
+    "Service": "/api/v1/namespaces/{}/services",
+    "Pod": "/api/v1/namespaces/{}/pods",
+}
+"""Where objects of the core group are; others tell theirs by their apiVersion."""
+_MISSING = (404, 410)
+_TRIES = 5
+"""How often a change is tried that must not overwrite another's."""
+
+
+def path_of(document: Mapping[str, Any], namespace: str) -> str:
+    """The collection that an object belongs to."""
+    kind, version = str(document["kind"]), str(document.get("apiVersion", "v1"))
+    known = PATHS.get(kind)
+    if known is not None:
+        return known.format(namespace)
+    return f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
+
+
+async def finish_all(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of all; what one raises is raised when all have ended."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    found: list[T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        found.append(result)
+    return found
+
+
+class Calls:
+    """Calls in one cluster's namespace. All raise Unreachable and TimedOut beside what they say."""
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self._connection = connection
+        self.namespace = namespace
+
+    async def create(self, document: Mapping[str, Any]) -> Answer:
+        """Make an object; the answer is the caller's to judge."""
+        return await self._connection.call("POST", path_of(document, self.namespace), body=document)
+
+    async def get(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        """An object of the core group; None where there is none. Raises Denied and the like."""
+        answer = await self._connection.call("GET", f"{PATHS[kind].format(self.namespace)}/{name}")
+        if answer.status in _MISSING:
+            return None
+        return _document(answer, f"read {kind} {name}")
+
+    async def list(self, kind: str, selector: str) -> list[Mapping[str, Any]]:
+        """All objects of a kind that a label selector finds, read in parts."""
+        found: list[Mapping[str, Any]] = []
+        query = {"labelSelector": selector, "limit": 500}
+        while True:
+            answer = await self._connection.call("GET", PATHS[kind].format(self.namespace), query=query)
+            document = _document(answer, f"list {kind} objects")
+            found += document.get("items") or []
+            part = (document.get("metadata") or {}).get("continue")
+            if not part:
+                return found
+            query["continue"] = part
+
+    async def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Change an object's metadata (JSON merge patch, RFC 7386); None where it has gone or is another by now."""
+        answer = await self._connection.call(
+            "PATCH",
+            f"{PATHS[kind].format(self.namespace)}/{name}",
+            body={"metadata": dict(metadata)},
+            content_type=MERGE_PATCH,
+        )
+        if answer.status in _MISSING or _is_other(answer):
+            return None
+        return _document(answer, f"change {kind} {name}")
+
+    async def mark_pod(
+        self, pod: PodRecord, annotations: Mapping[str, str | None], labels: Mapping[str, str | None]
+    ) -> Mapping[str, Any] | None:
+        """Change marks of one pod, and of no other of its name."""
+        metadata: dict[str, Any] = {"uid": pod.uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
+        return await self.patch("Pod", pod.name, metadata)
+
+    async def strip_pod(self, pod: PodRecord) -> None:
+        """Take Overspan's finalizer off a pod; others' stay. Raises Conflict where somebody else always was faster."""
+        for _ in range(_TRIES):
+            document = await self.get("Pod", pod.name)
+            metadata = document["metadata"] if document is not None else {}
+            finalizers = metadata.get("finalizers") or []
+            if metadata.get("uid") != pod.uid or FINALIZER not in finalizers:
+                return
+            kept = [name for name in finalizers if name != FINALIZER]
+            # The list is replaced as a whole, so it must be the one that was read.
+            change = {"uid": pod.uid, "resourceVersion": metadata["resourceVersion"], "finalizers": kept or None}
+            path = f"{PATHS['Pod'].format(self.namespace)}/{pod.name}"
+            answer = await self._connection.call("PATCH", path, body={"metadata": change}, content_type=MERGE_PATCH)
+            if answer.works or answer.status in _MISSING:
+                return
+            if answer.status != 409:
+                raise to_error(answer, f"change pod {pod.name}")
+        raise Conflict(f"pod {pod.name} is changed by others all the time")
+
+    async def delete_pod(self, pod: PodRecord, grace: int | None) -> None:
+        """End one pod, and no other of its name; one that is gone is fine. `grace` None is the pod's own."""
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        await self._delete("Pod", pod.name, options)
+
+    async def delete(self, kind: str, name: str, uid: str = "", *, propagate: bool = False) -> None:
+        """Delete an object, and in the background what it owns; one that is gone is fine."""
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if propagate:
+            options["propagationPolicy"] = "Background"
+        await self._delete(kind, name, options)
+
+    async def _delete(self, kind: str, name: str, options: Mapping[str, Any]) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
+        answer = await self._connection.call("DELETE", f"{PATHS[kind].format(self.namespace)}/{name}", body=body)
+        if answer.status not in _MISSING and not _is_other(answer):
+            _document(answer, f"delete {kind} {name}")
+
+
+def _is_other(answer: Answer) -> bool:
+    """Whether an object of that name is another one: its uid was given and is not the same."""
+    return answer.status == 409 or (answer.status == 422 and "uid" in answer.message and "immutable" in answer.message)
+
+
+def _document(answer: Answer, doing: str) -> dict[str, Any]:
+    if not answer.works:
+        raise to_error(answer, doing)
+    return answer.document

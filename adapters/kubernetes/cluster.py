@@ -1,0 +1,201 @@
+"""The adapter of a Kubernetes cluster: a job's tasks as bare pods, whose phases are the tasks' states.
+
+The daemon decides; this carries single decisions out and tells what pods do. It keeps nothing that has to survive:
+anchors, pods and cursors have it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+
+from overspan.adapters.contract import (
+    Accepted,
+    ClusterConfig,
+    Decider,
+    Finding,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+)
+from overspan.adapters.kubernetes.checking import check_cluster
+from overspan.adapters.kubernetes.connection import Connection, open_connection
+from overspan.adapters.kubernetes.discovery import find_rung
+from overspan.adapters.kubernetes.evidence import is_slow, read_trouble
+from overspan.adapters.kubernetes.following import TICK_SECONDS, Follower
+from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.gathering import Gatherer
+from overspan.adapters.kubernetes.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.logs import Logs
+from overspan.adapters.kubernetes.nodes import ask_nodes
+from overspan.adapters.kubernetes.ordering import Orderer
+from overspan.adapters.kubernetes.releasing import Releaser
+from overspan.adapters.kubernetes.settings import Settings, read_settings
+from overspan.adapters.kubernetes.stories import Story
+from overspan.adapters.kubernetes.submission import Submitter, admit
+from overspan.bridge.model.errors import OverspanError, Unreachable
+from overspan.bridge.model.job import Job
+
+_log = logging.getLogger(__name__)
+
+TIDY_SECONDS = 3.0
+"""How often ended pods of live launches are removed."""
+TROUBLE_SECONDS = 10.0
+"""How often events are asked for while pods do not start; their status is silent about mounts."""
+
+
+class KubernetesCluster:
+    """One namespace of one cluster. Nothing is contacted before its first use."""
+
+    decider = Decider.DAEMON
+
+    def __init__(self, config: ClusterConfig, connection: Connection | None = None) -> None:
+        self.name = config.name
+        self._settings: Settings = read_settings(config)
+        self._connection = connection or open_connection(self._settings)
+        self._launches = Launches(self._connection)
+        folder = config.state or os.path.join(os.path.expanduser("~"), ".local", "state", "overspan", config.name)
+        self._logs = Logs(self._connection, os.path.join(folder, "logs"))
+        self._releaser = Releaser(self._launches, self._logs)
+        self._submitter = Submitter(self._launches, self._releaser, self._settings)
+        self._orderer = Orderer(self._launches, self._settings)
+        self._gatherer = Gatherer(self._launches, self._settings)
+        self._follower = Follower(self._launches)
+        self._rung: Rung | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Make each launch's objects, or find those that its token already made."""
+        self._check_open()
+        if not launches:
+            return []
+        namespace = await self._find_namespace()
+        self._keep()
+        call = self._submitter.submit(launches, namespace, await self._find_rung(namespace))
+        # Whoever stops waiting does not stop it half-way.
+        return await asyncio.shield(asyncio.create_task(call))
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of the launches in `since`: from one watch, whatever their number."""
+        self._check_open()
+        self._keep()
+        observation = await self._follower.observe(since, timeout)
+        self._releaser.note_watched(text.partition("/")[2] for text in since)
+        return observation
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out decisions on pods. Ending what has ended is fine."""
+        self._check_open()
+        return await asyncio.shield(asyncio.create_task(self._orderer.order(orders)))
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a pod's log; of one that was removed, as it was kept."""
+        self._check_open()
+        handle = parse_handle(request.handle)
+        story = self._launches.stories.get(handle.token)
+        pods = self._launches.pods(story) if story is not None else []
+        return await self._logs.read(request, handle.token, pods)
+
+    async def nodes(self) -> list[Node]:
+        """The nodes, with what all pods there ask for."""
+        self._check_open()
+        return await asyncio.to_thread(ask_nodes, self._connection, self._settings)
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """Remove every launch of the installation but those that are named."""
+        self._check_open()
+        namespace = await self._find_namespace()
+        await asyncio.shield(asyncio.create_task(self._releaser.release(namespace, installation, handles, tokens)))
+
+    async def close(self) -> None:
+        """Let go of watches and connections; the work goes on."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._launches.close()
+        await asyncio.to_thread(self._connection.close)
+
+    async def check(self) -> list[Finding]:
+        """Try what jobs need on this cluster."""
+        return await asyncio.to_thread(check_cluster, self._connection, self._settings)
+
+    def plan(self, job: Job) -> str:
+        """The manifests that would be sent, with no effect at all."""
+        from overspan.adapters.kubernetes.planning import render_plan
+
+        return render_plan(job, self._settings)
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """The refusal of a job that cannot be rendered; what the cluster says is known at its submission."""
+        return await asyncio.to_thread(admit, job, self._settings)
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    async def _find_namespace(self) -> str:
+        return await asyncio.to_thread(lambda: self._connection.namespace)
+
+    async def _find_rung(self, namespace: str) -> Rung:
+        if self._rung is None:
+            found = await asyncio.to_thread(find_rung, self._connection, self._settings, namespace)
+            _log.info("cluster %s: groups start by %s", self.name, found.seen)
+            self._rung = found.rung
+        return self._rung
+
+    def _keep(self) -> None:
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        """Heed what time brings: groups that gather, ended pods, pods that do not start."""
+        tidied = troubled = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            try:
+                if self._launches.trouble() is not None or not self._launches.fresh:
+                    continue
+                stories = list(self._launches.stories.values())
+                await self._gatherer.look(stories, time.time())
+                if now - tidied >= TIDY_SECONDS:
+                    tidied = now
+                    await asyncio.gather(*(self._releaser.tidy(story) for story in stories if story.cursor.granted))
+                if now - troubled >= TROUBLE_SECONDS:
+                    troubled = now
+                    await self._find_troubles([story for story in stories if not story.cursor.granted])
+            except OverspanError as error:
+                _log.info("cluster %s: %s", self.name, error)
+            except Exception:
+                _log.exception("cluster %s", self.name)
+
+    async def _find_troubles(self, stories: Sequence[Story]) -> None:
+        """Ask why bound pods do not start: their events say it."""
+        now = time.time()
+        slow = [story for story in stories if any(is_slow(pod, now) for pod in self._launches.pods(story))]
+        for namespace in {story.namespace for story in slow}:
+            path, query = f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": "type=Warning", "limit": 500}
+            answer = await self._connection.call("GET", path, query=query)
+            troubles = read_trouble(answer.document.get("items") or [])
+            for story in slow:
+                if story.namespace == namespace and story.troubles != troubles:
+                    story.troubles = troubles
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unreachable(f"the cluster {self.name} was closed")
+
+
+def open_cluster(config: ClusterConfig) -> KubernetesCluster:
+    """Open a Kubernetes cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
+    return KubernetesCluster(config)

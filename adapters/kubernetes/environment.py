@@ -1,0 +1,190 @@
+"""The variables of a pod: those of bridge.supervisor.environment, told before anything has an address. Pure.
+
+What all nodes of a task have in common is made once. Long values, such as the names of a thousand members, stand once
+in the anchor and are named by the pods.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from overspan.adapters.kubernetes.names import has_names, name_anchor, name_domain, name_host
+from overspan.adapters.kubernetes.scripts import MAX_TEXT, RUN_DIR, escape
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.names import env_name, member_host
+from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.supervisor.environment import Place, build_environment
+
+Document = dict[str, Any]
+
+LONG = 512
+"""Letters from which on a value is kept in the anchor."""
+NODE_VARIABLES = (
+    "OVERSPAN_NODE_INDEX",
+    "OVERSPAN_HOST",
+    "SKYPILOT_NODE_RANK",
+    "SLURM_NODEID",
+    "SLURM_PROCID",
+    "SLURM_GTIDS",
+    "SLURM_TOPOLOGY_ADDR",
+    "SLURMD_NODENAME",
+    "HOSTNAME",
+)
+"""What differs between the nodes of a task."""
+_IMAGE_HAS = ("PATH", "SLURM_JOB_GID", "CUDA_VISIBLE_DEVICES")
+"""The image's own, or its device plug-in's, unless the file sets them."""
+_EXPORTED = "SLURM_EXPORT_ENV"
+"""What sbatch's --export said, where it said anything (bridge.readers.export)."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Owner(NamedTuple):
+    """The launch whose variables are made; `environment` is the daemon's own."""
+
+    token: str
+    job: Job
+    environment: Mapping[str, str]
+    cluster: str
+
+
+class TaskVariables(NamedTuple):
+    """The variables of a task: env entries for all of its pods, the texts that the anchor has, those of each node."""
+
+    common: tuple[Document, ...]
+    texts: Mapping[str, str]
+    nodes: Mapping[int, tuple[Document, ...]]
+
+
+def keep_exported(task: TaskSpec, command: Sequence[str]) -> dict[str, str]:
+    """The variables of a script that --export or --env named; no other one of the submitter's travels to a pod."""
+    words = task.env.get(_EXPORTED, "").split(",")
+    for place, word in enumerate(command):
+        if word.startswith("--env="):
+            words.append(word.removeprefix("--env="))
+        elif word == "--env" and place + 1 < len(command):
+            words.append(command[place + 1])
+    named = {word.partition("=")[0].strip() for word in words}
+    return {name: value for name, value in task.env.items() if name in named and _VARIABLE.fullmatch(name)}
+
+
+def check_variables(job: Job) -> None:
+    """Raise InvalidRequest for what is no name of a variable, or a value that no program can be given."""
+    for task in job.spec.tasks:
+        for name, value in (*task.env.items(), *task.secrets.items()):
+            if not _VARIABLE.fullmatch(name):
+                raise InvalidRequest(
+                    f"{task.name}: {name!r} is not the name of a variable", remedy="use letters, digits and '_'"
+                )
+            if len(value.encode("utf-8", "surrogateescape")) > MAX_TEXT or "\0" in value:
+                raise InvalidRequest(
+                    f"{task.name}: the variable {name} is longer than {MAX_TEXT // 1024} KiB, or has a zero byte",
+                    remedy="put it into a file of workdir",
+                )
+
+
+def select_carried(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of the daemon's variables that mean something in a pod: paths on the daemon's machine do not."""
+    return {name: value for name, value in environment.items() if not value.startswith(("/", "~"))}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of the daemon's is for the work alone."""
+    return name.endswith(("TOKEN", "PASSWORD", "SECRET"))
+
+
+def list_secrets(job: Job, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The Secret's entries: their key, and the task (empty: all) and variable that each is of."""
+    found = {f"job.{name}": ("", name) for name in select_carried(environment) if is_secret(name)}
+    found.update({f"task.{task.name}.{name}": (task.name, name) for task in job.spec.tasks for name in task.secrets})
+    return found
+
+
+def render_variables(
+    owner: Owner, task: TaskSpec, attempt: int, gpus: int, nodes: Iterable[int] | None = None
+) -> TaskVariables:
+    """The variables of some nodes of an attempt, of all without a choice.
+
+    `owner.job` is as blueprints.relocate gives it; `gpus` are a node's.
+    """
+    placed = place_members(owner.job, task, gpus)
+    own = [item for item in placed.placements if item.task == task.name]
+    others = [item for item in placed.placements if item.task != task.name or item.index][:1]
+    entries = list_secrets(owner.job, owner.environment)
+    secret = {name: key for key, (of, name) in entries.items() if of in ("", task.name)}
+    dropped = _list_dropped(owner.job, task)
+    texts: dict[str, str] = {}
+    common: list[Document] = []
+    for name, value in _build(owner, placed, task, attempt, 0).items():
+        if name not in NODE_VARIABLES and name not in secret and name not in dropped and len(value) <= MAX_TEXT:
+            common.append(_render(owner.token, task, (name, value), texts))
+    common += [_refer(name, "fieldRef", {"fieldPath": "status.podIP"}) for name in _list_addresses(owner.job)]
+    anchor = name_anchor(owner.token)
+    common += [_refer(name, "secretKeyRef", {"name": anchor, "key": key}) for name, key in secret.items()]
+    each: dict[int, tuple[Document, ...]] = {}
+    for item in own if nodes is None else [own[index] for index in nodes]:
+        # With two members a job has names where it has them with all; nothing else of a node's variables is of others.
+        few = replace(placed, placements=(item, *(other for other in others if other != item)))
+        values = _build(owner, few, task, attempt, item.index)
+        each[item.index] = tuple(
+            {"name": name, "value": escape(values[name])} for name in NODE_VARIABLES if name in values
+        )
+    return TaskVariables(tuple(common), texts, each)
+
+
+def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
+    """The job with every member at its name, in the place of the address that nobody knows yet."""
+    domain = name_domain(job)
+    named = has_names(job)
+    placements = tuple(
+        Placement(
+            each.name,
+            index,
+            name_host(job, each.name, index),
+            member_host(each.name, index, domain) if named else "",
+            tuple(range(gpus)) if each is task else (),
+        )
+        for each in job.spec.tasks
+        for index in range(each.num_nodes)
+    )
+    return replace(job, placements=placements, spec=replace(job.spec, name=domain))
+
+
+def _build(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index: int) -> dict[str, str]:
+    carried = {name: value for name, value in select_carried(owner.environment).items() if not is_secret(name)}
+    values = build_environment(placed, Place(task.name, index, attempt, 0, RUN_DIR, owner.cluster, carried))
+    # The members' domain has the job's id where the job is no group; its name for Slurm's eyes stays.
+    values["SLURM_JOB_NAME"] = owner.job.spec.name
+    for number in range(len(owner.job.spec.tasks) if len(owner.job.spec.tasks) > 1 else 0):
+        values[f"SLURM_JOB_NAME_HET_GROUP_{number}"] = owner.job.spec.name
+    if owner.job.spec.group:
+        values["OVERSPAN_GROUP"] = values["SKYPILOT_JOBGROUP_NAME"] = owner.job.spec.name
+    return values
+
+
+def _list_addresses(job: Job) -> list[str]:
+    """Variables that hold the pod's own address; without names it is all that SkyPilot's list of addresses has."""
+    return ["OVERSPAN_ADDR"] if has_names(job) else ["OVERSPAN_ADDR", "SKYPILOT_NODE_IPS"]
+
+
+def _list_dropped(job: Job, task: TaskSpec) -> set[str]:
+    dropped = {name for name in _IMAGE_HAS if name not in task.env}
+    dropped.update(f"OVERSPAN_{env_name(each.name)}_ADDRS" for each in job.spec.tasks)
+    return dropped | set(_list_addresses(job))
+
+
+def _render(token: str, task: TaskSpec, variable: tuple[str, str], texts: dict[str, str]) -> Document:
+    """An env entry; a long value goes to the anchor's texts. Equal ones of several tasks have one key."""
+    name, value = variable
+    if len(value) < LONG:
+        return {"name": name, "value": escape(value)}
+    key = f"env.{task.name}.{name}"
+    texts[key] = value
+    return _refer(name, "configMapKeyRef", {"name": name_anchor(token), "key": key})
+
+
+def _refer(name: str, kind: str, reference: Document) -> Document:
+    return {"name": name, "valueFrom": {kind: reference}}

@@ -1,0 +1,283 @@
+"""From the pods of a launch to its events, each once by the cursor. Pure; the same pods give the same events.
+
+A fact of a pod counts once the pod has its `go`: the mark that the decision to start it was carried out. Kubernetes
+tells whole seconds, cut off: a thing happened within the second after its time, and not after it was heard of. The
+end of that span is what is told, so that delays which count from it are not too short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from overspan.adapters.kubernetes.evidence import judge_end, judge_gone
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.shapes import Shape, TaskShape
+from overspan.bridge.model.events import Event, Granted, NodeEnded, NodeStarted, TaskReady
+
+NONE, STARTED, READY, ENDED = range(4)
+"""How much of one node run has been told."""
+
+STUCK_SECONDS = 30.0
+"""How long after its grace a pod that is deleted has to end; then its node does not do it."""
+
+
+# --- the decisions on a pod ------------------------------------------------------------------------------------------
+
+
+class Go(NamedTuple):
+    """What was decided of a pod: since when it may start, and since when it is to end (None: it is not)."""
+
+    at: float
+    stop_at: float | None = None
+
+
+def write_go(at: float, stop_at: float | None = None) -> str:
+    """The `go` annotation: both times in seconds since the epoch."""
+    return f"{at:.6f}" if stop_at is None else f"{at:.6f} {stop_at:.6f}"
+
+
+def read_go(text: str) -> Go | None:
+    """The decisions on a pod; None where it may not start yet. A mark by somebody else counts from 1970."""
+    if not text:
+        return None
+    try:
+        first, _, second = text.partition(" ")
+        return Go(float(first), float(second) if second else None)
+    except ValueError:
+        return Go(0.0)
+
+
+# --- the cursor ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What has been told of a task: its attempt, and for each node `4 * run + level`."""
+
+    attempt: int
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What has been told of a launch."""
+
+    granted: bool = False
+    tasks: Mapping[str, Progress] = field(default_factory=dict)
+
+    def over(self, record: PodRecord) -> bool:
+        """Whether the end of that pod has been told."""
+        progress = self.tasks.get(record.task)
+        if progress is None or not 0 <= record.index < len(progress.nodes):
+            return False
+        if record.attempt != progress.attempt:
+            return record.attempt < progress.attempt
+        run, level = divmod(progress.nodes[record.index], 4)
+        return record.run < run or (record.run == run and level == ENDED)
+
+
+def format_cursor(cursor: Cursor, shape: Shape) -> str:
+    """The cursor as the store keeps it: `granted;place:attempt:levels`, levels run-length coded; '' for nothing."""
+    if not cursor.granted:
+        return ""
+    parts = ["1"]
+    for place, task in enumerate(shape.tasks):
+        progress = cursor.tasks.get(task.name)
+        if progress is not None:
+            runs = ((value, len(list(same))) for value, same in groupby(progress.nodes))
+            coded = ",".join(str(value) if count == 1 else f"{value}x{count}" for value, count in runs)
+            parts.append(f"{place}:{progress.attempt}:{coded}")
+    return ";".join(parts)
+
+
+def parse_cursor(text: str, shape: Shape) -> Cursor:
+    """Read a cursor; the beginning for one that is not of this launch."""
+    granted, *parts = text.split(";")
+    if granted != "1":
+        return Cursor()
+    try:
+        return Cursor(True, dict(_parse_progress(part, shape) for part in parts))
+    except (ValueError, IndexError):
+        return Cursor()
+
+
+def _parse_progress(part: str, shape: Shape) -> tuple[str, Progress]:
+    place, attempt, coded = part.split(":")
+    task = shape.tasks[int(place)]
+    nodes: list[int] = []
+    for run in coded.split(","):
+        value, _, count = run.partition("x")
+        nodes += [int(value)] * int(count or 1)
+    if len(nodes) != task.nodes:
+        raise ValueError(part)
+    return task.name, Progress(int(attempt), tuple(nodes))
+
+
+# --- the pods --------------------------------------------------------------------------------------------------------
+
+Key = tuple[str, int, int]
+"""Task, attempt and index."""
+
+
+class View(NamedTuple):
+    """The pods of one launch: those that are there, and the last of those that were removed."""
+
+    pods: Mapping[Key, PodRecord]
+    gone: Mapping[Key, PodRecord]
+
+    def find(self, key: Key) -> tuple[PodRecord | None, bool]:
+        """The newest pod of a node, and whether it was removed."""
+        here, gone = self.pods.get(key), self.gone.get(key)
+        if here is not None and (gone is None or gone.run <= here.run):
+            return here, False
+        return gone, gone is not None
+
+
+def view_pods(pods: Iterable[PodRecord], gone: Iterable[PodRecord] = ()) -> View:
+    """The newest run of each node."""
+    return View(_newest(pods), _newest(gone))
+
+
+def _newest(records: Iterable[PodRecord]) -> dict[Key, PodRecord]:
+    found: dict[Key, PodRecord] = {}
+    for record in records:
+        key = record.task, record.attempt, record.index
+        known = found.get(key)
+        if known is None or (record.run, record.created_at) >= (known.run, known.created_at):
+            found[key] = record
+    return found
+
+
+def is_placed(record: PodRecord) -> bool:
+    """Whether a pod has its place and its program could start: behind a barrier it waits there, else it runs."""
+    if record.ended or record.started_at is not None:
+        return True
+    if record.gate_done:
+        # Without a barrier the start itself tells that the image and the volumes are there.
+        return False
+    return record.gate_started and bool(record.node and record.address)
+
+
+class Told(NamedTuple):
+    """Events, oldest first, and the cursor behind them."""
+
+    events: tuple[Event, ...]
+    cursor: Cursor
+
+
+def collect(shape: Shape, view: View, cursor: Cursor, now: float) -> Told:
+    """What is new behind a cursor. The grant comes alone: what is decided upon it comes before any other fact."""
+    if not cursor.granted:
+        granted = _tell_grant(shape, view, now)
+        return Told((granted,), Cursor(True)) if granted is not None else Told((), cursor)
+    told: list[Event] = []
+    tasks = dict(cursor.tasks)
+    for task in shape.tasks:
+        progress = _find_progress(task, view, cursor)
+        if progress is not None:
+            nodes = list(progress.nodes)
+            for index in range(task.nodes):
+                told += _tell_node(task, progress.attempt, index, nodes, view, now)
+            tasks[task.name] = Progress(progress.attempt, tuple(nodes))
+    told.sort(key=lambda event: event.at)
+    return Told(tuple(told), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
+
+
+def _tell_grant(shape: Shape, view: View, now: float) -> Granted | None:
+    members, at, placed = [], now, 0
+    for task in shape.tasks:
+        for index in range(task.nodes):
+            record, gone = view.find((task.name, task.attempt, index))
+            ready = record is not None and (gone or is_placed(record))
+            placed += ready
+            if shape.together and not ready:
+                return None
+            go = read_go(record.go) if record is not None else None
+            at = min(at, go.at) if go is not None and go.at else at
+            node, address = (record.node, record.address) if record is not None else ("", "")
+            members.append((task.name, index, node, address, ()))
+    return Granted(at, tuple(members)) if placed or not members else None
+
+
+def _find_progress(task: TaskShape, view: View, cursor: Cursor) -> Progress | None:
+    """What has been told of the task's newest attempt that may start; None while it has none."""
+    known = cursor.tasks.get(task.name)
+    attempts = [
+        key[1]
+        for records in view
+        for key, record in records.items()
+        if key[0] == task.name and record.go and (known is None or key[1] >= known.attempt)
+    ]
+    newest = max(attempts, default=None)
+    if newest is None or (known is not None and known.attempt == newest):
+        return known
+    return Progress(newest, (0,) * task.nodes)
+
+
+def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], view: View, now: float) -> Iterator[Event]:
+    record, gone = view.find((task.name, attempt, index))
+    run, level = divmod(nodes[index], 4)
+    go = read_go(record.go) if record is not None else None
+    if record is None or go is None or record.run < run:
+        return
+    if record.run > run:
+        run, level = record.run, NONE
+    start = max(round_up(record.started_at or 0.0, now), go.at)
+    if record.started_at is not None and level < STARTED:
+        yield NodeStarted(start, task.name, attempt, index, run)
+        level = STARTED
+    if level == STARTED and task.ready and index == 0 and record.ready and not record.ended:
+        yield TaskReady(now, task.name, attempt)
+        level = READY
+    end = find_end(record, gone, now) if level < ENDED else None
+    if end is not None:
+        at = max(end.at, start if record.started_at is not None else go.at)
+        fields = (end.exit_code, end.signal, end.cause, end.detail)
+        yield NodeEnded(at, task.name, attempt, index, run, *fields)
+        level = ENDED
+    nodes[index] = 4 * run + level
+
+
+class End(NamedTuple):
+    """The end of a pod's program; `cause` as NodeEnded has it."""
+
+    at: float
+    exit_code: int = 0
+    signal: int = 0
+    cause: str = ""
+    detail: str = ""
+
+
+def find_end(record: PodRecord, gone: bool, now: float) -> End | None:
+    """How a pod ended, on the evidence that there is; None while its program may run."""
+    go = read_go(record.go)
+    ordered = go is not None and go.stop_at is not None
+    if record.ended:
+        cause, detail = judge_end(record, ordered)
+    elif gone or is_unbound(record):
+        cause, detail = judge_gone(record, ordered)
+    elif is_stuck(record, now):
+        cause, detail = judge_gone(record, ordered)
+        detail = detail or "its node does not end it"
+    else:
+        return None
+    at = now if record.finished_at is None else round_up(record.finished_at, now)
+    return End(at, record.exit_code or 0, record.signal, cause.value if cause else "", detail)
+
+
+def round_up(second: float, now: float) -> float:
+    """The latest time that a cut-off time may mean: all of its second, and not later than now."""
+    return min(second + 1, now)
+
+
+def is_unbound(record: PodRecord) -> bool:
+    """Whether a pod is deleted that no node has: nothing of it ever runs."""
+    return record.deleting_at is not None and not record.node
+
+
+def is_stuck(record: PodRecord, now: float) -> bool:
+    """Whether a deleted pod should have ended long ago: its node is lost."""
+    return record.deleting_at is not None and not record.ended and now >= record.deleting_at + STUCK_SECONDS

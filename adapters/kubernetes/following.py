@@ -1,0 +1,93 @@
+"""News of the launches that are watched: which of them have any, and when time alone may bring some."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from overspan.adapters.contract import Observation, Report
+from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
+from overspan.adapters.kubernetes.stories import Story
+from overspan.bridge.model.errors import NotFound
+
+GATHER_SECONDS = 0.01
+"""How long more news are gathered once there are some."""
+TICK_SECONDS = 1.0
+"""How often launches are looked at that time alone may change."""
+
+
+class Follower:
+    """Tells news. Only launches with changed pods, a new cursor or a time to heed are looked at."""
+
+    def __init__(self, launches: Launches) -> None:
+        self._launches = launches
+        self._handles: dict[str, Handle | None] = {}
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of the launches in `since`, at the latest after `timeout` seconds. Raises the watches' trouble."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await self._find(since)
+        while True:
+            self._launches.changed.clear()
+            reports = self._collect(since)
+            left = deadline - loop.time()
+            if reports or left <= 0:
+                return Observation(tuple(reports), time.time())
+            try:
+                async with asyncio.timeout(min(left, TICK_SECONDS)):
+                    await self._launches.changed.wait()
+                await asyncio.sleep(GATHER_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _find(self, since: Mapping[str, str]) -> None:
+        self._handles = {text: self._handles.get(text) or _read_handle(text) for text in since}
+        await self._launches.find_all([handle for handle in self._handles.values() if handle is not None])
+
+    def _collect(self, since: Mapping[str, str]) -> list[Report]:
+        """Reports of all launches that may have one; of none while the watches know nothing of the present."""
+        stories = self._launches.stories
+        absent = [text for text, handle in self._handles.items() if handle is None or handle.token not in stories]
+        reports = [Report(text, (), since[text], gone=True) for text in absent]
+        for handle in self._handles.values():
+            if handle is not None and handle.token in stories:
+                # The watch of a launch begins with the first look at it.
+                self._launches.watch(handle)
+        trouble = self._launches.trouble()
+        if trouble is not None:
+            raise trouble
+        if not self._launches.fresh:
+            return reports
+        news, now = self._launches.take_news(), time.time()
+        for token in news & stories.keys():
+            stories[token].dirty = True
+        for text, cursor in since.items():
+            handle = self._handles[text]
+            story = stories.get(handle.token) if handle is not None else None
+            if story is not None and (story.dirty or story.timed or story.since != cursor):
+                report = self._tell(story, cursor, now)
+                if report is not None:
+                    reports.append(report)
+        return reports
+
+    def _tell(self, story: Story, cursor: str, now: float) -> Report | None:
+        view = self._launches.view(story)
+        report = story.tell(view, cursor, now)
+        story.since = cursor
+        # What was told and is not stored yet is told again.
+        story.dirty = report is not None
+        story.timed = (
+            not story.cursor.granted
+            or bool(story.missing)
+            or any(pod.deleting_at is not None and not pod.ended for pod in view.pods.values())
+        )
+        return report
+
+
+def _read_handle(text: str) -> Handle | None:
+    try:
+        return parse_handle(text)
+    except NotFound:
+        return None

@@ -1,0 +1,154 @@
+"""Start together where the cluster has nothing for it: what a group holds without being whole is given back in time.
+
+Pods wait behind their barriers until all have a place. A launch that is not whole in time gives its pods back, waits,
+and makes them again. The oldest launch that waits keeps its pods twice as long, so that one of two groups that hold
+what the other needs gets it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from overspan.adapters.kubernetes.facts import View, is_placed
+from overspan.adapters.kubernetes.launches import AGAIN, Launches, parse_handle
+from overspan.adapters.kubernetes.names import name_anchor
+from overspan.adapters.kubernetes.ordering import Failed, make_pods
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.shapes import MIN_GRACE, Shape
+from overspan.adapters.kubernetes.steps import Create
+from overspan.adapters.kubernetes.stories import Story
+from overspan.bridge.model.errors import OverspanError
+
+_log = logging.getLogger(__name__)
+
+LONGEST_WAIT = 300.0
+"""Seconds between giving back and asking again, at most."""
+
+
+class Move(Enum):
+    """What is to be done about a launch that waits."""
+
+    WAIT = "wait"
+    GIVE_BACK = "give back"
+    MAKE = "make"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A launch that waits, as the choice of a move needs it. Times are seconds since the epoch."""
+
+    shape: Shape
+    view: View
+    gives_back: bool
+    """Whether its pods wait behind Overspan's own barriers, and nobody else gathers them."""
+    oldest: bool
+    again_at: float = 0.0
+    """When pods that were given back are made again; 0 for a launch that has given none back."""
+
+
+class Absent(NamedTuple):
+    """Pods of a task's first attempt that are not there."""
+
+    task: str
+    attempt: int
+    nodes: tuple[int, ...]
+
+
+def choose_move(waiting: Waiting, timeout: float, now: float) -> Move:
+    """What is due for a launch that waits. Pure."""
+    pods = list(waiting.view.pods.values())
+    if waiting.again_at:
+        due = not pods and (now >= waiting.again_at or waiting.oldest)
+        return Move.MAKE if due else Move.WAIT
+    if list_absent(waiting):
+        return Move.MAKE
+    held = any(pod.node for pod in pods)
+    if not waiting.gives_back or not held or all(map(is_placed, pods)):
+        return Move.WAIT
+    patience = timeout * (2 if waiting.oldest else 1)
+    return Move.GIVE_BACK if now - max(pod.created_at for pod in pods) >= patience else Move.WAIT
+
+
+def list_absent(waiting: Waiting) -> list[Absent]:
+    """The pods that have to be made (again). One that vanished without having been given back is told instead."""
+    found = []
+    for task in waiting.shape.tasks:
+        keys = [(task.name, task.attempt, index) for index in range(task.nodes)]
+        gone = () if waiting.again_at else waiting.view.gone
+        nodes = tuple(key[2] for key in keys if key not in waiting.view.pods and key not in gone)
+        if nodes:
+            found.append(Absent(task.name, task.attempt, nodes))
+    return found
+
+
+def choose_wait(timeout: float, oldest: bool) -> float:
+    """Seconds until pods that were given back are made again: others have the chance that one just had."""
+    wait = min(timeout, LONGEST_WAIT) * random.uniform(0.5, 1.0)
+    return wait / 10 if oldest else wait
+
+
+class Gatherer:
+    """Looks after the launches that wait."""
+
+    def __init__(self, launches: Launches, settings: Settings) -> None:
+        self._launches = launches
+        self._settings = settings
+
+    async def look(self, stories: Iterable[Story], now: float) -> None:
+        """Do what is due for each launch that has not been granted."""
+        waiting = [story for story in stories if not story.cursor.granted and not story.busy and not story.gone]
+        oldest = min((story for story in waiting if story.soft), key=_age, default=None)
+        await asyncio.gather(*(self._look(story, story is oldest, now) for story in waiting))
+
+    async def _look(self, story: Story, oldest: bool, now: float) -> None:
+        view = self._launches.view(story)
+        waiting = Waiting(story.shape, view, story.soft, oldest, story.again_at)
+        move = choose_move(waiting, self._settings.gang_timeout, now)
+        if move is Move.WAIT:
+            return
+        story.busy += 1
+        try:
+            if move is Move.GIVE_BACK:
+                await self._give_back(story, oldest, now)
+            else:
+                await self._make(story, list_absent(waiting))
+        except (Failed, OverspanError) as error:
+            _log.info("launch %s: %s: %s; trying again", story.token, move.value, error)
+        finally:
+            story.busy -= 1
+            story.dirty = True
+
+    async def _give_back(self, story: Story, oldest: bool, now: float) -> None:
+        _log.info("launch %s gives its pods back: not all of them have a place", story.token)
+        again_at = now + choose_wait(self._settings.gang_timeout, oldest)
+        calls = self._launches.calls(story.namespace)
+        mark = f"{again_at:.3f} {story.returns + 1}"
+        metadata = {"uid": story.anchor, "annotations": {AGAIN: mark}}
+        if await calls.patch("ConfigMap", name_anchor(story.token), metadata) is None:
+            story.gone = True
+            return
+        story.again_at, story.returns = again_at, story.returns + 1
+        for pod in self._launches.pods(story):
+            await calls.delete_pod(pod, MIN_GRACE)
+            await calls.strip_pod(pod)
+
+    async def _make(self, story: Story, absent: list[Absent]) -> None:
+        if story.again_at:
+            self._launches.watch(parse_handle(story.handle)).forget(story.token)
+        for item in absent:
+            failed = await make_pods(
+                self._launches, story, self._settings, Create(item.task, item.attempt, item.nodes, 0, "")
+            )
+            if failed:
+                raise Failed(next(iter(failed.values())))
+        story.again_at = 0.0
+
+
+def _age(story: Story) -> tuple[int, int]:
+    return story.shape.job, story.shape.launch

@@ -1,0 +1,168 @@
+"""The launches of one cluster: their stories, and the watches that tell of their pods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from overspan.adapters.kubernetes.calls import Calls
+from overspan.adapters.kubernetes.connection import Connection
+from overspan.adapters.kubernetes.facts import View
+from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.names import INSTALLATION, MANAGED_BY, MANAGER, name_anchor, parse_token
+from overspan.adapters.kubernetes.records import DOMAIN, LAUNCH, PodRecord, read_pod
+from overspan.adapters.kubernetes.rendering import Blueprint, read_blueprint
+from overspan.adapters.kubernetes.shapes import make_shape
+from overspan.adapters.kubernetes.stories import Story
+from overspan.adapters.kubernetes.watch import PodWatch
+from overspan.bridge.model.errors import NotFound, OverspanError
+
+AGAIN = DOMAIN + "again"
+"""Annotation of an anchor whose pods were given back: when they are made again, and how often that was."""
+CREATED = DOMAIN + "created"
+"""Annotation of an anchor whose objects were all made: nothing of it is made a second time."""
+MANY = 20
+"""Unknown launches that are looked up by one list."""
+
+
+class Handle(NamedTuple):
+    """How the daemon calls a launch: NAMESPACE/TOKEN."""
+
+    namespace: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.token}"
+
+
+def parse_handle(text: str) -> Handle:
+    """Read a handle. NotFound for one that this version did not write."""
+    namespace, slash, token = text.partition("/")
+    try:
+        parse_token(token)
+    except ValueError:
+        slash = ""
+    if not slash or not namespace:
+        raise NotFound(f"{text!r} names no launch on a Kubernetes cluster")
+    return Handle(namespace, token)
+
+
+def select_installation(installation: str) -> str:
+    """The label selector of everything that one daemon has made."""
+    return f"{MANAGED_BY}={MANAGER},{INSTALLATION}={installation}"
+
+
+class Launches:
+    """Stories by token and watches by namespace and installation; both are opened at first use."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.changed = asyncio.Event()
+        self.stories: dict[str, Story] = {}
+        self._watches: dict[tuple[str, str], PodWatch] = {}
+
+    def calls(self, namespace: str) -> Calls:
+        """Calls in a namespace."""
+        return Calls(self.connection, namespace)
+
+    def watch(self, handle: Handle) -> PodWatch:
+        """The watch that has a launch's pods."""
+        return self.watch_installation(handle.namespace, parse_token(handle.token).installation)
+
+    def watch_installation(self, namespace: str, installation: str) -> PodWatch:
+        """The watch of all pods of one daemon."""
+        key = namespace, installation
+        if key not in self._watches:
+            watch = self._watches[key] = PodWatch(self.connection, namespace, select_installation(installation))
+            # One event for all of them.
+            watch.changed = self.changed
+            watch.start()
+        return self._watches[key]
+
+    def trouble(self) -> OverspanError | None:
+        """Why nothing is known of the present; None while all watches are well."""
+        return next((watch.trouble for watch in self._watches.values() if watch.trouble is not None), None)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every watch has listed its pods."""
+        return all(watch.fresh for watch in self._watches.values())
+
+    def take_news(self) -> set[str]:
+        """The launches whose pods have changed since the last call."""
+        return set().union(*(watch.take_news() for watch in self._watches.values()))
+
+    def view(self, story: Story) -> View:
+        """A launch's pods as the watch has them."""
+        watch = self.watch(parse_handle(story.handle))
+        return story.view(watch.of(story.token).values(), watch.gone(story.token))
+
+    async def view_now(self, story: Story) -> View:
+        """A launch's pods as they are now, asked for."""
+        found = await self.calls(story.namespace).list("Pod", f"{LAUNCH}={story.token}")
+        watch = self.watch(parse_handle(story.handle))
+        return story.view([read_pod(document) for document in found], watch.gone(story.token))
+
+    def pods(self, story: Story) -> list[PodRecord]:
+        """All pods of a launch that are there, older runs too."""
+        return list(self.watch(parse_handle(story.handle)).of(story.token).values())
+
+    async def find_all(self, handles: Iterable[Handle]) -> None:
+        """Have a story of each launch that the cluster knows."""
+        unknown = [handle for handle in handles if handle.token not in self.stories]
+        places = {(handle.namespace, parse_token(handle.token).installation) for handle in unknown}
+        for namespace, installation in places:
+            mine = [handle for handle in unknown if handle.namespace == namespace]
+            if len(mine) >= MANY:
+                for anchor in await self.calls(namespace).list("ConfigMap", select_installation(installation)):
+                    await asyncio.to_thread(self._take_anchor, namespace, anchor)
+        await asyncio.gather(*(self.find(handle) for handle in unknown))
+
+    async def find(self, handle: Handle) -> Story | None:
+        """The story of a launch; None where the cluster has no anchor of it."""
+        if handle.token not in self.stories:
+            anchor = await self.calls(handle.namespace).get("ConfigMap", name_anchor(handle.token))
+            if anchor is not None:
+                self._take_anchor(handle.namespace, anchor)
+        return self.stories.get(handle.token)
+
+    async def read_blueprint(self, story: Story) -> Blueprint | None:
+        """What a launch's pods are made from; None where its anchor is gone or going."""
+        anchor = await self.calls(story.namespace).get("ConfigMap", name_anchor(story.token))
+        if anchor is None or anchor["metadata"].get("uid") != story.anchor or is_going(anchor):
+            return None
+        return await asyncio.to_thread(_read_plan, anchor)
+
+    def forget(self, token: str) -> None:
+        """Let go of a launch that was removed."""
+        self.stories.pop(token, None)
+        for watch in self._watches.values():
+            watch.forget(token)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        await asyncio.gather(*(watch.close() for watch in self._watches.values()))
+
+    def _take_anchor(self, namespace: str, anchor: Mapping[str, Any]) -> None:
+        metadata = anchor["metadata"]
+        token = str((metadata.get("labels") or {}).get(LAUNCH, ""))
+        if not token or token in self.stories or is_going(anchor) or "plan.json" not in (anchor.get("data") or {}):
+            return
+        blueprint = _read_plan(anchor)
+        shape, soft = make_shape(token, blueprint.job), blueprint.rung is Rung.SOFT
+        story = Story(str(Handle(namespace, token)), shape, str(metadata["uid"]), namespace, soft=soft)
+        again, _, returns = str((metadata.get("annotations") or {}).get(AGAIN, "")).partition(" ")
+        if again:
+            story.again_at, story.returns = float(again), int(returns or 0)
+        self.stories[token] = story
+
+
+def is_going(document: Mapping[str, Any]) -> bool:
+    """Whether an object is being deleted."""
+    return bool(document["metadata"].get("deletionTimestamp"))
+
+
+def _read_plan(anchor: Mapping[str, Any]) -> Blueprint:
+    return read_blueprint(json.loads(anchor["data"]["plan.json"]))

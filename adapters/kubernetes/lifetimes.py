@@ -1,0 +1,47 @@
+"""How long a pod lives at most, for a daemon that never comes back (`activeDeadlineSeconds`). Pure."""
+
+from __future__ import annotations
+
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.shapes import MIN_GRACE
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Start, TaskSpec
+
+MARGIN = 300
+"""Seconds for a daemon that is restarted just then: a limit is first of all its own affair."""
+MAX_SECONDS = 2**31 - 1
+
+
+def limit_pod(job: Job, task: TaskSpec, settings: Settings) -> int:
+    """Seconds from the pod's start on its node: its wall time, what it may wait for, and the delays of its end.
+
+    A task without a wall time has the cluster's `default_time`, and so has the wait of one that needs others. The
+    field cannot grow while the pod runs (API, PodSpec).
+    """
+    changed = job.task(task.name).time
+    time = task.time if changed is None else changed or None
+    if time is None:
+        return _bound(max(settings.default_time, _longest(job)) + _delays(job, task))
+    waits = settings.default_time if task.needs else 0
+    if job.spec.start is Start.TOGETHER:
+        # The others of the group may be longer in finding their nodes.
+        waits += settings.gang_timeout
+    return _bound(time + waits + _delays(job, task))
+
+
+def grace_of(task: TaskSpec) -> int:
+    """Seconds between TERM and KILL; Kubernetes takes 0 for an end without a trace."""
+    return max(MIN_GRACE, task.grace_period)
+
+
+def _delays(job: Job, task: TaskSpec) -> int:
+    delay = 0 if task.primary else task.termination_delay
+    return delay + grace_of(task) + job.spec.hold_on_failure + MARGIN
+
+
+def _longest(job: Job) -> int:
+    return max((task.time or 0 for task in job.spec.tasks), default=0)
+
+
+def _bound(seconds: int) -> int:
+    return min(seconds, MAX_SECONDS)

@@ -1,0 +1,95 @@
+"""What of a job no cluster of pods can carry out, and what it carries out in part only. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from overspan.adapters.kubernetes.gang import Choice, Rung
+from overspan.adapters.kubernetes.resources import note_needs
+from overspan.adapters.kubernetes.settings import DAY, Settings
+from overspan.bridge.model.allocations import is_held, is_kept
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, TaskSpec
+
+_LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_SRUN = re.compile(r"^[ \t]*srun\b", re.MULTILINE)
+
+
+def check_job(job: Job) -> None:
+    """Raise InvalidRequest for what cannot run in pods, with the remedy."""
+    if job.spec.adopted:
+        raise InvalidRequest("pods of others cannot be watched", remedy="clusters of the kind slurm can")
+    for task in job.spec.tasks:
+        _check_text(task)
+        _check_labels(task)
+        if task.form is Form.BATCH:
+            _check_script(job, task)
+
+
+def _check_script(job: Job, task: TaskSpec) -> None:
+    if is_held(task) or is_kept(task):
+        raise InvalidRequest(
+            "an allocation without a script waits for steps, and pods run none",
+            remedy="submit what is to run: `span sbatch`, or a job file",
+        )
+    nodes = sum(each.num_nodes for each in job.spec.tasks)
+    if nodes > 1:
+        raise InvalidRequest(
+            f"a batch script of {nodes} nodes reaches the others by srun, and pods run no steps",
+            remedy="write a job file with `num_nodes`: its `run` is started on every node",
+        )
+
+
+def _check_text(task: TaskSpec) -> None:
+    for name, text in (("run", task.run), ("setup", task.setup), *task.env.items()):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidRequest(
+                f"{task.name}: {name} is not UTF-8, and Kubernetes takes nothing else", remedy="put it into a file"
+            ) from None
+        if "\0" in text:
+            raise InvalidRequest(f"{task.name}: {name} has a zero byte", remedy="remove it")
+
+
+def _check_labels(task: TaskSpec) -> None:
+    for name, value in task.labels.items():
+        if not _LABEL_KEY.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
+            raise InvalidRequest(
+                f"{task.name}: {name}={value} is no label of Kubernetes",
+                remedy="use letters, digits, '-', '_' and '.', at most 63 of them, with a letter or digit at both ends",
+            )
+
+
+def note_job(job: Job, settings: Settings, choice: Choice) -> tuple[str, ...]:
+    """A sentence for each thing that the cluster accepts and carries out in part, or not at all."""
+    notes: list[str] = []
+    if choice.why:
+        notes.append(f"the group starts by {_NAMES[choice.rung]}: {choice.why}")
+    if job.spec.partition and choice.rung is not Rung.KUEUE:
+        notes.append(f"the partition {job.spec.partition} has no effect: pods have none without Kueue's queues")
+    for task in job.spec.tasks:
+        notes += note_needs(task, settings)
+        notes += _note_task(job, task, settings)
+    return tuple(dict.fromkeys(notes))
+
+
+_NAMES = {Rung.SOFT: "the gates of its pods", Rung.ALONE: "single pods"}
+
+
+def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
+    notes = []
+    changed = job.task(task.name).time
+    if not (task.time if changed is None else changed):
+        days = settings.default_time / DAY
+        notes.append(f"{task.name}: without a time limit its pods end after {days:g} days (`default_time`)")
+    streams = task.streams
+    if streams.output or streams.error:
+        notes.append(f"{task.name}: output files have no effect in a pod; `span logs` has the output")
+    if streams.input:
+        notes.append(f"{task.name}: an input file has no effect in a pod")
+    if task.form is Form.BATCH and _SRUN.search(task.run):
+        notes.append(f"{task.name}: its srun finds no steps in a pod; start the program itself")
+    return notes

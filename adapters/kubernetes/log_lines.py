@@ -1,0 +1,68 @@
+"""Lines of a pod's log with their timestamps: which of them are new. Pure.
+
+Facts: the log API tells RFC 3339 times in nanoseconds before each line, `sinceTime` counts whole seconds, and a log
+that its node has rotated begins later than it was read to (kubernetes#115701, #126564).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOST = b"[overspan: lines are missing here, the node rotated its log]\n"
+
+
+class Mark(NamedTuple):
+    """The last line that was taken: its time, and how many lines of that time were."""
+
+    time: str = ""
+    lines: int = 0
+
+
+class Fresh(NamedTuple):
+    """What is new, without the times, and the mark behind it."""
+
+    data: bytes
+    mark: Mark
+
+
+def take_new(data: bytes, mark: Mark, *, final: bool) -> Fresh:
+    """The lines behind a mark. A line that is not whole yet is left for the next time, unless nothing more comes."""
+    lines = data.split(b"\n")
+    rest = lines.pop()
+    parted = [_part(line + b"\n") for line in lines]
+    if rest and final:
+        parted.append(_part(rest))
+    start, lost = _find_start(parted, mark)
+    found = parted[start:]
+    if not found:
+        return Fresh(b"", mark)
+    time = found[-1][0]
+    same = sum(1 for known, _ in found if known == time)
+    lines_of_time = same + (mark.lines if mark.time == time and not lost else 0)
+    return Fresh((LOST if lost else b"") + b"".join(text for _, text in found), Mark(time, lines_of_time))
+
+
+def since_time(mark: Mark) -> str:
+    """The `sinceTime` from which the marked line is told again: its second. Empty for the beginning."""
+    if not mark.time:
+        return ""
+    zone = "Z" if mark.time.endswith("Z") else mark.time[-6:]
+    return mark.time[:19] + zone
+
+
+def _part(line: bytes) -> tuple[str, bytes]:
+    time, _, text = line.partition(b" ")
+    return time.decode("ascii", "replace"), text
+
+
+def _find_start(lines: list[tuple[str, bytes]], mark: Mark) -> tuple[int, bool]:
+    """Where the new lines begin, and whether some before them were lost."""
+    if not mark.time:
+        return 0, False
+    seen = 0
+    for place, (time, _) in enumerate(lines):
+        if time == mark.time:
+            seen += 1
+            if seen == mark.lines:
+                return place + 1, False
+    return (0, True) if lines and not seen else (len(lines), False)

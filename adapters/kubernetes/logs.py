@@ -1,0 +1,190 @@
+"""What pods print, kept in files of the daemon's: read on demand while a pod lives, and once more at its end.
+
+The log API shows a log for as long as its pod is there, and only what its node has not rotated away. So each read
+takes what is new into a file, and the file is what is shown. Nothing is asked while nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from overspan.adapters.contract import LogPart, LogRequest
+from overspan.adapters.kubernetes.connection import Connection
+from overspan.adapters.kubernetes.log_lines import Mark, since_time, take_new
+from overspan.adapters.kubernetes.records import MAIN, PodRecord
+from overspan.bridge.model.errors import NotFound, OverspanError, Rejected
+
+_log = logging.getLogger(__name__)
+
+KEEP_BYTES = 64 << 20
+"""Of one log; what is older is dropped, and the gap told."""
+READ_BYTES = 32 << 20
+"""Of one answer; nodes rotate at 10 MiB unless told otherwise."""
+
+
+@dataclass
+class Index:
+    """What a file holds: of which run, up to which line, how many bytes, and how many were dropped before them."""
+
+    run: int = 0
+    time: str = ""
+    count: int = 0
+    size: int = 0
+    dropped: int = 0
+    whole: bool = False
+    """Whether that run has ended and all of it is here."""
+
+
+class Logs:
+    """The logs of all launches of one cluster, in `folder`/TOKEN/TASK-INDEX-aATTEMPT.log."""
+
+    def __init__(self, connection: Connection, folder: str) -> None:
+        self._connection = connection
+        self._folder = folder
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def read(self, request: LogRequest, token: str, pods: Iterable[PodRecord]) -> LogPart:
+        """Bytes of a log from an offset. NotFound when there is none.
+
+        A pod's output and error are one stream.
+        """
+        runs = [pod for pod in pods if pod.task == request.task and pod.index == request.node and pod.go]
+        attempt = request.attempt
+        if attempt is None:
+            known = [*(pod.attempt for pod in runs), *await asyncio.to_thread(self._attempts, token, request)]
+            attempt = max(known, default=0)
+        path = self._path(token, request.task, request.node, attempt)
+        present = sorted((pod for pod in runs if pod.attempt == attempt), key=lambda pod: pod.run)
+        for pod in present:
+            try:
+                await self._take(path, pod)
+            except OverspanError as error:
+                # What was read before is still here.
+                if not await asyncio.to_thread(os.path.exists, path):
+                    raise
+                _log.info("the log of pod %s cannot be read: %s", pod.name, error)
+        if not present and not await asyncio.to_thread(os.path.exists, path):
+            raise NotFound(f"there is no output of {request.task}, node {request.node}, attempt {attempt}")
+        return await asyncio.to_thread(_read_part, path, request.offset, request.limit)
+
+    async def capture(self, pod: PodRecord) -> bool:
+        """Take all of an ended pod's log; whether that is done. It is when the log can never be had, too."""
+        if not pod.go or pod.started_at is None:
+            return True
+        try:
+            return await self._take(self._path(pod.token, pod.task, pod.index, pod.attempt), pod)
+        except OSError as error:
+            _log.warning("the log of pod %s cannot be kept: %s", pod.name, error)
+            return False
+
+    def _path(self, token: str, task: str, index: int, attempt: int) -> str:
+        return os.path.join(self._folder, token, f"{task}-{index}-a{attempt}.log")
+
+    def _attempts(self, token: str, request: LogRequest) -> list[int]:
+        begin, found = f"{request.task}-{request.node}-a", []
+        try:
+            names = os.listdir(os.path.join(self._folder, token))
+        except OSError:
+            return []
+        for name in names:
+            number = name.removeprefix(begin).removesuffix(".log")
+            if name.startswith(begin) and name.endswith(".log") and number.isdigit():
+                found.append(int(number))
+        return found
+
+    async def _take(self, path: str, pod: PodRecord) -> bool:
+        """Take what is new of a pod's log into its file; whether it is whole now."""
+        turn = self._turns.setdefault(path, asyncio.Lock())
+        try:
+            async with turn:
+                return await asyncio.to_thread(self._take_now, path, pod)
+        finally:
+            if not turn.locked():
+                self._turns.pop(path, None)
+
+    def _take_now(self, path: str, pod: PodRecord) -> bool:
+        index = _read_index(path)
+        if pod.run < index.run or (pod.run == index.run and index.whole):
+            return True
+        if pod.run > index.run:
+            index = Index(pod.run, size=index.size, dropped=index.dropped)
+        mark = Mark(index.time, index.count)
+        query: dict[str, object] = {"container": MAIN, "timestamps": "true", "limitBytes": READ_BYTES}
+        if mark.time:
+            query["sinceTime"] = since_time(mark)
+        data = b""
+        if pod.started_at is not None:
+            try:
+                data = self._connection.read(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
+            except (NotFound, Rejected) as error:
+                # The pod has gone, or its container has not begun.
+                _log.info("the log of pod %s cannot be read: %s", pod.name, error)
+        more = len(data) >= READ_BYTES
+        fresh = take_new(data, mark, final=pod.ended and not more)
+        index.time, index.count = fresh.mark
+        index.whole = pod.ended and not more
+        _append(path, fresh.data, index)
+        return index.whole
+
+
+async def capture_all(logs: Logs, pods: Iterable[PodRecord]) -> set[str]:
+    """Take the logs of ended pods; the uids of those that are taken. A node that does not answer keeps its own."""
+
+    async def capture(pod: PodRecord) -> str:
+        try:
+            return pod.uid if await logs.capture(pod) else ""
+        except OverspanError as error:
+            _log.info("the log of pod %s cannot be read: %s", pod.name, error)
+            return ""
+
+    return {uid for uid in await asyncio.gather(*map(capture, pods)) if uid}
+
+
+def _read_index(path: str) -> Index:
+    try:
+        with open(f"{path}.json", encoding="utf-8") as file:
+            return Index(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return Index()
+
+
+def _append(path: str, data: bytes, index: Index) -> None:
+    """Add to the file, then note how far it goes: what a crash left behind the noted size is written over."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(fd, "r+b") as file:
+        file.truncate(index.size)
+        file.seek(index.size)
+        file.write(data)
+        index.size += len(data)
+        if index.size > KEEP_BYTES:
+            surplus = index.size - KEEP_BYTES // 2
+            file.seek(surplus)
+            kept = file.read()
+            file.seek(0)
+            file.write(kept)
+            file.truncate(len(kept))
+            index.size, index.dropped = len(kept), index.dropped + surplus
+    with open(f"{path}.json.new", "w", encoding="utf-8") as file_of_index:
+        json.dump(asdict(index), file_of_index)
+    os.replace(f"{path}.json.new", f"{path}.json")
+
+
+def _read_part(path: str, offset: int, limit: int) -> LogPart:
+    """Bytes from an offset that counts from the log's beginning; a negative one from its end."""
+    index = _read_index(path)
+    size = index.dropped + index.size
+    begin = max(0, size + offset) if offset < 0 else min(offset, size)
+    gap = max(0, index.dropped - begin)
+    begin += gap
+    data = b""
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            file.seek(begin - index.dropped)
+            data = file.read(min(limit, max(0, size - begin)))
+    return LogPart(data, begin, size, path, gap)

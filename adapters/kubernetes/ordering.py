@@ -1,0 +1,195 @@
+"""Carrying out decisions on pods: single steps, each of which may be made again.
+
+Orders of one launch are carried out one after the other, those of several at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.kubernetes.answers import Answer, is_transient
+from overspan.adapters.kubernetes.calls import finish_all
+from overspan.adapters.kubernetes.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.names import name_anchor
+from overspan.adapters.kubernetes.records import MAIN
+from overspan.adapters.kubernetes.rendering import PodSet, own, render_pods
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.steps import (
+    UNSUPPORTED,
+    Create,
+    Delete,
+    Execute,
+    Lose,
+    Patch,
+    Scene,
+    Step,
+    misses_pods,
+    plan_steps,
+)
+from overspan.adapters.kubernetes.stories import Story, ghost
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.events import Event
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 2000
+_EXEC_SECONDS = 10.0
+_REFUSED = (events.Suspend, events.Resume)
+
+
+class Failed(Exception):
+    """A step that cannot be done now; it is tried again."""
+
+    def __init__(self, message: str, reason: str = "Resources") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Orderer:
+    """Carries out orders."""
+
+    def __init__(self, launches: Launches, settings: Settings) -> None:
+        self._launches = launches
+        self._settings = settings
+        self._done: OrderedDict[str, None] = OrderedDict()
+        """Tokens of what was carried out: a signal is not sent twice for a repeated call."""
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out each; answers in order. Raises Unreachable where a call was not answered."""
+        by_handle: dict[str, list[Order]] = {}
+        for order in orders:
+            by_handle.setdefault(order.handle, []).append(order)
+        answers: dict[int, Refusal | None] = {}
+
+        async def work(handle: str, mine: list[Order]) -> None:
+            async with self._turns.setdefault(handle, asyncio.Lock()):
+                for order in mine:
+                    answers[id(order)] = await self._carry_out(order)
+
+        await finish_all(work(*item) for item in by_handle.items())
+        return [answers[id(order)] for order in orders]
+
+    async def _carry_out(self, order: Order) -> Refusal | None:
+        if order.token in self._done:
+            return None
+        try:
+            handle = parse_handle(order.handle)
+        except NotFound:
+            return None
+        if isinstance(order.event, _REFUSED):
+            return Refusal(order.token, UNSUPPORTED)
+        story = await self._launches.find(handle)
+        if story is None:
+            return None
+        story.busy += 1
+        try:
+            await self._do(order.event, story)
+        except Failed as error:
+            return Refusal(order.token, str(error), True, error.reason)
+        except ValueError as error:
+            return Refusal(order.token, str(error))
+        finally:
+            story.busy -= 1
+            story.dirty = True
+            self._launches.changed.set()
+        self._done[order.token] = None
+        while len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)
+        return None
+
+    async def _do(self, event: Event, story: Story) -> None:
+        watch = self._launches.watch(parse_handle(story.handle))
+        view = self._launches.view(story) if watch.fresh else await self._launches.view_now(story)
+        scene = Scene(story.shape, view, story.cursor, time.time())
+        if misses_pods(event, scene):
+            scene = scene._replace(view=await self._launches.view_now(story))
+        steps = plan_steps(event, scene)
+        # Names are left before they are taken, marks and deletions are in their own order for each pod.
+        chains: dict[str, list[Step]] = {}
+        for step in steps:
+            key = step.pod.uid if isinstance(step, Patch | Delete | Execute) else ""
+            chains.setdefault(key, []).append(step)
+        makes = chains.pop("", [])
+        await finish_all(self._chain(chain, story) for chain in chains.values())
+        await self._chain(makes, story)
+
+    async def _chain(self, steps: Sequence[Step], story: Story) -> None:
+        for step in steps:
+            await self._step(step, story)
+
+    async def _step(self, step: Step, story: Story) -> None:
+        calls = self._launches.calls(story.namespace)
+        if isinstance(step, Patch):
+            await calls.mark_pod(step.pod, step.annotations, step.labels)
+        elif isinstance(step, Delete):
+            await calls.delete_pod(step.pod, step.grace)
+        elif isinstance(step, Execute):
+            await self._execute(step)
+        elif isinstance(step, Lose):
+            key = step.task, step.attempt, step.index
+            story.lost[key] = ghost(story, key, step.go)
+        else:
+            await self._create(step, story)
+
+    async def _execute(self, step: Execute) -> None:
+        pod = step.pod
+        try:
+            code, output = await asyncio.to_thread(
+                self._launches.connection.exec, pod.namespace, pod.name, MAIN, step.words, _EXEC_SECONDS
+            )
+        except OverspanError as error:
+            # The program may have ended, and a signal that came back unanswered may have been sent.
+            _log.warning("pod %s: %s", pod.name, error)
+            return
+        if code:
+            _log.warning("pod %s: %s ended with %d: %s", pod.name, step.words[-1], code, output.strip()[:200])
+
+    async def _create(self, step: Create, story: Story) -> None:
+        failed = await make_pods(self._launches, story, self._settings, step)
+        for index, message in failed.items():
+            key = step.task, step.attempt, index
+            story.lost[key] = ghost(story, key, step.go, step.run, message)
+
+
+async def make_pods(launches: Launches, story: Story, settings: Settings, step: Create) -> dict[int, str]:
+    """Make pods of a launch; of those that can never be made, why. Raises Failed for what may be done later."""
+    blueprint = await launches.read_blueprint(story)
+    if blueprint is None:
+        story.gone = True
+        return {}
+    wanted = PodSet(step.task, step.attempt, step.nodes, step.run, step.go)
+    try:
+        documents = await asyncio.to_thread(
+            render_pods, blueprint, replace(settings, namespace=story.namespace), wanted
+        )
+    except InvalidRequest as error:
+        return dict.fromkeys(step.nodes, error.message)
+    calls = launches.calls(story.namespace)
+    anchor = name_anchor(story.token)
+    results = await finish_all(calls.create(own(document, anchor, story.anchor)) for document in documents)
+    failed: dict[int, str] = {}
+    later = ""
+    for index, result in zip(step.nodes, results, strict=True):
+        problem = _judge(result)
+        if problem and is_transient(result):
+            later = problem
+        elif problem:
+            failed[index] = problem
+    if later:
+        raise Failed(later)
+    return failed
+
+
+def _judge(answer: Answer) -> str:
+    """Why a pod could not be made; '' where it is there, by this call or an earlier one."""
+    if answer.works or (answer.status == 409 and answer.reason == "AlreadyExists"):
+        return ""
+    return answer.message

@@ -1,0 +1,108 @@
+"""What `span plan` prints for a Kubernetes cluster: the manifests, as YAML. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from overspan.adapters.contract import Launch
+from overspan.adapters.kubernetes.files import pack_files
+from overspan.adapters.kubernetes.gang import WORDS, Choice, Rung
+from overspan.adapters.kubernetes.limits import note_job
+from overspan.adapters.kubernetes.rendering import Objects, choose, render
+from overspan.adapters.kubernetes.services import PLAN
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
+
+Document = dict[str, Any]
+
+TOKEN = "plan-{job}-0"
+"""The token of a launch that is never made."""
+_HIDDEN = "<hidden>"
+_SHOWN_PODS = 1
+"""Pods of one task that are printed; the others differ in what has their number in it."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Scripts as blocks, and no anchors for what several pods share."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Print everything where it stands."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text and not any(line.endswith((" ", "\t")) for line in text.split("\n")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def render_plan(job: Job, settings: Settings, best: Rung = Rung.SOFT) -> str:
+    """The manifests of a job, with what is noted about them as comments; secrets are named and never shown. Blocking.
+
+    `best` is the cluster's way to start groups. Raises InvalidRequest for what the cluster cannot do.
+    """
+    launch = Launch(TOKEN.format(job=job.id), job)
+    settings = replace(settings, namespace=settings.namespace or "default")
+    blueprint, choice = choose(launch, settings, best, pack_files(job, settings, write=False))
+    return render_manifests(render(launch, blueprint, settings), choice, note_job(job, settings, choice))
+
+
+def list_notes(job: Job, settings: Settings, best: Rung = Rung.SOFT) -> tuple[str, ...]:
+    """What of a job the cluster accepts and carries out in part; nothing for one that it refuses."""
+    try:
+        choice = choose(Launch(TOKEN.format(job=job.id), job), settings, best)[1]
+    except InvalidRequest:
+        return ()
+    return note_job(job, settings, choice)
+
+
+def render_manifests(objects: Objects, choice: Choice, notes: Sequence[str]) -> str:
+    """The objects of a launch as YAML documents."""
+    count = len(objects.pods)
+    lines = [f"# {count} pod{'s' * (count != 1)}, started together by {WORDS[choice.rung]}"]
+    if choice.rung is Rung.ALONE:
+        lines = [f"# {count} pod{'s' * (count != 1)}"]
+    lines += [f"# {note}" for note in notes]
+    documents = [_shorten(item) for item in (objects.anchor, *objects.owned()) if item["kind"] != "Pod"]
+    pods, left = _choose_pods(objects.pods)
+    documents += pods
+    if left:
+        lines.append(f"# {left} more pods differ from these in their number alone")
+    return "\n".join(lines) + "\n---\n" + "---\n".join(_dump(document) for document in documents)
+
+
+def _choose_pods(pods: Sequence[Document]) -> tuple[list[Document], int]:
+    """The first pods of each task, and how many are left."""
+    shown: list[Document] = []
+    counts: dict[str, int] = {}
+    for pod in pods:
+        task = pod["metadata"]["annotations"]["overspan.io/task"]
+        counts[task] = counts.get(task, 0) + 1
+        if counts[task] <= _SHOWN_PODS:
+            shown.append(pod)
+    return shown, len(pods) - len(shown)
+
+
+def _shorten(document: Document) -> Document:
+    """Without secrets, packed files and the launch's own notes."""
+    found = dict(document)
+    if document["kind"] == "Secret":
+        found["data"] = dict.fromkeys(document["data"], _HIDDEN)
+    if "binaryData" in document:
+        sizes = {name: len(text) * 3 // 4 for name, text in document["binaryData"].items()}
+        found["binaryData"] = {name: f"<{size} bytes>" for name, size in sizes.items()}
+    if PLAN in document.get("data", {}):
+        found["data"] = {**document["data"], PLAN: "<the job, for pods that are made later>"}
+    return found
+
+
+def _dump(document: Document) -> str:
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return text

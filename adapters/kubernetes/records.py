@@ -1,0 +1,187 @@
+"""A pod as Overspan keeps it: the few fields it reads, and nothing of the document."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+DOMAIN = "overspan.io/"
+LAUNCH = DOMAIN + "launch"
+MEMBER = DOMAIN + "member"
+TASK = DOMAIN + "task"
+INDEX = DOMAIN + "index"
+ATTEMPT = DOMAIN + "attempt"
+RUN = DOMAIN + "run"
+GO = DOMAIN + "go"
+MAIN = "main"
+GATE = "gate"
+
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of a waiting container that mean no trouble."""
+_DISRUPTIONS = ("DisruptionTarget", "TerminationTarget")
+"""Conditions that say who ends a pod: Kubernetes' own (KEP-3329), and the one Kueue sets on plain pods."""
+
+
+class PodRecord(NamedTuple):
+    """One pod. Times are seconds since the epoch, None where the thing has not happened."""
+
+    name: str
+    uid: str
+    namespace: str
+    token: str
+    task: str
+    index: int  # type: ignore[assignment]  # a tuple's method of this name is not needed
+    attempt: int
+    run: int
+    phase: str
+    """Pending, Running, Succeeded, Failed, Unknown."""
+    node: str
+    """The node it is bound to, or ''."""
+    address: str
+    go: str
+    """The annotation that lets the user's program start; '' while it may not."""
+    deleting_at: float | None
+    """When its grace is over, for a pod that is being deleted (deletionTimestamp)."""
+    created_at: float
+    started_at: float | None
+    """Start of the container `main`."""
+    finished_at: float | None
+    """End of the container `main`."""
+    exit_code: int | None
+    signal: int
+    reason: str
+    """Why `main` ended, in the runtime's word (Completed, Error, OOMKilled...); else how `gate` failed."""
+    message: str
+    """What `main` left in its termination log; the pod's own message where it has a reason, or `main` left none."""
+    disruption: str
+    """The reason of a true DisruptionTarget (or Kueue's TerminationTarget), '' without one."""
+    status_reason: str
+    """The pod's own reason (Evicted, DeadlineExceeded, NodeLost...)."""
+    waiting_reason: str
+    """Why it does not run yet: Unschedulable, SchedulingGated, ErrImagePull...; '' for none told."""
+    waiting_message: str
+    gate_done: bool
+    """Whether the barrier let the user's program through; true for a pod without one."""
+    scheduled: bool
+    ready: bool
+    member: str
+    """The token while the group's Service may select it, '' after the label was taken away."""
+    gate_started: bool = False
+    """Whether the barrier runs or has run: the pod's image and volumes are there."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of the user's runs in it any more, nor ever will."""
+        return self.finished_at is not None or self.phase in ("Succeeded", "Failed")
+
+
+def read_time(text: Any) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time; None for none."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except (TypeError, ValueError):
+        return None
+
+
+def read_pod(document: Mapping[str, Any]) -> PodRecord:
+    """The record of a pod's JSON object; fields that are missing or of another type are at their empty value."""
+    metadata = _mapping(document.get("metadata"))
+    spec, status = _mapping(document.get("spec")), _mapping(document.get("status"))
+    labels, notes = _mapping(metadata.get("labels")), _mapping(metadata.get("annotations"))
+    containers = _statuses(status.get("containerStatuses"))
+    before = _statuses(status.get("initContainerStatuses"))
+    conditions = {str(item.get("type")): item for item in _mappings(status.get("conditions"))}
+    ended, gate = _state(containers.get(MAIN), "terminated"), _state(before.get(GATE), "terminated")
+    waiting_reason, waiting_message = _read_waiting(conditions, [*before.values(), *containers.values()])
+    started = ended.get("startedAt") or _state(containers.get(MAIN), "running").get("startedAt")
+    node = spec.get("nodeName") or ""
+    return PodRecord(
+        name=metadata.get("name") or "",
+        uid=metadata.get("uid") or "",
+        namespace=sys.intern(metadata.get("namespace") or ""),
+        token=sys.intern(labels.get(LAUNCH) or ""),
+        task=sys.intern(notes.get(TASK) or ""),
+        index=_number(notes.get(INDEX)),
+        attempt=_number(notes.get(ATTEMPT)),
+        run=_number(notes.get(RUN)),
+        phase=sys.intern(status.get("phase") or "Pending"),
+        node=sys.intern(node),
+        address=status.get("podIP") or "",
+        go=sys.intern(notes.get(GO) or ""),
+        deleting_at=read_time(metadata.get("deletionTimestamp")),
+        created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
+        started_at=read_time(started),
+        # A kubelet that has lost a container reports its end without a time; the pod's phase tells it then.
+        finished_at=read_time(ended.get("finishedAt")),
+        exit_code=_number(ended.get("exitCode")) if ended else None,
+        signal=_number(ended.get("signal")),
+        reason=sys.intern(ended.get("reason") or _read_gate_failure(gate)),
+        message=(status.get("reason") and status.get("message")) or ended.get("message") or status.get("message") or "",
+        disruption=_read_disruption(conditions),
+        status_reason=sys.intern(status.get("reason") or ""),
+        waiting_reason=sys.intern(waiting_reason),
+        waiting_message=sys.intern(waiting_message),
+        gate_done=_number(gate.get("exitCode")) == 0 if gate else not _has_gate(spec),
+        scheduled=bool(node) or _is_true(conditions, "PodScheduled"),
+        ready=_is_true(conditions, "Ready"),
+        member=sys.intern(labels.get(MEMBER) or ""),
+        gate_started=bool(gate or _state(before.get(GATE), "running")),
+    )
+
+
+def _read_waiting(
+    conditions: Mapping[Any, Mapping[str, Any]], statuses: Iterable[Mapping[str, Any]]
+) -> tuple[str, str]:
+    """Why a pod does not run: the scheduler's reason, else the first container that is in trouble, else any."""
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
+    waits = [wait for wait in (_state(status, "waiting") for status in statuses) if wait.get("reason")]
+    troubled = [wait for wait in waits if wait["reason"] not in _STARTING]
+    for wait in troubled or waits[:1]:
+        return wait["reason"], wait.get("message") or ""
+    return "", ""
+
+
+def _read_disruption(conditions: Mapping[Any, Mapping[str, Any]]) -> str:
+    for kind in _DISRUPTIONS:
+        if _is_true(conditions, kind):
+            return sys.intern(conditions[kind].get("reason") or kind)
+    return ""
+
+
+def _read_gate_failure(gate: Mapping[str, Any]) -> str:
+    return f"gate: {gate.get('reason') or 'Error'}" if _number(gate.get("exitCode")) else ""
+
+
+def _has_gate(spec: Mapping[str, Any]) -> bool:
+    return any(item.get("name") == GATE for item in _mappings(spec.get("initContainers")))
+
+
+def _is_true(conditions: Mapping[Any, Mapping[str, Any]], kind: str) -> bool:
+    return conditions.get(kind, {}).get("status") == "True"
+
+
+def _statuses(value: Any) -> dict[str, Mapping[str, Any]]:
+    return {str(item.get("name")): item for item in _mappings(value)}
+
+
+def _state(status: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    return _mapping(_mapping(status.get("state")).get(name)) if status else {}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value or 0)
+    except (TypeError, ValueError):
+        return 0

@@ -1,0 +1,139 @@
+"""Letting go: of ended pods whose outcome is stored, of launches that nobody watches, of orphans of a dead daemon.
+
+Nothing is remembered: what is there is compared with what is wanted, so that another process goes on where this one
+died. A pod's log is kept before its finalizer goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable
+
+from overspan.adapters.kubernetes.calls import Calls, finish_all
+from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle, select_installation
+from overspan.adapters.kubernetes.logs import Logs, capture_all
+from overspan.adapters.kubernetes.names import name_anchor, parse_token
+from overspan.adapters.kubernetes.records import LAUNCH, PodRecord, read_pod
+from overspan.adapters.kubernetes.stories import Story
+from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
+
+_log = logging.getLogger(__name__)
+
+CAPTURE_SECONDS = 60.0
+"""How long after its end a pod is kept for its log; the log of a lost node never comes."""
+LOOK_SECONDS = 600.0
+"""How often all launches of an installation are looked for, beside those that are known."""
+SPARE_SECONDS = 900.0
+"""How long a launch that was just submitted is spared although nobody watches it yet."""
+
+
+class Releaser:
+    """Removes what is not wanted any more."""
+
+    def __init__(self, launches: Launches, logs: Logs) -> None:
+        self._launches = launches
+        self._logs = logs
+        self._spared: dict[str, float] = {}
+        self._known: dict[str, Handle] = {}
+        self._looked: dict[tuple[str, str], float] = {}
+        self._turn = asyncio.Lock()
+        self._under_way: set[str] = set()
+        self._late: dict[str, float] = {}
+        """Until when pods wait for their logs, by uid."""
+
+    def spare(self, token: str) -> None:
+        """Keep a launch that is submitted just now."""
+        self._spared[token] = time.monotonic() + SPARE_SECONDS
+
+    def note_watched(self, tokens: Iterable[str]) -> None:
+        """Launches are watched: from now on their handles say whether they are wanted."""
+        for token in tokens:
+            self._spared.pop(token, None)
+
+    async def release(
+        self, namespace: str, installation: str, handles: Collection[str], tokens: Collection[str]
+    ) -> None:
+        """Remove every launch of an installation but those that are named. Raises Unreachable."""
+        async with self._turn:
+            await self._look(namespace, installation)
+            wanted = {parse_handle(handle).token for handle in handles} | set(tokens)
+            now = time.monotonic()
+            spared = {token for token, until in self._spared.items() if until > now}
+            present = {story.token: parse_handle(story.handle) for story in self._launches.stories.values()}
+            mine = [
+                handle
+                for handle in {**self._known, **present}.values()
+                if parse_token(handle.token).installation == installation
+            ]
+            unwanted = [handle for handle in mine if handle.token not in wanted | spared]
+            await finish_all(map(self.remove, unwanted))
+
+    async def _look(self, namespace: str, installation: str) -> None:
+        """Find the launches that the cluster has: by their anchors, and by pods that lost theirs."""
+        key, now = (namespace, installation), time.monotonic()
+        if now - self._looked.get(key, float("-inf")) < LOOK_SECONDS:
+            return
+        calls, selector = self._launches.calls(namespace), select_installation(installation)
+        for kind in ("ConfigMap", "Pod"):
+            for document in await calls.list(kind, selector):
+                token = str(document["metadata"]["labels"].get(LAUNCH, ""))
+                try:
+                    self._known[token] = parse_handle(f"{namespace}/{token}")
+                except NotFound:
+                    _log.warning("%s %s has no launch", kind, document["metadata"].get("name"))
+        self._looked[key] = now
+
+    async def remove(self, handle: Handle) -> None:
+        """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest."""
+        calls = self._launches.calls(handle.namespace)
+        selector = f"{LAUNCH}={handle.token}"
+        for service in await calls.list("Service", selector):
+            await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
+        pods = [read_pod(document) for document in await calls.list("Pod", selector)]
+        await self._wait_captured([pod for pod in pods if pod.ended])
+        await calls.delete("ConfigMap", name_anchor(handle.token), propagate=True)
+        await finish_all(self._drop(calls, pod) for pod in pods)
+        self._spared.pop(handle.token, None)
+        self._known.pop(handle.token, None)
+        self._launches.forget(handle.token)
+
+    async def tidy(self, story: Story) -> None:
+        """Remove ended pods of a live launch whose end is stored."""
+        if story.token in self._under_way:
+            return
+        self._under_way.add(story.token)
+        try:
+            over = [pod for pod in self._launches.pods(story) if story.cursor.over(pod)]
+            captured = await capture_all(self._logs, over)
+            ready = [pod for pod in over if pod.uid in captured or self._is_late(pod)]
+            calls = self._launches.calls(story.namespace)
+            await finish_all(self._drop(calls, pod) for pod in ready)
+        except OverspanError as error:
+            _log.info("ended pods of %s are removed later: %s", story.token, error)
+        finally:
+            self._under_way.discard(story.token)
+
+    async def _wait_captured(self, pods: list[PodRecord]) -> None:
+        """Keep the logs of ended pods; raises the trouble of one that may still be had later."""
+        captured = await capture_all(self._logs, pods)
+        for pod in pods:
+            if pod.uid not in captured and not self._is_late(pod):
+                raise Conflict(f"the log of pod {pod.name} cannot be read yet")
+
+    def _is_late(self, pod: PodRecord) -> bool:
+        """Whether a log was waited for long enough."""
+        now = time.monotonic()
+        late = now >= self._late.setdefault(pod.uid, now + CAPTURE_SECONDS)
+        if late:
+            _log.warning("the log of pod %s could not be kept: its node does not answer", pod.name)
+            del self._late[pod.uid]
+        return late
+
+    async def _drop(self, calls: Calls, pod: PodRecord) -> None:
+        """Delete a pod and take the finalizer off."""
+        if pod.deleting_at is None:
+            await calls.delete_pod(pod, None)
+        await calls.strip_pod(pod)
+        self._late.pop(pod.uid, None)

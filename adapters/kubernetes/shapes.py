@@ -1,0 +1,61 @@
+"""What of a launch is needed to follow it: its tasks, their nodes and where their attempts begin. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Start
+
+MIN_GRACE = 1
+"""Seconds; a grace of 0 would take the pod's record away before its end is known (force deletion)."""
+
+
+@dataclass(frozen=True)
+class TaskShape:
+    """One task of a launch. `attempt` is the number of its first attempt in this launch."""
+
+    name: str
+    nodes: int
+    attempt: int
+    ready: bool = False
+    grace: int = 30
+    notice_signal: str = ""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One launch: `tasks` are those that may run in it."""
+
+    token: str
+    job: int
+    launch: int
+    tasks: tuple[TaskShape, ...]
+    together: bool = True
+    """Whether all pods have to be there before any may start."""
+
+    @property
+    def pods(self) -> int:
+        """How many pods its first attempts have."""
+        return sum(task.nodes for task in self.tasks)
+
+    def task(self, name: str) -> TaskShape | None:
+        """The task of that name; None when the launch has none."""
+        return next((task for task in self.tasks if task.name == name), None)
+
+
+def make_shape(token: str, job: Job) -> Shape:
+    """The shape of a job's present launch. Tasks that are over are not started again."""
+    tasks = tuple(
+        TaskShape(
+            name=spec.name,
+            nodes=spec.num_nodes,
+            attempt=len(task.attempts),
+            ready=spec.ready is not None,
+            grace=max(MIN_GRACE, spec.grace_period),
+            notice_signal=spec.notice_signal,
+        )
+        for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
+        if not task.over
+    )
+    return Shape(token, job.id, job.launch, tasks, job.spec.start is Start.TOGETHER)

@@ -1,0 +1,179 @@
+"""What this process knows of each launch it follows, and the reports that come of it.
+
+Everything here can be had again from the cluster: a second process finds the same in anchors, pods and cursors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from overspan.adapters.contract import Report
+from overspan.adapters.kubernetes.evidence import explain_waiting
+from overspan.adapters.kubernetes.facts import (
+    Cursor,
+    Key,
+    View,
+    collect,
+    format_cursor,
+    is_placed,
+    parse_cursor,
+    view_pods,
+)
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.shapes import Shape
+from overspan.bridge.model.events import Event, Queued
+
+MISSING_SECONDS = 30.0
+"""How long a pod that must be there is waited for; a watch may be late, and a creation under way."""
+QUIET_SECONDS = 1.0
+"""How long nothing is told of a launch that has no reason to wait."""
+_TROUBLES = ("JobLaunchFailure", "BadConstraints")
+"""Reasons whose detail is told: they do not pass by waiting alone."""
+_LONGEST_DETAIL = 300
+
+
+@dataclass
+class Story:
+    """One launch that is followed."""
+
+    handle: str
+    shape: Shape
+    anchor: str
+    """The uid of its anchor, which owns all else."""
+    namespace: str
+    cursor: Cursor = field(default_factory=Cursor)
+    """What the daemon has stored."""
+    soft: bool = False
+    """Whether its pods gather behind Overspan's own barriers."""
+    again_at: float = 0.0
+    """When pods that were given back are made again; 0 while none were."""
+    returns: int = 0
+    """How often its pods were given back."""
+    reason: str = ""
+    """Why it waits, as it was told last."""
+    waits_since: float = 0.0
+    lost: dict[Key, PodRecord] = field(default_factory=dict)
+    """Node runs that have no pod and never will."""
+    gone: bool = False
+    """Whether its anchor is known to be gone."""
+    busy: int = 0
+    """Orders and submissions under way: pods may be missing for a moment."""
+    missing: dict[Key, float] = field(default_factory=dict)
+    """Since when pods are missing that must have been there."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """What events say of pods that do not start, by uid."""
+    dirty: bool = True
+    """Whether there may be something to tell."""
+    since: str = ""
+    """The cursor it was last asked with."""
+    timed: bool = False
+    """Whether time alone may bring news of it."""
+
+    @property
+    def token(self) -> str:
+        """The launch's token."""
+        return self.shape.token
+
+    def view(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
+        """Its pods as they are known."""
+        return view_pods(pods, [*gone, *self.lost.values()])
+
+    def tell(self, view: View, since: str, now: float) -> Report | None:
+        """What is new behind a stored cursor; None for nothing."""
+        self.cursor = parse_cursor(since, self.shape)
+        if self.gone:
+            return Report(self.handle, (), since, gone=True)
+        if self.again_at:
+            # What was given back is no trace of an end.
+            view = View(view.pods, {})
+        self._note_missing(view, now)
+        told = collect(self.shape, view, self.cursor, now)
+        events: tuple[Event, ...] = told.events
+        if not told.cursor.granted:
+            self.waits_since = self.waits_since or now
+            reason = find_reason(self.shape, view, self.troubles)
+            early = not self.reason and reason == "None" and now - self.waits_since < QUIET_SECONDS
+            if reason != self.reason and not told.events and not early:
+                events, self.reason = (Queued(now, reason),), reason
+        if not events:
+            return None
+        return Report(self.handle, events, format_cursor(told.cursor, self.shape))
+
+    def _note_missing(self, view: View, now: float) -> None:
+        """Give up node runs whose pod has been missing for long, without a trace."""
+        absent = [] if self.busy else list(_find_absent(self.shape, view, self.cursor))
+        self.missing = {key: self.missing.get(key, now) for key, _ in absent}
+        for key, go in absent:
+            if now - self.missing[key] >= MISSING_SECONDS:
+                self.lost[key] = ghost(self, key, go)
+
+
+def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:
+    """The record of a pod that could not be made, or is known to be nowhere: it is told as ended."""
+    task, attempt, index = key
+    return PodRecord(
+        name="",
+        uid="",
+        namespace=story.namespace,
+        token=story.token,
+        task=task,
+        index=index,
+        attempt=attempt,
+        run=run,
+        phase="Failed" if message else "Pending",
+        node="",
+        address="",
+        go=go,
+        deleting_at=None,
+        created_at=math.inf,
+        started_at=None,
+        finished_at=None,
+        exit_code=None,
+        signal=0,
+        reason="StartError" if message else "",
+        message=message,
+        disruption="",
+        status_reason="",
+        waiting_reason="",
+        waiting_message="",
+        gate_done=True,
+        scheduled=False,
+        ready=False,
+        member="",
+    )
+
+
+def _find_absent(shape: Shape, view: View, cursor: Cursor) -> Iterable[tuple[Key, str]]:
+    """Nodes of attempts under way that have no pod, no removed pod and no told end; with their attempt's `go`."""
+    for task in shape.tasks:
+        records = [record for records in view for key, record in records.items() if key[0] == task.name and record.go]
+        progress = cursor.tasks.get(task.name)
+        attempt = max([record.attempt for record in records], default=progress.attempt if progress else None)
+        if attempt is None:
+            continue
+        go = next((record.go for record in records if record.attempt == attempt), "0")
+        for index in range(task.nodes):
+            told = progress.nodes[index] % 4 if progress is not None and progress.attempt == attempt else 0
+            key = (task.name, attempt, index)
+            if told < 3 and view.find(key)[0] is None:
+                yield key, go
+
+
+def find_reason(shape: Shape, view: View, troubles: Mapping[str, str]) -> str:
+    """Why a launch waits, in Slurm's words; of several reasons the one that does not pass by itself."""
+    found: list[tuple[str, str]] = []
+    for task in shape.tasks:
+        for index in range(task.nodes):
+            record = view.pods.get((task.name, task.attempt, index))
+            if record is None or is_placed(record):
+                continue
+            reason, detail = explain_waiting(record)
+            trouble = troubles.get(record.uid, "")
+            found.append(("JobLaunchFailure", trouble) if trouble and reason == "None" else (reason, detail))
+    for wanted in _TROUBLES:
+        for reason, detail in found:
+            if reason == wanted:
+                return f"{reason}: {detail[:_LONGEST_DETAIL]}" if detail else reason
+    return next((reason for reason, _ in found if reason != "None"), "None")

@@ -1,0 +1,200 @@
+"""Making a launch's objects, once: each has a name of its own, so what an earlier try made is found and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.kubernetes.answers import Answer, is_quota, is_transient
+from overspan.adapters.kubernetes.calls import Calls, finish_all
+from overspan.adapters.kubernetes.files import pack_files
+from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.launches import CREATED, Handle, Launches, is_going
+from overspan.adapters.kubernetes.names import INSTALLATION, JOB, name_anchor
+from overspan.adapters.kubernetes.records import LAUNCH
+from overspan.adapters.kubernetes.releasing import Releaser
+from overspan.adapters.kubernetes.rendering import Blueprint, Document, Objects, draw, own, render
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.shapes import make_shape
+from overspan.adapters.kubernetes.stories import Story
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
+
+_log = logging.getLogger(__name__)
+
+_QUOTA_REASONS = (
+    (re.compile(r"requested: [^,]*(gpu|\.com/)"), "AssocGrpGRES"),
+    (re.compile(r"requested: [^,]*memory"), "AssocGrpMemLimit"),
+    (re.compile(r"requested: [^,]*cpu"), "AssocGrpCpuLimit"),
+)
+"""Slurm's reason for a quota's message (squeue(1), JOB REASON CODES); a count of pods is a limit on jobs."""
+_TOKEN_ANNOTATION = "true"
+
+
+class Problem(NamedTuple):
+    """Why an object could not be made. `ours` is the token of an earlier launch of the same job that has its name."""
+
+    message: str
+    transient: bool
+    reason: str = "BadConstraints"
+    ours: str = ""
+
+
+class Submitter:
+    """Turns launches into objects."""
+
+    def __init__(self, launches: Launches, releaser: Releaser, settings: Settings) -> None:
+        self._launches = launches
+        self._releaser = releaser
+        self._settings = settings
+
+    async def submit(self, launches: Sequence[Launch], namespace: str, rung: Rung) -> list[Accepted | Refusal]:
+        """Make each launch; one answer each, in order. Raises Unreachable where a call was not answered."""
+        return list(await asyncio.gather(*(self._submit(launch, namespace, rung) for launch in launches)))
+
+    async def _submit(self, launch: Launch, namespace: str, rung: Rung) -> Accepted | Refusal:
+        try:
+            blueprint, objects = await asyncio.to_thread(render_launch, launch, fill(self._settings, namespace), rung)
+        except OverspanError as error:
+            if error.transient:
+                raise
+            return Refusal(launch.token, explain(error))
+        calls = self._launches.calls(namespace)
+        handle = Handle(namespace, launch.token)
+        self._releaser.spare(launch.token)
+        anchor = await self._make_anchor(calls, objects.anchor, launch.token)
+        if isinstance(anchor, Problem):
+            return _refuse(launch.token, anchor)
+        uid = str(anchor["metadata"]["uid"])
+        story = self._launches.stories.get(launch.token)
+        if story is None:
+            soft = blueprint.rung is Rung.SOFT
+            story = Story(str(handle), make_shape(launch.token, launch.job), uid, namespace, soft=soft)
+            self._launches.stories[launch.token] = story
+        # From here on its pods are watched.
+        self._launches.watch(handle)
+        if CREATED not in (anchor["metadata"].get("annotations") or {}):
+            problem = await self._make_rest(calls, objects, uid, story)
+            if problem is not None:
+                await self._releaser.remove(handle)
+                return _refuse(launch.token, problem)
+        return Accepted(launch.token, str(handle), uid)
+
+    async def _make_anchor(self, calls: Calls, document: Document, token: str) -> Mapping[str, Any] | Problem:
+        answer = await calls.create(document)
+        if answer.works:
+            return answer.document
+        if answer.status != 409:
+            return _judge(answer)
+        found = await calls.get("ConfigMap", name_anchor(token))
+        if found is None or is_going(found):
+            return Problem(f"what was left of {token} is being removed", True, "Resources")
+        if (found["metadata"].get("labels") or {}).get(LAUNCH) != token:
+            return Problem(f"the ConfigMap {name_anchor(token)} belongs to somebody else", False)
+        return found
+
+    async def _make_rest(self, calls: Calls, objects: Objects, uid: str, story: Story) -> Problem | None:
+        """Make what the anchor owns: first what the pods need. The first problem ends it."""
+        anchor = str(objects.anchor["metadata"]["name"])
+        story.busy += 1
+        try:
+            before = [*objects.configs, objects.secret, objects.service, *objects.gang]
+            for batch in ([item for item in before if item is not None], objects.pods):
+                owned = [own(item, anchor, uid) for item in batch]
+                problems = await finish_all([self._make(calls, item, story.token) for item in owned])
+                found = [problem for problem in problems if problem is not None]
+                if found:
+                    return min(found, key=lambda problem: problem.transient)
+            marked = await calls.patch("ConfigMap", anchor, {"uid": uid, "annotations": {CREATED: _TOKEN_ANNOTATION}})
+            return None if marked is not None else Problem("its anchor was removed meanwhile", True, "Resources")
+        finally:
+            story.busy -= 1
+
+    async def _make(self, calls: Calls, document: Document, token: str) -> Problem | None:
+        """Make one object, or find the one that an earlier try made."""
+        answer = await calls.create(document)
+        if answer.works:
+            return None
+        if answer.status != 409 or answer.reason != "AlreadyExists":
+            return _judge(answer)
+        kind, name = str(document["kind"]), str(document["metadata"]["name"])
+        owner = await self._find_owner(calls, document)
+        if owner is None:
+            return Problem(f"the {kind} {name} is being removed", True, "Resources")
+        if owner.get(LAUNCH) == token:
+            return None
+        own_labels = document["metadata"]["labels"]
+        if all(owner.get(key) == own_labels[key] for key in (INSTALLATION, JOB)):
+            # An earlier launch of the same job: it is over, since there is a later one.
+            await self._releaser.remove(Handle(calls.namespace, str(owner.get(LAUNCH))))
+            return Problem(f"the {kind} {name} of its earlier launch is being removed", True, "Resources")
+        return _taken(kind, name, owner)
+
+    async def _find_owner(self, calls: Calls, document: Document) -> Mapping[str, str] | None:
+        """The labels of the object that has the name; None where it is going or gone."""
+        kind, name = str(document["kind"]), str(document["metadata"]["name"])
+        if kind not in ("Service", "Pod", "Secret", "ConfigMap"):
+            # Named after the token, so that nobody else has the name.
+            return dict(document["metadata"]["labels"])
+        found = await calls.get(kind, name)
+        if found is None or (is_going(found) and kind != "Pod"):
+            return None
+        return dict(found["metadata"].get("labels") or {})
+
+
+def render_launch(launch: Launch, settings: Settings, rung: Rung) -> tuple[Blueprint, Objects]:
+    """The blueprint and the objects of a launch. Raises InvalidRequest."""
+    blueprint = draw(launch, settings, rung, pack_files(launch.job, settings))
+    return blueprint, render(launch, blueprint, settings)
+
+
+def fill(settings: Settings, namespace: str) -> Settings:
+    """The settings with the namespace that a launch is in, as rendering wants them."""
+    return replace(settings, namespace=namespace)
+
+
+def explain(error: OverspanError) -> str:
+    """An error in one line."""
+    return f"{error.message}; {error.remedy}" if error.remedy else error.message
+
+
+def _judge(answer: Answer) -> Problem:
+    if is_quota(answer):
+        for pattern, reason in _QUOTA_REASONS:
+            if pattern.search(answer.message):
+                return Problem(answer.message, True, reason)
+        return Problem(answer.message, True, "AssocGrpJobsLimit")
+    if is_transient(answer) or answer.status == 409:
+        return Problem(answer.message, True, "Resources")
+    remedy = "; `span check` lists the rights that are missing" if answer.status == 403 else ""
+    return Problem(f"{answer.message}{remedy}", False)
+
+
+def _taken(kind: str, name: str, owner: Mapping[str, str]) -> Problem:
+    job = owner.get(JOB)
+    who = f"job {job}" if job else "something else"
+    return Problem(
+        f"the name {name} is taken in this namespace: {who} has a {kind} of that name; "
+        "submit it with another --name, or write `name: x-{id}` in the file",
+        False,
+    )
+
+
+def _refuse(token: str, problem: Problem) -> Refusal:
+    return Refusal(token, problem.message, problem.transient, problem.reason)
+
+
+def admit(job: Job, settings: Settings) -> Refusal | None:
+    """The refusal of a job that cannot be rendered for this cluster."""
+    try:
+        render_launch(
+            Launch(f"trial-{job.id}-{job.launch}", job), fill(settings, settings.namespace or "default"), Rung.SOFT
+        )
+    except OverspanError as error:
+        return Refusal("", explain(error))
+    return None

@@ -1,0 +1,166 @@
+"""Two nodes for the fake API server: they bind pods and run their commands as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fakes.kubernetes_api import KubernetesApi
+from tests.fakes.kubernetes_objects import Document, Key, Refused
+
+from overspan.adapters.kubernetes.quantities import sum_requests
+from overspan.adapters.kubernetes.records import GO
+
+NODES = ("node-1", "node-2")
+CPUS = 4
+
+
+@dataclass
+class Running:
+    """The process of a pod's main container, and what was read of it."""
+
+    process: subprocess.Popen[bytes]
+    file: Path
+    told: int = 0
+    kill_at: float | None = None
+
+
+class FakeNodes:
+    """What kubelets and the scheduler do, by looking at each change."""
+
+    def __init__(self, api: KubernetesApi, folder: Path) -> None:
+        self.api = api
+        self.frozen = False
+        """Whether nothing is bound, started or ended for now."""
+        self._folder = folder
+        self._work: dict[str, Running] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nodes")
+        for name in NODES:
+            given = {"cpu": str(CPUS), "memory": "8Gi", "pods": "110"}
+            ready = {"type": "Ready", "status": "True"}
+            status = {"allocatable": given, "capacity": given, "conditions": [ready]}
+            api.objects.create(Key("", "nodes", "", name), {"metadata": {"name": name}, "spec": {}, "status": status})
+
+    def __enter__(self) -> FakeNodes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._thread.join()
+        for running in self._work.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+
+    def _run(self) -> None:
+        changed = self.api.objects.changed
+        while not self._closed.is_set():
+            if not self.frozen:
+                for pod in self.api.objects.select(Key("", "pods", ""), lambda _: True)[0]:
+                    with contextlib.suppress(Refused):
+                        self._look(pod)
+            with changed:
+                changed.wait(0.01)
+
+    def _look(self, pod: Document) -> None:
+        metadata, name = pod["metadata"], pod["metadata"]["name"]
+        space, uid = metadata["namespace"], metadata["uid"]
+        running = self._work.get(uid)
+        if running is not None:
+            self._watch(pod, running)
+        elif pod["status"].get("phase") in ("Succeeded", "Failed"):
+            return
+        elif metadata.get("deletionTimestamp"):
+            if pod["spec"].get("nodeName"):
+                self.api.pods.set_status(name, {"phase": "Failed"}, space)
+                self.api.pods.gone(name, space)
+        elif not pod["spec"].get("nodeName"):
+            self._bind(pod)
+        elif not pod["status"].get("containerStatuses"):
+            self.api.pods.run(name, space, gated=bool(pod["spec"].get("initContainers")))
+        if not metadata.get("deletionTimestamp") and uid not in self._work and self._may_start(pod):
+            self._start(pod)
+
+    def _bind(self, pod: Document) -> None:
+        used = dict.fromkeys(NODES, 0.0)
+        for other in self.api.objects.select(Key("", "pods", ""), lambda _: True)[0]:
+            if other["status"].get("phase") not in ("Succeeded", "Failed") and other["spec"].get("nodeName") in used:
+                used[other["spec"]["nodeName"]] += _cpus(other)
+        name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        for number, node in enumerate(NODES):
+            if used[node] + _cpus(pod) <= CPUS:
+                self.api.pods.bind(name, node, f"10.0.{number}.{len(self._work) % 200 + 2}", space)
+                return
+        if pod["status"].get("conditions"):
+            return
+        message = f"0/{len(NODES)} nodes are available: {len(NODES)} Insufficient cpu."
+        wait = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        self.api.pods.set_status(name, {"conditions": [wait]}, space)
+
+    def _may_start(self, pod: Document) -> bool:
+        if not pod["status"].get("containerStatuses"):
+            return False
+        return not pod["spec"].get("initContainers") or bool(pod["metadata"].get("annotations", {}).get(GO))
+
+    def _start(self, pod: Document) -> None:
+        metadata = pod["metadata"]
+        main = next(item for item in pod["spec"]["containers"] if item["name"] == "main")
+        file = self._folder / f"{metadata['uid']}.log"
+        mounts = {}
+        for mount in main.get("volumeMounts") or []:
+            folder = mounts[mount["mountPath"]] = self._folder / metadata["uid"] / mount["name"]
+            folder.mkdir(parents=True)
+
+        def place(text: str) -> str:
+            """A text of the manifest with the mounts where they are on this machine."""
+            for path, folder in mounts.items():
+                text = text.replace(path, str(folder))
+            return text
+
+        environment = {item["name"]: place(item["value"]) for item in main.get("env") or [] if "value" in item}
+        environment.setdefault("PATH", os.environ["PATH"])
+        # A dollar sign is escaped by another one (Container.args).
+        words = [place(word).replace("$$", "$") for word in [*main["command"], *main.get("args", [])]]
+        with file.open("wb") as output:
+            process = subprocess.Popen(
+                words,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+        self._work[metadata["uid"]] = Running(process, file)
+        self.api.pods.run(metadata["name"], metadata["namespace"])
+
+    def _watch(self, pod: Document, running: Running) -> None:
+        metadata = pod["metadata"]
+        name, space, now = metadata["name"], metadata["namespace"], self.api.objects.clock()
+        if pod["status"].get("phase") in ("Succeeded", "Failed"):
+            return
+        code = running.process.poll()
+        text = running.file.read_bytes()[running.told :]
+        if text:
+            running.told += len(text)
+            self.api.streams.write_log(name, text.decode(), space)
+        if code is not None:
+            self.api.pods.finish(name, 128 - code if code < 0 else code, namespace=space)
+        elif metadata.get("deletionTimestamp"):
+            grace = metadata["deletionGracePeriodSeconds"]
+            if running.kill_at is None:
+                os.killpg(running.process.pid, signal.SIGTERM)
+            running.kill_at = min(running.kill_at or now + grace, now + grace)
+            if now >= running.kill_at:
+                os.killpg(running.process.pid, signal.SIGKILL)
+
+
+def _cpus(pod: Document) -> float:
+    return sum_requests(pod["spec"]).get("cpu", 0.0)

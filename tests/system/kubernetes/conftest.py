@@ -1,0 +1,71 @@
+"""A real daemon with a real Kubernetes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.rigs.kube import KubeRig
+from tests.rigs.plugin import kube_namespace, kube_rig
+from tests.system.conftest import Span
+from tests.waiting import WaitUntil
+
+__all__ = ["kube_namespace", "kube_rig"]
+
+KINDS = "pods,services,secrets,podgroups,configmaps"
+
+
+class KubeSpan(Span):
+    """The commands, with a cluster `kube` that is a namespace of the rig."""
+
+    rig: KubeRig
+    namespace: str
+
+    def connect(self, rig: KubeRig, namespace: str, **settings: Any) -> None:
+        """Write the configuration; settings of the cluster as the file has them."""
+        self.rig, self.namespace = rig, namespace
+        given = {"kubeconfig": str(rig.kubeconfig), "namespace": namespace, "image": "rig/sh:1", **settings}
+        self.config.write_text(json.dumps({"clusters": {"kube": {"kind": "kubernetes", **given}}}))
+
+    def kubectl(self, *words: str) -> str:
+        """What kubectl says of the namespace."""
+        done = self.rig.kubectl(*words, namespace=self.namespace)
+        assert done.rc == 0, done.stderr
+        return done.stdout
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """The namespace's pods by name."""
+        return {
+            item["metadata"]["name"]: item for item in json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
+        }
+
+    def node_of(self, pod: str) -> int:
+        """The number of the node that a pod is on."""
+        return int(self.pods()[pod]["spec"]["nodeName"].removeprefix("node"))
+
+    def left(self) -> list[str]:
+        """What of Overspan's is in the namespace."""
+        names = self.kubectl("get", KINDS, "-l", "app.kubernetes.io/managed-by=overspan", "-o", "name").split()
+        return sorted(names)
+
+    def until_empty(self, timeout: float = 60) -> None:
+        """Wait until nothing is left in the namespace."""
+        self.wait_until(lambda: not self.left(), timeout, "nothing to be left in the namespace")
+
+    def close(self) -> None:
+        """Cancel what runs, see that nothing stays, and end the daemon."""
+        self.run("scancel", "--me", check=False)
+        self.until_empty()
+        super().close()
+
+
+@pytest.fixture
+def kube(kube_rig: KubeRig, kube_namespace: str, tmp_path: Path, wait_until: WaitUntil) -> Iterator[KubeSpan]:
+    """A daemon of its own whose cluster `kube` is a new namespace; afterwards nothing is left in it."""
+    span = KubeSpan(tmp_path, wait_until)
+    span.connect(kube_rig, kube_namespace)
+    yield span
+    span.close()

@@ -1,0 +1,186 @@
+"""Groups as pods on a real Kubernetes: names, order of ends, losses, gangs, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.system.kubernetes.conftest import KubeSpan
+
+GROUP = """
+---
+name: duo
+execution: parallel
+primary_tasks: [trainer]
+termination_delay: 2s
+---
+name: server
+grace_period: 10s
+resources: {cpus: 0.1}
+run: |
+  trap 'echo got TERM; sleep 1; echo stopped; exit 0' TERM
+  echo serving as $(hostname); mkdir -p /tmp/www; echo hello >/tmp/www/index.html
+  httpd -f -p 8000 -h /tmp/www & wait
+---
+name: trainer
+resources: {cpus: 0.1}
+run: |
+  until wget -q -O- http://server-0.duo:8000/; do sleep 0.2; done
+  cat $OVERSPAN_RUN_DIR/notice; echo members $OVERSPAN_MEMBERS
+"""
+
+
+def test_a_wrapped_command_runs_as_a_pod(kube: KubeSpan) -> None:
+    job = kube.wrap("hostname; echo to stderr >&2", "-M", "kube")
+    kube.until(job, "COMPLETED")
+    assert kube.log(job) == f"wrap-{job}\nto stderr\n"
+    kube.until_empty()
+    # The daemon keeps what the pod has printed.
+    assert "to stderr" in kube.log(job)
+
+
+def test_a_group_of_two_finds_each_other_and_ends_in_order(kube: KubeSpan) -> None:
+    job = kube.submit(GROUP, "-M", "kube")
+    shown = kube.until(job, "COMPLETED", timeout=60)
+    states = {task["name"]: (task["state"], task["exit_code"]) for task in shown["tasks"]}
+    assert states == {"server": ("COMPLETED", 0), "trainer": ("COMPLETED", 0)}
+    assert kube.log(job, "trainer") == "hello\nmembers server-0.duo,trainer-0.duo\n"
+    assert kube.log(job, "server").splitlines()[:3] == ["serving as server-0", "got TERM", "stopped"]
+    rows = {(row["task"], row["cause"]): row["at"] for row in kube.timeline(job)}
+    done = next(task["ended_at"] for task in shown["tasks"] if task["name"] == "trainer")
+    assert rows["server", "Notice"] < rows["server", "Terminate"]
+    assert 1.9 <= rows["server", "Terminate"] - done < 5
+    kube.until_empty()
+
+
+def test_a_second_group_of_a_name_is_refused_with_the_remedy(kube: KubeSpan) -> None:
+    first = kube.submit(GROUP.replace("wget", "false wget"), "-M", "kube")
+    kube.until(first, "RUNNING")
+    second = kube.submit(GROUP, "-M", "kube")
+    shown = kube.until(second, "FAILED")
+    assert shown["reason"] == "BadConstraints"
+    words = " ".join(row["text"] for row in kube.timeline(second))
+    assert "duo is taken" in words and "--name" in words
+    assert kube.job(first)["state"] == "RUNNING"
+
+
+def test_a_cancel_is_term_then_kill_after_the_grace(kube: KubeSpan) -> None:
+    text = """
+name: stubborn
+resources: {cpus: 0.1}
+grace_period: 3s
+run: |
+  trap 'echo got TERM' TERM
+  echo ready; while :; do sleep 0.2; done
+"""
+    job = kube.submit(text, "-M", "kube")
+    kube.until(job, "RUNNING")
+    kube.wait_until(lambda: "ready" in kube.log(job), 30, "its trap")
+    kube.run("scancel", str(job))
+    shown = kube.until(job, "CANCELLED", timeout=60)
+    assert "got TERM" in kube.log(job)
+    terminate = next(row["at"] for row in kube.timeline(job) if row["cause"] == "Terminate")
+    assert shown["tasks"][0]["ended_at"] - terminate >= 2
+    kube.until_empty()
+
+
+def test_a_failure_has_its_code_and_its_retries(kube: KubeSpan) -> None:
+    text = """
+name: failing
+resources: {cpus: 0.1}
+max_restarts_on_errors: 1
+backoff: {first: 0.2s}
+run: |
+  echo attempt $OVERSPAN_ATTEMPT; exit 7
+"""
+    job = kube.submit(text, "-M", "kube")
+    shown = kube.until(job, "FAILED", timeout=60)
+    assert shown["exit_code"] == 7
+    assert kube.log(job, "", "--attempt", "0") == "attempt 0\n"
+    assert kube.log(job) == "attempt 1\n"
+    kube.until_empty()
+
+
+def test_a_deleted_pod_is_a_loss_and_comes_back_under_its_name(kube: KubeSpan) -> None:
+    text = GROUP.replace("until wget", "sleep 4; until wget")
+    job = kube.submit(text, "-M", "kube")
+    kube.until(job, "RUNNING")
+    kube.kubectl("delete", "pod", "duo-server-0-a0", "--wait=false")
+    kube.wait_until(lambda: "duo-server-0-a1" in kube.pods(), 40, "the successor")
+    kube.until(job, "COMPLETED", timeout=60)
+    assert "hello" in kube.log(job, "trainer")
+    task = kube.task(job, "server")
+    assert (task["errors"], task["recoveries"]) == (0, 1)
+
+
+def test_an_image_that_is_not_there_is_the_reason_and_can_be_cancelled(kube: KubeSpan) -> None:
+    text = GROUP.replace("name: server\n", "name: server\nresources: {image_id: docker:nobody/nothing:1}\n", 1)
+    text = text.replace("resources: {cpus: 0.1}\nrun: |\n  trap", "run: |\n  trap")
+    job = kube.submit(text, "-M", "kube")
+    shown = kube.wait_until(lambda: _find(kube, job, "ErrImagePull|ImagePullBackOff"), 60, "the reason")
+    assert shown["state"] == "PENDING" and shown["reason"].startswith("JobLaunchFailure")
+    kube.run("scancel", str(job))
+    kube.until(job, "CANCELLED")
+    kube.until_empty()
+
+
+def _find(kube: KubeSpan, job: int, pattern: str) -> dict[str, object] | None:
+    shown = kube.job(job)
+    return shown if re.search(pattern, shown["reason"]) else None
+
+
+@pytest.mark.parametrize("gang", ["soft", "auto"])
+def test_two_groups_that_want_everything_both_finish(kube: KubeSpan, gang: str) -> None:
+    kube.connect(kube.rig, kube.namespace, gang=gang, gang_timeout=4)
+    text = """
+name: NAME
+execution: parallel
+---
+name: worker
+num_nodes: 3
+resources: {cpus: 1}
+run: |
+  echo together; sleep 1
+"""
+    text = "---" + text
+    jobs = [kube.submit(text.replace("NAME", name), "-M", "kube") for name in ("left", "right")]
+    for job in jobs:
+        shown = kube.until(job, "COMPLETED", timeout=150)
+        assert shown["tasks"][0]["recoveries"] == 0
+    kube.until_empty()
+
+
+def test_what_does_not_fit_holds_nothing_for_long(kube: KubeSpan) -> None:
+    kube.connect(kube.rig, kube.namespace, gang="soft", gang_timeout=3)
+    text = "---\nname: big\nexecution: parallel\n---\nname: worker\nnum_nodes: 6\nresources: {cpus: 1}\nrun: echo user code\n"
+    job = kube.submit(text, "-M", "kube")
+
+    def bound() -> int:
+        return sum(bool(pod["spec"].get("nodeName")) for pod in kube.pods().values())
+
+    kube.wait_until(bound, 30, "some pods to have a place")
+    kube.wait_until(lambda: not bound(), 30, "what was held to be given back")
+    shown = kube.job(job)
+    assert shown["state"] == "PENDING"
+    kube.run("scancel", str(job))
+    kube.until(job, "CANCELLED")
+    kube.until_empty()
+
+
+def test_a_daemon_that_was_killed_goes_on(kube: KubeSpan) -> None:
+    job = kube.submit(GROUP.replace("until wget", "sleep 3; until wget"), "-M", "kube")
+    kube.until(job, "RUNNING")
+    kube.kill_daemon()
+    kube.until(job, "COMPLETED", timeout=60)
+    assert all(task["recoveries"] == 0 for task in kube.job(job)["tasks"])
+    kube.until_empty()
+
+
+def test_what_a_dead_daemon_left_is_removed_by_the_next(kube: KubeSpan) -> None:
+    job = kube.wrap("sleep 2", "-M", "kube")
+    kube.until(job, "RUNNING")
+    kube.kill_daemon()
+    kube.wait_until(lambda: "Succeeded" in json.dumps([pod["status"] for pod in kube.pods().values()]), 60, "its end")
+    kube.until(job, "COMPLETED")
+    kube.until_empty()

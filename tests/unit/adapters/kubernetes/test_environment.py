@@ -1,0 +1,192 @@
+"""The variables of pods: those that tasks find everywhere, as far as they are known before the start."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.adapters.kubernetes.samples import (
+    EXAMPLES,
+    configure,
+    main_of,
+    make_launch,
+    read_file,
+    read_script,
+    render_job,
+    variables_of,
+)
+
+from overspan.adapters.kubernetes.blueprints import relocate
+from overspan.adapters.kubernetes.environment import NODE_VARIABLES, place_members
+from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.records import TASK
+from overspan.adapters.kubernetes.rendering import draw, render
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.supervisor.environment import Place, build_environment
+
+URL = "https://span.example.com:8443"
+GROUP = """\
+name: My_Group
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+num_nodes: 3
+resources: {cpus: 2, accelerators: 2}
+envs: {COST: "$(HOME) $$ $5", PATH: /opt/bin}
+secrets: {HF_TOKEN: hf_secret}
+run: echo
+---
+name: data_server
+envs: {A: b}
+run: echo
+"""
+
+
+def task_of(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["annotations"][TASK])
+
+
+def pods_of(text: str = GROUP) -> dict[str, dict[str, Any]]:
+    objects = render_job(read_file(text))
+    return {pod["metadata"]["name"].removesuffix("-a0"): pod for pod in objects.pods}
+
+
+def test_names_are_known_and_addresses_are_the_pod_s() -> None:
+    pod = pods_of()["my-group-trainer-2"]
+    values = variables_of(pod)
+    assert values["OVERSPAN_JOB_ID"] == values["SLURM_JOB_ID"] == "7"
+    assert values["OVERSPAN_GROUP"] == values["SKYPILOT_JOBGROUP_NAME"] == values["SLURM_JOB_NAME"] == "My_Group"
+    assert values["OVERSPAN_HOST"] == "trainer-2.my-group"
+    assert values["OVERSPAN_MEMBERS"].split(",")[3] == "data-server-0.my-group"
+    assert values["OVERSPAN_DATA_SERVER_HOSTS"] == "data-server-0.my-group"
+    assert values["SKYPILOT_NODE_IPS"].splitlines() == [f"trainer-{index}.my-group" for index in range(3)]
+    assert values["SLURM_JOB_NODELIST"] == "trainer-[0-2]"
+    assert values["SLURM_PROCID"] == values["SKYPILOT_NODE_RANK"] == values["OVERSPAN_NODE_INDEX"] == "2"
+    assert values["SLURM_HET_SIZE"] == "2"
+    assert values["SKYPILOT_NUM_GPUS_PER_NODE"] == "2"
+    assert values["OVERSPAN_RUN_DIR"] == values["SLURM_SUBMIT_DIR"] == "/overspan/run"
+    assert not [name for name in values if name.endswith("_ADDRS")]
+    own = next(entry for entry in main_of(pod)["env"] if entry["name"] == "OVERSPAN_ADDR")
+    assert own["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def test_a_name_alone_resolves_too() -> None:
+    assert pods_of()["my-group-trainer-0"]["spec"]["dnsConfig"] == {"searches": ["my-group.lab.svc.cluster.local"]}
+
+
+def test_a_single_pod_has_the_pod_s_address_for_skypilot() -> None:
+    (pod,) = render_job(read_file("name: one\nrun: echo\n")).pods
+    values = variables_of(pod)
+    assert "SKYPILOT_NODE_IPS" not in values
+    assert "SKYPILOT_NODE_IPS" in {entry["name"] for entry in main_of(pod)["env"]}
+    assert values["SLURM_JOB_NODELIST"] == values["SLURMD_NODENAME"] == pod["spec"]["hostname"] == "one-7"
+    assert "subdomain" not in pod["spec"]
+
+
+def test_what_differs_between_nodes_is_all_that_is_told_for_each() -> None:
+    for text in (GROUP, (EXAMPLES / "rlhf" / "rlhf.yaml").read_text(), "name: t\nnum_nodes: 3\nrun: echo\n"):
+        job = relocate(read_file(text))
+        for task in job.spec.tasks:
+            placed = place_members(job, task, 2)
+            full = [
+                build_environment(placed, Place(task.name, index, 0, 0, "/overspan/run", "kube", {}))
+                for index in range(task.num_nodes)
+            ]
+            changing = {name for name in full[0] if len({values[name] for values in full}) > 1}
+            assert changing <= {*NODE_VARIABLES, "OVERSPAN_ADDR"}
+            pods = [pod for pod in render_job(read_file(text)).pods if task_of(pod) == task.name]
+            for pod, values in zip(pods, full, strict=True):
+                rendered = variables_of(pod)
+                for name in changing - {"OVERSPAN_ADDR"}:
+                    assert rendered[name] == values[name]
+
+
+def test_values_arrive_as_they_are() -> None:
+    values = variables_of(pods_of()["my-group-trainer-0"])
+    assert values["COST"] == "$$(HOME) $$$$ $5"
+    assert values["PATH"] == "/opt/bin"
+    assert "PATH" not in variables_of(pods_of()["my-group-data-server-0"])
+
+
+def test_secrets_are_in_the_secret_and_nowhere_else() -> None:
+    objects = render_job(read_file(GROUP), environment={"SPAN_TOKEN": "job-token", "SPAN_URL": URL, "X": "/home/x"})
+    assert objects.secret is not None
+    data = {key: base64.b64decode(value).decode() for key, value in objects.secret["data"].items()}
+    assert data == {"job.SPAN_TOKEN": "job-token", "task.trainer.HF_TOKEN": "hf_secret"}
+    rest = repr([objects.anchor, objects.configs, objects.service, objects.pods])
+    assert "hf_secret" not in rest
+    assert "job-token" not in rest
+    trainer, server = objects.pods[0], objects.pods[-1]
+    references = {
+        entry["name"]: entry["valueFrom"]["secretKeyRef"]["key"]
+        for entry in main_of(trainer)["env"]
+        if "secretKeyRef" in entry.get("valueFrom", {})
+    }
+    assert references == {"SPAN_TOKEN": "job.SPAN_TOKEN", "HF_TOKEN": "task.trainer.HF_TOKEN"}
+    assert "HF_TOKEN" not in {entry["name"] for entry in main_of(server)["env"]}
+    # The daemon's address travels; folders of its machine do not.
+    assert variables_of(server)["SPAN_URL"] == URL
+    assert "X" not in variables_of(server)
+
+
+def test_a_job_without_secrets_has_no_secret() -> None:
+    assert render_job(read_file("name: one\nrun: echo\n")).secret is None
+
+
+def test_long_values_stand_once() -> None:
+    text = "name: big\nexecution: parallel\n---\nname: worker\nnum_nodes: 200\nrun: echo\n"
+    objects = render_job(read_file(text))
+    entry = next(item for item in main_of(objects.pods[7])["env"] if item["name"] == "OVERSPAN_MEMBERS")
+    reference = entry["valueFrom"]["configMapKeyRef"]
+    assert reference["name"] == objects.anchor["metadata"]["name"]
+    assert objects.anchor["data"][reference["key"]].count(",") == 199
+    assert len(repr(objects.pods[7])) < 12_000
+
+
+def test_a_job_file_s_environment_stays_behind() -> None:
+    job = read_file("name: one\nrun: echo\n")
+    job = replace(job, spec=replace(job.spec, environment={"HOME": "/home/ada", "EDITOR": "vi"}))
+    assert not {"HOME", "EDITOR"} & variables_of(render_job(job).pods[0]).keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["train.sh"], set()),
+        (["--export=ALL", "train.sh"], set()),
+        (["--export=SEED,MODE=fast", "train.sh"], {"SEED", "MODE"}),
+        (["--export=ALL,MODE=fast", "train.sh"], {"MODE"}),
+        (["--export=NONE", "train.sh"], set()),
+    ],
+)
+def test_of_a_script_s_environment_named_variables_travel(words: list[str], names: set[str]) -> None:
+    job = read_script("#!/bin/sh\ntrue\n", words, env={"SEED": "7", "HOME": "/home/ada", "PATH": "/usr/local/cuda/bin"})
+    values = variables_of(render_job(job).pods[0])
+    assert {"SEED", "MODE", "HOME", "PATH"} & values.keys() == names
+
+
+@pytest.mark.parametrize("name", ["a-b", "1A", ""])
+def test_names_of_variables(name: str) -> None:
+    job = read_file("name: one\nrun: echo\n")
+    job = replace(job, spec=replace(job.spec, tasks=(replace(job.spec.tasks[0], env={name: "x"}),)))
+    with pytest.raises(InvalidRequest, match="not the name of a variable"):
+        draw(make_launch(job), configure(), Rung.SOFT)
+
+
+def test_a_value_that_no_program_can_be_given() -> None:
+    job = read_file("name: one\nrun: echo\n")
+    job = replace(job, spec=replace(job.spec, tasks=(replace(job.spec.tasks[0], env={"A": "x" * 110_000}),)))
+    with pytest.raises(InvalidRequest, match="longer than 100 KiB"):
+        draw(make_launch(job), configure(), Rung.SOFT)
+
+
+def test_the_blueprint_has_no_secrets_at_all() -> None:
+    launch = make_launch(read_file(GROUP), SPAN_TOKEN="job-token")
+    settings = configure()
+    blueprint = draw(launch, settings, Rung.SOFT)
+    assert "hf_secret" not in repr(blueprint)
+    assert "job-token" not in repr(blueprint)
+    assert "job-token" not in repr(render(launch, blueprint, settings).anchor)

@@ -1,0 +1,224 @@
+"""Causes of ends, and why pods do not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.adapters.kubernetes.kubernetes_pods import RUNNING, condition, ended, make_record, waiting
+
+from overspan.adapters.kubernetes.evidence import (
+    explain_waiting,
+    is_slow,
+    judge_end,
+    judge_gone,
+    read_trouble,
+)
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.bridge.model.causes import Cause
+
+
+def disrupted(why: str, code: int = 143, **status: Any) -> PodRecord:
+    """A pod that ended with a true DisruptionTarget."""
+    return make_record(ended(code), phase="Failed", conditions=[condition("DisruptionTarget", reason=why)], **status)
+
+
+def failed(code: int, reason: str = "", deleted: bool = False, **status: Any) -> PodRecord:
+    """A pod whose program failed."""
+    return make_record(ended(code, reason), deleted=deleted, phase="Failed", **status)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("PreemptionByScheduler", Cause.PREEMPTION),
+        ("DeletionByTaintManager", Cause.NODE),
+        ("EvictionByEvictionAPI", Cause.NODE),
+        ("DeletionByPodGC", Cause.NODE),
+        ("TerminationByKubelet", Cause.NODE),
+        ("SomethingNew", Cause.PREEMPTION),
+    ],
+)
+@pytest.mark.parametrize("code", [143, 137, 1])
+def test_a_disruption_is_never_the_users_error(reason: str, cause: Cause, code: int) -> None:
+    found, detail = judge_end(disrupted(reason, code), False)
+    assert found is cause
+    assert detail
+
+
+def test_a_disruption_counts_before_our_own_order() -> None:
+    assert judge_end(disrupted("PreemptionByScheduler"), True)[0] is Cause.PREEMPTION
+
+
+def test_a_removal_that_we_ordered_is_no_loss() -> None:
+    assert judge_end(disrupted("DeletionByPodGC"), True)[0] is None
+
+
+def test_a_preemption_by_the_kubelet() -> None:
+    record = disrupted("TerminationByKubelet", reason="Preempting")
+    assert judge_end(record, False)[0] is Cause.PREEMPTION
+
+
+def test_kueue_tells_by_a_condition_of_its_own() -> None:
+    stopped = condition("TerminationTarget", reason="Preempted", message="Preempted to accommodate a workload")
+    assert judge_end(make_record(ended(143), phase="Failed", conditions=[stopped]), False)[0] is Cause.PREEMPTION
+
+
+def test_success_is_success_whatever_came_after() -> None:
+    record = make_record(
+        ended(0), phase="Succeeded", deleted=True, conditions=[condition("DisruptionTarget", reason="DeletionByPodGC")]
+    )
+    assert judge_end(record, False) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "cause"),
+    [
+        ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", Cause.TIME),
+        ("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi", Cause.NODE),
+        ("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.", Cause.EXIT),
+        ("Evicted", 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".', Cause.EXIT),
+        ("Evicted", 'Container main exceeded its local ephemeral storage limit "1Gi".', Cause.EXIT),
+        ("Preempting", "Preempted in order to admit critical pod", Cause.PREEMPTION),
+        ("NodeLost", "Node node-1 which was running pod is unresponsive", Cause.NODE),
+        ("Terminated", "Pod was terminated in response to imminent node shutdown.", Cause.NODE),
+        ("NodeShutdown", "Pod was rejected as the node is shutting down.", Cause.NODE),
+        ("UnexpectedAdmissionError", "Allocate failed", Cause.NODE),
+        ("OutOfcpu", "Node didn't have enough resource: cpu", Cause.NODE),
+        ("OutOfnvidia.com/gpu", "", Cause.NODE),
+    ],
+)
+def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
+    record = make_record(ended(137), phase="Failed", reason=reason, message=message)
+    found, detail = judge_end(record, False)
+    assert found is cause
+    assert cause is Cause.TIME or message in detail
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (failed(1), None),
+        (failed(139), None),
+        (failed(137), None),
+        (failed(137, "OOMKilled"), Cause.MEMORY),
+        (failed(1, "OOMKilled"), Cause.MEMORY),
+        (failed(128, "StartError"), Cause.LAUNCH),
+        (failed(128, "ContainerCannotRun"), Cause.LAUNCH),
+        (failed(137, "ContainerStatusUnknown"), Cause.NODE),
+        (make_record(ended(1, message="setup failed\n"), phase="Failed"), Cause.SETUP),
+        (make_record(ended(1, message="not setup failed"), phase="Failed"), None),
+        (make_record(waiting("PodInitializing"), ended(1), phase="Failed"), Cause.LAUNCH),
+        (make_record(waiting("PodInitializing"), ended(143), deleted=True, phase="Failed"), Cause.NODE),
+        (make_record(phase="Failed"), Cause.NODE),
+        (failed(143, deleted=True), Cause.NODE),
+        (failed(137, deleted=True), Cause.NODE),
+        (failed(1, deleted=True), None),
+    ],
+)
+def test_the_container(record: PodRecord, cause: Cause | None) -> None:
+    assert judge_end(record, False)[0] is cause
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        failed(143, deleted=True),
+        failed(137, deleted=True),
+        failed(137, "ContainerStatusUnknown", deleted=True),
+        make_record(waiting("PodInitializing"), ended(143), deleted=True, phase="Failed"),
+        make_record(deleted=True, phase="Failed"),
+    ],
+)
+def test_what_we_ended_ourselves_says_nothing(record: PodRecord) -> None:
+    assert judge_end(record, True) == (None, "")
+
+
+def test_memory_counts_though_we_ended_it() -> None:
+    assert judge_end(failed(137, "OOMKilled", deleted=True), True)[0] is Cause.MEMORY
+
+
+def test_a_pod_that_vanished() -> None:
+    assert judge_gone(make_record(RUNNING, phase="Running"), False)[0] is Cause.NODE
+    assert judge_gone(make_record(RUNNING, deleted=True, phase="Running"), True) == (None, "")
+    preempted = make_record(RUNNING, conditions=[condition("DisruptionTarget", reason="PreemptionByScheduler")])
+    assert judge_gone(preempted, False)[0] is Cause.PREEMPTION
+    assert judge_gone(failed(7), False) == (None, "")
+    assert judge_gone(failed(137, "OOMKilled"), False)[0] is Cause.MEMORY
+
+
+def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
+    record = make_record(conditions=[condition("PodScheduled", "False", reason, message)])
+    return record._replace(scheduled=False, node="")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("0/2 nodes are available: 2 Insufficient cpu. preemption: No preemption victims found.", "Resources"),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu.",
+            "Resources",
+        ),
+        ("0/2 nodes are available: 2 Too many pods.", "Resources"),
+        ("0/1 nodes are available: 1 node(s) were unschedulable.", "ReqNodeNotAvail"),
+        (
+            "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.",
+            "ReqNodeNotAvail",
+        ),
+        ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "BadConstraints"),
+        ("0/2 nodes are available: 2 node(s) had untolerated taint {team: x}.", "BadConstraints"),
+        ('0/2 nodes are available: persistentvolumeclaim "data" not found.', "BadConstraints"),
+        ("gang is not complete yet", "Resources"),
+    ],
+)
+def test_unschedulable_in_slurms_words(message: str, reason: str) -> None:
+    assert explain_waiting(unscheduled(message)) == (reason, message)
+
+
+def test_gates_wait_for_resources() -> None:
+    assert explain_waiting(unscheduled("", "SchedulingGated"))[0] == "Resources"
+
+
+@pytest.mark.parametrize(
+    "reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"]
+)
+def test_trouble_of_a_bound_pod_is_told(reason: str) -> None:
+    slurm, detail = explain_waiting(make_record(waiting(reason, "no such\nthing")))
+    assert slurm == "JobLaunchFailure"
+    assert reason in detail and "no such thing" in detail
+
+
+def test_a_pod_that_only_starts_has_no_trouble() -> None:
+    assert explain_waiting(make_record(waiting("ContainerCreating"))) == ("None", "")
+    assert explain_waiting(make_record(conditions=[])._replace(scheduled=False)) == ("None", "")
+
+
+def test_slow_pods() -> None:
+    record = make_record(waiting("ContainerCreating"), podIP="")
+    assert is_slow(record, record.created_at + 16)
+    assert not is_slow(record, record.created_at + 14)
+    assert not is_slow(make_record(waiting("ErrImagePull"), podIP=""), record.created_at + 100)
+    assert not is_slow(make_record(RUNNING), record.created_at + 100)
+    assert not is_slow(record._replace(scheduled=False), record.created_at + 100)
+    # A pod in its gate has an address and waits for the others.
+    assert not is_slow(make_record(waiting("PodInitializing"), RUNNING), record.created_at + 100)
+
+
+def test_the_newest_trouble_of_each_pod() -> None:
+    def event(uid: str, reason: str, at: str, message: str = "m") -> dict[str, Any]:
+        return {"involvedObject": {"uid": uid}, "reason": reason, "lastTimestamp": at, "message": message}
+
+    found = read_trouble(
+        [
+            event("a", "FailedMount", "2026-11-21T22:00:02Z", "no such\nclaim"),
+            event("a", "FailedMount", "2026-11-21T22:00:01Z", "older"),
+            event("b", "FailedCreatePodSandBox", "2026-11-21T22:00:01Z"),
+            event("c", "Unhealthy", "2026-11-21T22:00:01Z"),
+            {"reason": "FailedMount"},
+        ]
+    )
+    assert found == {
+        "a": "a volume cannot be mounted (FailedMount): no such claim",
+        "b": "its network cannot be made (FailedCreatePodSandBox): m",
+    }

@@ -1,0 +1,192 @@
+"""From pods to events: what is told, once, and with which cause."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.adapters.kubernetes.pods import GO, T, ended, group, placed, pod, running
+
+from overspan.adapters.kubernetes.facts import (
+    STUCK_SECONDS,
+    Cursor,
+    Progress,
+    collect,
+    format_cursor,
+    parse_cursor,
+    read_go,
+    view_pods,
+    write_go,
+)
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.shapes import Shape, TaskShape
+from overspan.bridge.model.events import Event, Granted, NodeEnded, NodeStarted, TaskReady
+
+NOW = T + 100
+GROUP = group()
+SOLO = group(TaskShape("trainer", 1, 0))
+GRANTED = Cursor(True)
+
+
+def tell(shape: Shape, pods: list[PodRecord], cursor: Cursor = GRANTED, now: float = NOW) -> tuple[Event, ...]:
+    """The events behind a cursor; told again behind the new one there is nothing."""
+    told = collect(shape, view_pods(pods), cursor, now)
+    text = format_cursor(told.cursor, shape)
+    again = collect(shape, view_pods(pods), parse_cursor(text, shape), now)
+    assert again.events == () or isinstance(told.events[0], Granted)
+    return told.events
+
+
+def test_a_group_is_granted_when_all_have_a_place_and_not_before() -> None:
+    pods = [placed(), placed("rollout", 0), pod("rollout", 1)]
+    assert tell(GROUP, pods, Cursor()) == ()
+    pods[2] = placed("rollout", 1, node="node-2")
+    (granted,) = tell(GROUP, pods, Cursor())
+    assert isinstance(granted, Granted)
+    assert [member[:4] for member in granted.members] == [
+        ("trainer", 0, "node-1", "10.0.0.1"),
+        ("rollout", 0, "node-1", "10.0.0.1"),
+        ("rollout", 1, "node-2", "10.0.0.2"),
+    ]
+
+
+def test_an_independent_group_is_granted_with_its_first_place() -> None:
+    shape = group(together=False)
+    assert tell(shape, [pod(), pod("rollout", 0), pod("rollout", 1)], Cursor()) == ()
+    (granted,) = tell(shape, [pod(), placed("rollout", 0), pod("rollout", 1)], Cursor())
+    assert isinstance(granted, Granted) and len(granted.members) == 3
+
+
+def test_a_pod_whose_image_cannot_be_had_has_no_place() -> None:
+    pods = [placed(waiting_reason="ErrImagePull", gate_started=False), placed("rollout", 0), placed("rollout", 1)]
+    assert tell(GROUP, pods, Cursor()) == ()
+
+
+def test_a_pod_without_a_barrier_is_granted_by_its_start() -> None:
+    bound = placed(gate_done=True)
+    assert tell(SOLO, [bound], Cursor()) == ()
+    assert tell(SOLO, [bound._replace(started_at=T + 3)], Cursor()) != ()
+    assert tell(SOLO, [bound._replace(started_at=T + 3, finished_at=T + 3, exit_code=0)], Cursor()) != ()
+
+
+def test_the_grant_comes_alone_although_pods_have_started() -> None:
+    told = collect(SOLO, view_pods([ended()]), Cursor(), NOW)
+    assert [type(event) for event in told.events] == [Granted]
+    assert told.events[0].at == T + 10
+    rest = collect(SOLO, view_pods([ended()]), told.cursor, NOW)
+    assert [type(event) for event in rest.events] == [NodeStarted, NodeEnded]
+
+
+def test_nothing_is_told_of_a_pod_that_may_not_start() -> None:
+    assert tell(SOLO, [ended(go="")]) == ()
+
+
+def test_a_start_is_not_older_than_its_decision_nor_an_end_than_its_start() -> None:
+    hasty = ended(started_at=T + 2, finished_at=T + 3)
+    assert tell(SOLO, [hasty]) == (NodeStarted(T + 10, "trainer", 0, 0), NodeEnded(T + 10, "trainer", 0, 0))
+
+
+def test_a_time_that_was_cut_off_is_told_as_late_as_it_may_be() -> None:
+    assert [event.at for event in tell(SOLO, [ended()])] == [T + 13, T + 21]
+    # And not later than it was heard of.
+    assert [event.at for event in tell(SOLO, [ended()], now=T + 20.25)] == [T + 13, T + 20.25]
+
+
+def test_each_fact_comes_once_and_in_order() -> None:
+    shape = group(TaskShape("trainer", 1, 0, ready=True), TaskShape("rollout", 2, 0))
+    cursor, seen = GRANTED, []
+    for trainer in (placed(go=GO), running(), running(ready=True), ended(code=3), ended(code=3)):
+        told = collect(shape, view_pods([trainer, running("rollout", 0), placed("rollout", 1)]), cursor, NOW)
+        seen += list(told.events)
+        cursor = parse_cursor(format_cursor(told.cursor, shape), shape)
+    assert seen == [
+        NodeStarted(T + 13, "rollout", 0, 0),
+        NodeStarted(T + 13, "trainer", 0, 0),
+        TaskReady(NOW, "trainer", 0),
+        NodeEnded(T + 21, "trainer", 0, 0, exit_code=3),
+    ]
+
+
+def test_readiness_counts_for_a_task_that_has_a_probe_only() -> None:
+    assert [type(event) for event in tell(SOLO, [running(ready=True)])] == [NodeStarted]
+
+
+def test_the_newest_attempt_is_told_and_the_older_ones_are_over() -> None:
+    cursor = Cursor(True, {"trainer": Progress(0, (3,))})
+    pods = [ended(), running(attempt=1, go=write_go(T + 30), started_at=T + 31)]
+    assert tell(SOLO, pods, cursor) == (NodeStarted(T + 32, "trainer", 1, 0),)
+    told = collect(SOLO, view_pods(pods), cursor, NOW).cursor
+    assert told.over(pods[0]) and not told.over(pods[1])
+
+
+def test_a_node_that_is_started_again_alone_is_a_run_of_its_own() -> None:
+    cursor = Cursor(True, {"rollout": Progress(0, (1, 3))})
+    pods = [running("rollout", 0), ended("rollout", 1), running("rollout", 1, run=1, started_at=T + 40)]
+    assert tell(GROUP, pods, cursor) == (NodeStarted(T + 41, "rollout", 0, 1, 1),)
+    told = collect(GROUP, view_pods(pods), cursor, NOW).cursor
+    assert told.tasks["rollout"] == Progress(0, (1, 5))
+    assert told.over(pods[1]) and not told.over(pods[2])
+
+
+@pytest.mark.parametrize(
+    ("record", "cause", "code"),
+    [
+        (ended(code=7), "", 7),
+        (ended(code=137, reason="OOMKilled"), "memory", 137),
+        (ended(code=1, message="setup failed"), "setup", 1),
+        (ended(code=143, deleting_at=T + 25), "node", 143),
+        (ended(code=143, disruption="PreemptionByScheduler", deleting_at=T + 25), "preemption", 143),
+        (ended(code=137, status_reason="Evicted", message="low on memory"), "node", 137),
+        (ended(code=137, status_reason="DeadlineExceeded"), "time", 137),
+        (running(phase="Failed", status_reason="NodeLost"), "node", 0),
+    ],
+)
+def test_the_evidence_of_an_end_becomes_its_cause(record: PodRecord, cause: str, code: int) -> None:
+    end = tell(SOLO, [record])[-1]
+    assert isinstance(end, NodeEnded)
+    assert (end.cause, end.exit_code) == (cause, code)
+
+
+def test_what_was_ordered_to_end_is_no_loss() -> None:
+    stopped = write_go(T + 10, T + 20.4)
+    end = tell(SOLO, [ended(code=143, go=stopped, deleting_at=T + 50)])[-1]
+    # The end was told in whole seconds, and did not come before the order.
+    assert end == NodeEnded(T + 21, "trainer", 0, 0, exit_code=143)
+    assert read_go(stopped) == (T + 10, T + 20.4)
+
+
+def test_what_had_ended_before_the_order_is_told_as_older() -> None:
+    stopped = write_go(T + 10, T + 21.5)
+    assert tell(SOLO, [ended(go=stopped)])[-1].at == T + 21
+
+
+def test_a_pod_that_was_removed_is_the_clusters_doing() -> None:
+    told = collect(SOLO, view_pods([], [running()]), GRANTED, NOW)
+    assert [type(event) for event in told.events] == [NodeStarted, NodeEnded]
+    assert isinstance(told.events[1], NodeEnded) and told.events[1].cause == "node"
+
+
+def test_a_deleted_pod_that_no_node_has_is_over_at_once() -> None:
+    lost = pod(go=GO, deleting_at=T + 20)
+    end = tell(SOLO, [lost])[-1]
+    assert isinstance(end, NodeEnded) and end.cause == "node"
+
+
+def test_a_pod_that_is_stuck_is_lost_after_its_grace() -> None:
+    stuck = running(deleting_at=T + 50)
+    cursor = Cursor(True, {"trainer": Progress(0, (1,))})
+    assert tell(SOLO, [stuck], cursor, T + 50 + STUCK_SECONDS - 1) == ()
+    (end,) = tell(SOLO, [stuck], cursor, T + 50 + STUCK_SECONDS)
+    assert isinstance(end, NodeEnded) and end.cause == "node"
+    ordered = stuck._replace(go=write_go(T + 10, T + 45))
+    (end,) = tell(SOLO, [ordered], cursor, T + 50 + STUCK_SECONDS)
+    assert isinstance(end, NodeEnded) and end.cause == ""
+
+
+def test_a_cursor_is_small_and_read_back() -> None:
+    shape = group(TaskShape("trainer", 1, 0), TaskShape("rollout", 1000, 2))
+    cursor = Cursor(True, {"rollout": Progress(2, (1,) * 998 + (3, 5))})
+    text = format_cursor(cursor, shape)
+    assert text == "1;1:2:1x998,3,5"
+    assert parse_cursor(text, shape) == cursor
+    assert format_cursor(Cursor(), shape) == ""
+    for foreign in ("", "x", "1;9:0:1", "1;1:2:1x3", "1;1", "7:1:h:0"):
+        assert parse_cursor(foreign, shape) == Cursor()

@@ -1,0 +1,64 @@
+"""When a group that gathers gives its pods back, and when it makes them again."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.adapters.kubernetes.pods import T, group, placed, pod
+
+from overspan.adapters.kubernetes.facts import View, view_pods
+from overspan.adapters.kubernetes.gathering import Absent, Move, Waiting, choose_move, choose_wait, list_absent
+from overspan.adapters.kubernetes.records import PodRecord
+
+LIMIT = 60.0
+
+
+def waiting(*pods: PodRecord, oldest: bool = False, gives_back: bool = True, again_at: float = 0.0) -> Waiting:
+    return Waiting(group(), view_pods(pods), gives_back, oldest, again_at)
+
+
+HALF = (placed(), placed("rollout", 0), pod("rollout", 1))
+
+
+@pytest.mark.parametrize(
+    ("case", "age", "move"),
+    [
+        (waiting(*HALF), 59, Move.WAIT),
+        (waiting(*HALF), 60, Move.GIVE_BACK),
+        (waiting(*HALF, oldest=True), 60, Move.WAIT),
+        (waiting(*HALF, oldest=True), 120, Move.GIVE_BACK),
+        # Another gathers them: Kueue, or the scheduler.
+        (waiting(*HALF, gives_back=False), 600, Move.WAIT),
+        # What holds nothing has nothing to give.
+        (waiting(pod(), pod("rollout", 0), pod("rollout", 1)), 600, Move.WAIT),
+        # All are there: the grant is on its way.
+        (waiting(placed(), placed("rollout", 0), placed("rollout", 1)), 600, Move.WAIT),
+    ],
+)
+def test_what_is_held_without_being_whole_is_given_back_in_time(case: Waiting, age: float, move: Move) -> None:
+    assert choose_move(case, LIMIT, T + age) is move
+
+
+def test_pods_are_made_again_after_the_wait_and_once_the_old_ones_are_gone() -> None:
+    again_at = T + 100
+    assert choose_move(waiting(pod(), again_at=again_at), LIMIT, T + 200) is Move.WAIT
+    assert choose_move(waiting(again_at=again_at), LIMIT, T + 99) is Move.WAIT
+    assert choose_move(waiting(again_at=again_at), LIMIT, T + 100) is Move.MAKE
+    # Nobody older waits any more.
+    assert choose_move(waiting(again_at=again_at, oldest=True), LIMIT, T + 50) is Move.MAKE
+    assert list_absent(waiting(again_at=again_at)) == [Absent("trainer", 0, (0,)), Absent("rollout", 0, (0, 1))]
+
+
+def test_a_pod_that_is_missing_is_made() -> None:
+    case = waiting(placed(), placed("rollout", 1))
+    assert choose_move(case, LIMIT, T) is Move.MAKE
+    assert list_absent(case) == [Absent("rollout", 0, (0,))]
+
+
+def test_a_pod_that_somebody_removed_is_not_made_again() -> None:
+    view = View(view_pods([placed(), placed("rollout", 1)]).pods, view_pods([placed("rollout", 0)]).pods)
+    assert list_absent(Waiting(group(), view, True, False)) == []
+
+
+def test_the_oldest_asks_again_first() -> None:
+    for _ in range(50):
+        assert choose_wait(LIMIT, oldest=True) <= LIMIT / 10 < LIMIT / 2 <= choose_wait(LIMIT, oldest=False) <= LIMIT

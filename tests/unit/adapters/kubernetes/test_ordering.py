@@ -1,0 +1,244 @@
+"""Decisions on a fake API server: what is sent, in which order, and what comes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.kubernetes_api import KubernetesApi
+from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
+
+from overspan.adapters.contract import Refusal
+from overspan.bridge.model import events
+from overspan.bridge.model.events import NodeEnded, NodeStarted
+from overspan.bridge.model.spec import TaskSpec
+
+
+@pytest.fixture
+def api() -> Iterator[KubernetesApi]:
+    with KubernetesApi() as server:
+        yield server
+
+
+@pytest.fixture
+def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
+    return Bench(api, tmp_path)
+
+
+def test_nothing_is_told_before_the_pods_may_go(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.pods.bind(name)
+            bench.api.pods.run(name)
+            bench.api.pods.finish(name)
+            handle = f"default/{answer.token}"
+            await bench.until_told(cluster, handle, events.Granted)
+            assert not await bench.step(cluster, 0.3)
+            await bench.order(cluster, handle, events.Launch(time.time(), "main", 0))
+            await bench.until_told(cluster, handle, NodeEnded)
+            assert [type(event) for event in bench.told[handle]] == [events.Granted, NodeStarted, NodeEnded]
+
+    play(story)
+
+
+def test_an_end_has_the_uid_and_what_is_left_of_the_grace(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            now = time.time()
+            await bench.order(cluster, handle, events.Terminate(now, "trainer", 0, "cancel", now + 4.5))
+            ((_, request),) = bench.sent("DELETE", "/pods/")
+            body = body_of(request)
+            assert body["preconditions"] == {"uid": bench.pod("demo-trainer-0-a0")["metadata"]["uid"]}
+            assert body["gracePeriodSeconds"] == 5
+            await bench.order(cluster, handle, events.Kill(now + 4.5, "trainer", 0))
+            assert body_of(list(bench.sent("DELETE", "/pods/"))[-1][1])["gracePeriodSeconds"] == 1
+            bench.api.pods.finish("demo-trainer-0-a0", 143)
+            end = await bench.until_told(cluster, handle, NodeEnded)
+            assert (end.exit_code, end.cause) == (143, "") and end.at >= now
+
+    play(story)
+
+
+def test_an_end_of_another_pod_of_that_name_is_none(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            await bench.until_told(cluster, handle, NodeStarted)
+            (name,) = bench.pods()
+            bench.api.refuse("DELETE", "/pods/", 409, "Precondition failed: UID in precondition", reason="Conflict")
+            now = time.time()
+            assert await bench.order(cluster, handle, events.Terminate(now, "main", 0, "cancel", now + 5)) is None
+            assert not bench.pod(name)["metadata"].get("deletionTimestamp")
+
+    play(story)
+
+
+def test_a_lost_member_leaves_the_names_before_its_successor_is_made(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            bench.api.pods.finish("demo-trainer-0-a0", 1)
+            await bench.until_told(cluster, handle, NodeEnded)
+            before = len(bench.api.requests)
+            await bench.order(cluster, handle, events.Launch(time.time(), "trainer", 1))
+            left = min(place for place, request in bench.sent("PATCH", "/pods/demo-trainer-0-a0") if place >= before)
+            made = min(place for place, request in bench.sent("POST", "/pods") if place >= before)
+            assert left < made
+            old, new = bench.pod("demo-trainer-0-a0"), bench.pod("demo-trainer-0-a1")
+            assert "overspan.io/member" not in old["metadata"]["labels"]
+            assert new["metadata"]["labels"]["overspan.io/member"] == "bench-7-0"
+            assert new["spec"]["hostname"] == old["spec"]["hostname"] == "trainer-0"
+            assert new["metadata"]["annotations"]["overspan.io/go"]
+            # The same order again makes no second one.
+            await bench.order(cluster, handle, events.Launch(time.time(), "trainer", 1))
+            assert sum(name.startswith("demo-trainer") for name in bench.pods()) == 2
+
+    play(story)
+
+
+def test_a_node_alone_has_a_run_of_its_own(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            bench.api.pods.finish("demo-rollout-1-a0", 1)
+            await bench.until_told(cluster, handle, NodeEnded)
+            await bench.order(cluster, handle, events.NodeRelaunch(time.time(), "rollout", 0, 1, 1))
+            bench.place("demo-rollout-1-a0-r1")
+            bench.api.pods.run("demo-rollout-1-a0-r1")
+            told = bench.told[handle]
+            await bench.until(
+                cluster, lambda: any(isinstance(event, NodeStarted) and event.run == 1 for event in told), "run 1"
+            )
+
+    play(story)
+
+
+def test_a_pod_that_others_delete_is_a_loss(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo("sleep 60"))
+            (name,) = bench.pods()
+            from tests.fakes.kubernetes_objects import Key
+
+            bench.api.objects.delete(Key("", "pods", "default", name), {})
+            bench.api.pods.finish(name, 143)
+            end = await bench.until_told(cluster, handle, NodeEnded)
+            assert (end.cause, end.exit_code) == ("node", 143)
+
+    play(story)
+
+
+def test_a_pod_that_can_never_be_made_ends_its_attempt(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.pods.finish(name, 1)
+            await bench.until_told(cluster, handle, NodeEnded)
+            bench.api.refuse("POST", "pods$", 422, "spec.nodeName: Invalid value", reason="Invalid")
+            assert await bench.order(cluster, handle, events.Launch(time.time(), "main", 1)) is None
+            told = bench.told[handle]
+            await bench.until(cluster, lambda: isinstance(told[-1], NodeEnded) and told[-1].attempt == 1, "the end")
+            end = told[-1]
+            assert isinstance(end, NodeEnded)
+            assert end.cause == "launch" and "Invalid value" in end.detail
+
+    play(story)
+
+
+def test_a_quota_that_is_full_at_a_restart_is_waited_for(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            bench.api.objects.quotas["default"] = 1
+            launch = events.Launch(time.time(), "main", 1)
+            refusal = await bench.order(cluster, handle, launch)
+            assert isinstance(refusal, Refusal) and refusal.transient
+            bench.api.objects.quotas["default"] = 5
+            assert await bench.order(cluster, handle, launch) is None
+
+    play(story)
+
+
+def test_what_never_came_to_be_can_be_ended(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            now = time.time()
+            await bench.order(cluster, handle, events.Terminate(now, "main", 1, "cancel", now + 5))
+            told = bench.told[handle]
+            await bench.until(
+                cluster, lambda: any(isinstance(event, NodeEnded) and event.attempt == 1 for event in told), "its end"
+            )
+
+    play(story)
+
+
+def test_a_notice_is_an_annotation_and_its_signal_an_exec(bench: Bench) -> None:
+    async def story() -> None:
+        tasks = (
+            TaskSpec(name="trainer", run="true"),
+            TaskSpec(name="server", run="sleep 60", primary=False, notice_signal="USR1"),
+        )
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job(*tasks))
+            notice = events.Notice(time.time(), "server", time.time() + 10)
+            await bench.order(cluster, handle, notice, "the-notice")
+            await bench.order(cluster, handle, notice, "the-notice")
+            assert '"primaries_done"' in bench.pod("demo-server-0-a0")["metadata"]["annotations"]["overspan.io/notice"]
+            ((run,),) = ([one.words[-1] for one in bench.api.exec.runs],)
+            assert run == "kill -s USR1 -1"
+
+    play(story)
+
+
+def test_a_suspension_is_refused_with_a_sentence(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            answer = await bench.order(cluster, handle, events.Suspend(time.time()))
+            assert isinstance(answer, Refusal) and not answer.transient and "cannot be suspended" in answer.message
+
+    play(story)
+
+
+def test_an_image_that_cannot_be_had_is_the_reason(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.pods.bind(name)
+            waiting = {"reason": "ErrImagePull", "message": "no such image"}
+            bench.api.pods.set_status(name, {"containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]})
+            told = bench.told[f"default/{answer.token}"]
+
+            def reasons() -> list[str]:
+                return [event.reason for event in told if isinstance(event, events.Queued)]
+
+            await bench.until(cluster, lambda: any("no such image" in text for text in reasons()), "the reason")
+            assert reasons()[-1].startswith("JobLaunchFailure: ")
+
+    play(story)
+
+
+def test_what_the_scheduler_says_is_the_reason(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            (name,) = bench.pods()
+            why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            lacks = {**why, "message": "0/2 nodes are available: 2 Insufficient cpu."}
+            bench.api.pods.set_status(name, {"conditions": [lacks]})
+            queued = await bench.until_told(cluster, f"default/{answer.token}", events.Queued)
+            assert queued.reason in ("None", "Resources")
+            told = bench.told[f"default/{answer.token}"]
+            await bench.until(
+                cluster, lambda: isinstance(told[-1], events.Queued) and told[-1].reason == "Resources", "Resources"
+            )
+
+    play(story)

@@ -1,0 +1,209 @@
+"""Letting go: logs first, then finalizers; orphans too; and what a second process goes on from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.kubernetes_api import KubernetesApi
+from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, body_of, make_job, play, read_log_request, solo
+
+from overspan.adapters.contract import Accepted
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import NotFound, OverspanError
+from overspan.bridge.model.events import NodeEnded, NodeStarted
+
+
+@pytest.fixture
+def api() -> Iterator[KubernetesApi]:
+    with KubernetesApi() as server:
+        yield server
+
+
+@pytest.fixture
+def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
+    return Bench(api, tmp_path)
+
+
+def test_a_log_is_kept_before_the_finalizer_goes(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.streams.write_log(name, "one\ntwo\n")
+            bench.api.pods.finish(name)
+            await bench.until_told(cluster, handle, NodeEnded)
+            await cluster.release(INSTALLATION, (), ())
+            assert bench.left() == []
+            read = min(place for place, _ in bench.sent("GET", f"/pods/{name}/log"))
+            stripped = min(place for place, one in bench.sent("PATCH", name) if "finalizers" in str(body_of(one)))
+            assert read < stripped
+            part = await cluster.logs(read_log_request(handle, "main"))
+            assert (part.data, part.size, part.gap) == (b"one\ntwo\n", 8, 0)
+        async with bench.open() as cluster:
+            # The daemon's own file is all that there is now.
+            assert (await cluster.logs(read_log_request(handle, "main", offset=4))).data == b"two\n"
+
+    play(story)
+
+
+def test_a_live_log_is_read_when_somebody_reads(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo("sleep 60"))
+            (name,) = bench.pods()
+            await bench.until_told(cluster, handle, NodeStarted)
+            bench.api.streams.write_log(name, "one\n")
+            assert not list(bench.sent("GET", "/log"))
+            assert (await cluster.logs(read_log_request(handle, "main"))).data == b"one\n"
+            bench.api.streams.write_log(name, "two\n")
+            part = await cluster.logs(read_log_request(handle, "main", offset=4))
+            assert (part.data, part.offset, part.size) == (b"two\n", 4, 8)
+            with pytest.raises(NotFound):
+                await cluster.logs(read_log_request(handle, "main", node=3))
+
+    play(story)
+
+
+def test_a_log_that_its_node_does_not_give_is_asked_for_again(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.streams.write_log(name, "precious\n")
+            bench.api.pods.finish(name)
+            await bench.until_told(cluster, handle, NodeEnded)
+            bench.api.refuse("GET", "/log", 500, "the node does not answer", times=1)
+            with pytest.raises(OverspanError, match="log"):
+                await cluster.release(INSTALLATION, (), ())
+            assert bench.pods() == [name]
+            await cluster.release(INSTALLATION, (), ())
+            assert bench.left() == []
+            assert (await cluster.logs(read_log_request(handle, "main"))).data == b"precious\n"
+
+    play(story)
+
+
+def test_only_what_is_not_wanted_is_released(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            answers = await bench.submit(cluster, *(solo(job_id=number) for number in (1, 2, 3)))
+        handles = [answer.handle for answer in answers if isinstance(answer, Accepted)]
+        async with bench.open() as cluster:
+            # Another process: nothing of it was submitted just now.
+            await cluster.release(INSTALLATION, [handles[0]], [f"{INSTALLATION}-2-0"])
+            names = {bench.pod(name)["metadata"]["labels"]["overspan.io/job"] for name in bench.pods()}
+            assert names == {"1", "2"}
+            await cluster.release("somebody-else", (), ())
+            assert len(bench.pods()) == 2
+            await cluster.release(INSTALLATION, (), ())
+            assert bench.left() == []
+
+    play(story)
+
+
+def test_what_was_submitted_just_now_is_spared(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+            await cluster.release(INSTALLATION, (), ())
+            assert len(bench.pods()) == 1
+            await bench.step(cluster)
+            await cluster.release(INSTALLATION, (), ())
+            assert bench.left() == []
+
+    play(story)
+
+
+def test_pods_without_an_anchor_are_released_too(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, make_job())
+        from tests.fakes.kubernetes_objects import Key
+
+        (anchor,) = [name for name in bench.names("configmaps") if name.endswith("-7-0")]
+        bench.api.objects.delete(Key("", "configmaps", "default", anchor), {})
+        async with bench.open() as cluster:
+            await cluster.release(INSTALLATION, (), ())
+        for name in bench.pods():
+            bench.api.pods.gone(name)
+        assert bench.left() == []
+
+    play(story)
+
+
+def test_ended_pods_of_a_live_launch_go_once_their_end_is_stored(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            bench.api.pods.finish("demo-trainer-0-a0")
+            await bench.until_told(cluster, handle, NodeEnded)
+            assert "demo-trainer-0-a0" in bench.pods()
+            await bench.until(cluster, lambda: "demo-trainer-0-a0" not in bench.pods(), "the ended pod goes")
+            assert len(bench.pods()) == 2
+            assert not await bench.step(cluster, 0.3)
+
+    play(story)
+
+
+def test_a_second_process_tells_nothing_twice(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await bench.until(cluster, lambda: len(bench.told[handle]) == 4, "all starts")
+        before = list(bench.told[handle])
+        bench.api.pods.finish("demo-trainer-0-a0", 3)
+        async with bench.open() as cluster:
+            await bench.until_told(cluster, handle, NodeEnded)
+            assert not await bench.step(cluster, 0.3)
+        (end,) = bench.told[handle][len(before) :]
+        assert isinstance(end, NodeEnded) and end.exit_code == 3
+
+    play(story)
+
+
+def test_a_launch_that_somebody_removed_is_gone(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+            await cluster.release(INSTALLATION, (), ())
+            await bench.step(cluster)
+            await cluster.release(INSTALLATION, (), ())
+        async with bench.open() as cluster:
+            (report,) = await bench.step(cluster)
+            assert report.gone and report.handle == answer.handle
+
+    play(story)
+
+
+def test_a_cluster_that_does_not_answer_tells_nothing(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await bench.until(cluster, lambda: len(bench.told[handle]) == 4, "all starts")
+            bench.api.stop()
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                try:
+                    assert not await bench.step(cluster, 0.2)
+                except OverspanError as error:
+                    assert error.transient
+                    break
+            else:
+                raise AssertionError("nobody said that the cluster does not answer")
+            bench.api.start()
+            deadline = time.monotonic() + 20
+            bench.api.pods.finish("demo-trainer-0-a0")
+            while not any(isinstance(event, NodeEnded) for event in bench.told[handle]):
+                assert time.monotonic() < deadline
+                try:
+                    await bench.step(cluster, 0.2)
+                except OverspanError as error:
+                    assert error.transient
+            assert not any(isinstance(event, events.LaunchLost) for event in bench.told[handle])
+
+    play(story)

@@ -1,0 +1,235 @@
+"""The programs that run in pods, run here by the shells that images have."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overspan.adapters.kubernetes.scripts import (
+    GATE,
+    POD_DIR,
+    RUN_DIR,
+    UNPACK,
+    WORK,
+    Work,
+    escape,
+    make_command,
+)
+
+DEADLINE = 20.0
+SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
+
+
+def expand(text: str, variables: dict[str, str]) -> str:
+    """What Kubernetes makes of a word of a command (third_party/forked/golang/expansion)."""
+    found, place = "", 0
+    while place < len(text):
+        if text[place] == "$" and place + 1 < len(text):
+            following = text[place + 1]
+            if following == "$":
+                found, place = found + "$", place + 2
+                continue
+            close = text.find(")", place)
+            if following == "(" and close > 0:
+                name = text[place + 2 : close]
+                found, place = found + variables.get(name, f"$({name})"), close + 1
+                continue
+        found, place = found + text[place], place + 1
+    return found
+
+
+@given(st.text(alphabet="$()AB\n x", max_size=40))
+def test_no_text_is_expanded_on_its_way(text: str) -> None:
+    assert expand(escape(text), {"A": "wrong", "B": "wrong", "": "wrong", "A$": "wrong"}) == text
+
+
+def test_only_what_would_change_is_escaped() -> None:
+    assert escape("echo $HOME ${X} $(date) $$ $((1 + 1))") == "echo $HOME ${X} $$(date) $$$$ $$((1 + 1))"
+
+
+def test_the_texts_are_arguments() -> None:
+    made = make_command(WORK, Work("a", "b; exit $1", "t", ("x",), (("/p", "q"),)).arguments(), bash=True)
+    assert made["command"][:2] == ["/bin/sh", "-c"]
+    assert made["args"][2:] == ["a", "b; exit $1", "t", "1", "/p", "q", "x"]
+
+
+def move(program: str, folder: Path) -> str:
+    """The program with another place for what belongs to the pod."""
+    (folder / "pod").mkdir(exist_ok=True)
+    (folder / "run").mkdir(exist_ok=True)
+    moved = program.replace(POD_DIR, str(folder / "pod")).replace(RUN_DIR, str(folder / "run"))
+    return moved.replace("/dev/termination-log", str(folder / "message"))
+
+
+@contextmanager
+def started(shell: str, program: str, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of a pod, ended at the end of the test."""
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
+    command = [shutil.which(shell) or shell, "-c", program, "overspan", *words]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    try:
+        with process:
+            yield process
+    finally:
+        # The wrapper's own children are in groups of their own where the shell has job control.
+        if process.poll() is None:
+            process.kill()
+
+
+def run(shell: str, program: str, *words: str, **variables: str) -> tuple[int, str, str]:
+    with started(shell, program, *words, **variables) as process:
+        output, error = process.communicate(timeout=DEADLINE)
+        return process.returncode, output, error
+
+
+def work(setup: str, text: str, *words: str) -> list[str]:
+    return Work(setup, text, "trainer", words).arguments()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_setup_and_run_are_one_program_with_the_exit_code_of_run(shell: str, tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    assert run(shell, program, *work("echo setup", 'echo "$0 $1"; exit 7', "x y")) == (7, "setup\ntrainer x y\n", "")
+    assert run(shell, program, *work("", "kill -9 $$")) == (137, "", "")
+    assert run(shell, program, *work("", "", "/bin/sh", "-c", "exit 3"))[0] == 3
+    assert run(shell, program, *work("", "nothing-of-that-name"))[0] == 127
+    assert not (tmp_path / "message").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_setup_that_fails_says_so_and_nothing_runs(shell: str, tmp_path: Path) -> None:
+    assert run(shell, move(WORK, tmp_path), *work("exit 5", "echo ran")) == (5, "", "")
+    assert (tmp_path / "message").read_text() == "setup failed\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("name", ["TERM", "USR1", "INT"])
+def test_signals_reach_the_task_and_its_end_is_the_pod_s(shell: str, name: str, tmp_path: Path) -> None:
+    if (shell, name) == ("dash", "INT"):
+        pytest.skip("a shell without job control has what it starts ignore INT (POSIX, 2.11)")
+    text = f"trap 'echo heard; exit 9' {name}; echo ready; while :; do sleep 0.02; done"
+    with started(shell, move(WORK, tmp_path), *work("", text)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, f"SIG{name}"))
+        output, error = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, output, error) == (9, "heard\n", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_task_without_a_trap_ends_at_once(shell: str, tmp_path: Path) -> None:
+    with started(shell, move(WORK, tmp_path), *work("", "echo ready; exec sleep 60")) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        process.communicate(timeout=DEADLINE)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs a process namespace")
+def test_the_end_of_a_container_reaches_every_process_of_it(shell: str, tmp_path: Path) -> None:
+    text = """\
+    trap 'wait; echo parent; exit 4' TERM
+    sh -c 'trap "echo child; exit 0" TERM; echo ready; while :; do sleep 0.02; done' &
+    wait
+    """
+    program = f'exec unshare --pid --fork --mount-proc --kill-child {shell} -c "$@"'
+    with started("sh", program, move(WORK, tmp_path), "overspan", *work("", text)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]
+        os.kill(int(first), signal.SIGTERM)
+        output, _ = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, output.split()) == (4, ["child", "parent"])
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_notice_is_in_the_run_directory(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "notice").write_text("soon\n")
+    show = ["", 'cat "$OVERSPAN_RUN_DIR/notice"', "t", "0"]
+    folder = str(tmp_path / "run")
+    assert run(shell, move(WORK, tmp_path), *show, OVERSPAN_RUN_DIR=folder)[:2] == (0, "soon\n")
+    # An image without ln, for which the pod's own folder has to do.
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "cat").symlink_to(shutil.which("cat") or "/bin/cat")
+    (tmp_path / "run" / "notice").unlink()
+    assert run(shell, move(WORK, tmp_path), *show, OVERSPAN_RUN_DIR=folder, PATH=str(bare))[:2] == (0, "soon\n")
+
+
+def test_files_below_the_home_are_links(tmp_path: Path) -> None:
+    home, source = tmp_path / "home", tmp_path / "source"
+    home.mkdir()
+    source.write_text("data")
+    words = Work("", 'cat "$HOME/a/b"', "t", (), ((str(source), "a/b"), (str(source), "c"))).arguments()
+    for _ in range(2):
+        assert run("sh", move(WORK, tmp_path), *words, HOME=str(home))[:2] == (0, "data")
+    assert (home / "c").is_symlink()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_gate_opens_by_its_mark(shell: str, tmp_path: Path) -> None:
+    program = move(GATE, tmp_path)
+    mark = tmp_path / "pod" / "go"
+    mark.write_text("")
+    with started(shell, program, "") as process:
+        assert process.stdout is not None
+        # It has looked at least once when the mark's file was opened; nothing shows it but that it goes on.
+        assert not select.select([process.stdout], [], [], 0.3)[0]
+        assert process.poll() is None
+        # The kubelet writes no end of line.
+        mark.write_text("1700000000.0")
+        assert process.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_gate_ends_by_term_and_waits_for_a_file_that_is_not_there_yet(shell: str, tmp_path: Path) -> None:
+    with started(shell, move(GATE, tmp_path), "") as process:
+        wait_for_trap(process.pid)
+        process.terminate()
+        assert process.wait(DEADLINE) == 143
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def wait_for_trap(pid: int) -> None:
+    """Until the program has its TERM trap."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        if caught and int(caught[1], 16) & 1 << (signal.SIGTERM - 1):
+            return
+        time.sleep(0.005)
+    raise AssertionError("no trap")
+
+
+def test_files_are_unpacked_where_they_belong(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("1")
+    subprocess.run(["tar", "-czf", "a.tgz", "code"], cwd=tmp_path, check=True)
+    target = tmp_path / "files" / "0"
+    assert run("sh", move(UNPACK, tmp_path), str(tmp_path / "a.tgz"), str(target))[0] == 0
+    assert (target / "code" / "a.py").read_text() == "1"
+
+
+def test_an_image_without_tar_says_so(tmp_path: Path) -> None:
+    code, _, error = run("sh", move(UNPACK, tmp_path), "a", "b", PATH="/nonexistent")
+    assert code == 1
+    assert "no tar" in error
+    assert "no tar" in (tmp_path / "message").read_text()

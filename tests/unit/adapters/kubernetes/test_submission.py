@@ -1,0 +1,192 @@
+"""Submitting: what is made exists once, whatever is lost; what is refused leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes.kubernetes_api import KubernetesApi
+from tests.fakes.kubernetes_objects import Key
+from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
+
+from overspan.adapters.contract import Accepted, Refusal
+from overspan.bridge.model.errors import OverspanError, Unreachable
+from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.model.job import Job
+
+
+@pytest.fixture
+def api() -> Iterator[KubernetesApi]:
+    with KubernetesApi() as server:
+        yield server
+
+
+@pytest.fixture
+def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
+    return Bench(api, tmp_path)
+
+
+def test_a_group_is_its_anchor_its_name_and_its_pods(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, make_job())
+            assert isinstance(answer, Accepted)
+            assert answer.handle == f"default/{INSTALLATION}-7-0"
+        assert bench.names("services") == ["demo"]
+        assert bench.pods() == ["demo-rollout-0-a0", "demo-rollout-1-a0", "demo-trainer-0-a0"]
+        owners = [bench.pod(name)["metadata"]["ownerReferences"][0]["uid"] for name in bench.pods()]
+        assert set(owners) == {answer.native_id}
+
+    play(story)
+
+
+@pytest.mark.parametrize("path", ["configmaps$", "services$", "pods$", "configmaps/"])
+def test_a_reply_that_is_lost_after_the_commit_is_found_again(bench: Bench, path: str) -> None:
+    async def story() -> None:
+        job = make_job()
+        async with bench.open() as cluster:
+            bench.api.lose_reply("PATCH" if path.endswith("/") else "POST", path)
+            try:
+                answers = await bench.submit(cluster, job)
+            except OverspanError as error:
+                assert error.transient
+                answers = await bench.submit(cluster, job)
+            uids = [bench.pod(name)["metadata"]["uid"] for name in bench.pods()]
+            assert await bench.submit(cluster, job) == answers
+        assert isinstance(answers[0], Accepted)
+        assert [bench.pod(name)["metadata"]["uid"] for name in bench.pods()] == uids
+        assert len(uids) == 3
+
+    play(story)
+
+
+def test_another_process_finds_what_the_first_one_made(bench: Bench) -> None:
+    async def story() -> None:
+        job = make_job()
+        async with bench.open() as cluster:
+            bench.api.drop("POST", "pods$", times=2)
+            with pytest.raises(OverspanError):
+                await bench.submit(cluster, job)
+            made = bench.pods()
+            assert len(made) < 3
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, job)
+            assert isinstance(answer, Accepted)
+        assert len(bench.pods()) == 3
+
+    play(story)
+
+
+def test_a_launch_that_is_over_is_not_made_again(bench: Bench) -> None:
+    async def story() -> None:
+        job = solo()
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, job)
+            (name,) = bench.pods()
+            bench.api.pods.finish(name)
+            await bench.until_told(cluster, handle, NodeEnded)
+            await bench.until(cluster, lambda: not bench.pods(), "the ended pod goes")
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, job)
+            assert isinstance(answer, Accepted) and answer.handle == handle
+        assert bench.pods() == []
+
+    play(story)
+
+
+def test_a_name_that_is_taken_is_refused_with_the_remedy(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.objects.create(Key("", "services", "default"), {"metadata": {"name": "demo"}, "spec": {}})
+        refusal = await refused(bench, make_job())
+        assert not refusal.transient
+        assert "demo is taken" in refusal.message and "--name" in refusal.message and "x-{id}" in refusal.message
+        assert bench.left() == ["services demo"]
+
+    play(story)
+
+
+def test_an_earlier_launch_of_the_same_job_gives_its_name_up(bench: Bench) -> None:
+    async def story() -> None:
+        from dataclasses import replace
+
+        async with bench.open() as cluster:
+            first = make_job()
+            await bench.submit(cluster, first)
+            again = replace(first, launch=1)
+            answers = await bench.submit(cluster, again)
+            for _ in range(5):
+                if isinstance(answers[0], Accepted):
+                    break
+                assert answers[0].transient, answers
+                answers = await bench.submit(cluster, again)
+            assert isinstance(answers[0], Accepted)
+        tokens = {bench.pod(name)["metadata"]["labels"]["overspan.io/launch"] for name in bench.pods()}
+        assert tokens == {f"{INSTALLATION}-7-1"}
+
+    play(story)
+
+
+def test_an_invalid_pod_takes_the_rest_with_it(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.refuse("POST", "pods$", 422, 'Pod "x" is invalid: spec.nodeName: Invalid value', reason="Invalid")
+        refusal = await refused(bench, make_job())
+        assert not refusal.transient and "Invalid value" in refusal.message
+        assert bench.left() == []
+
+    play(story)
+
+
+def test_what_this_login_may_not_do_is_said(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.denied.add(("create", "pods"))
+        refusal = await refused(bench, make_job())
+        assert not refusal.transient and "cannot create" in refusal.message and "span check" in refusal.message
+        assert bench.left() == []
+
+    play(story)
+
+
+def test_a_full_quota_is_waited_for_and_nothing_is_held_meanwhile(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.objects.quotas["default"] = 2
+        job = make_job()
+        refusal = await refused(bench, job)
+        assert refusal.transient and refusal.reason == "AssocGrpJobsLimit" and "exceeded quota" in refusal.message
+        assert bench.left() == []
+        bench.api.objects.quotas["default"] = 3
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, job)
+            assert isinstance(answer, Accepted)
+
+    play(story)
+
+
+def test_a_server_that_is_down_refuses_nothing(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            bench.api.stop()
+            with pytest.raises(Unreachable):
+                await bench.submit(cluster, make_job())
+            bench.api.start()
+            (answer,) = await bench.submit(cluster, make_job())
+            assert isinstance(answer, Accepted)
+
+    play(story)
+
+
+def test_a_name_that_is_none_for_dns_is_refused_before_anything_is_made(bench: Bench) -> None:
+    async def story() -> None:
+        refusal = await refused(bench, make_job(name="x" * 80))
+        assert not refusal.transient and "80 letters" in refusal.message
+        assert not list(bench.sent("POST", "configmaps"))
+
+    play(story)
+
+
+async def refused(bench: Bench, job: Job) -> Refusal:
+    """The refusal of a job."""
+    async with bench.open() as cluster:
+        (answer,) = await bench.submit(cluster, job)
+        assert isinstance(answer, Refusal), answer
+        return answer
