@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
+from pydantic import Field
 
 from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
@@ -27,7 +28,7 @@ class ShellBody(Document):
 
     task: Name = ""
     node: Number = 0
-    command: Words = []
+    command: Words = Field(default_factory=list)
     terminal: bool = True
 
 

@@ -1,4 +1,4 @@
-"""The ways into a cluster: a login and shells on the user's terminal, and jobs that were given to the cluster itself."""
+"""The ways into a cluster: a login and shells on the user's terminal, and jobs that it was given by others."""
 
 from __future__ import annotations
 
