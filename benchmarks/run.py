@@ -23,6 +23,7 @@ from benchmarks.installation import (
     until,
     whole_process,
 )
+from benchmarks.kubernetes import kubernetes, kubernetes_scale
 from benchmarks.rows import Row
 from benchmarks.slurm import slurm
 
@@ -176,6 +177,8 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "busy": busy,
     "demo": demo,
     "slurm": slurm,
+    "kubernetes": kubernetes,
+    "kubernetes_scale": kubernetes_scale,
 }
 
 

@@ -1,4 +1,4 @@
-"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or an entry (`shell`, of `steps`, of `remote`) and its words."""
+"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or an entry (shell, of `steps` or `remote`) and its words."""
 
 import sys
 

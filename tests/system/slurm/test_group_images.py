@@ -1,6 +1,6 @@
 """Tasks of a group in an image on a real Slurm; a stand-in for apptainer binds as it does.
 
-Like Apptainer it gives the image's own variables, takes what is in APPTAINERENV_NAME in their place, and shows each bind
+Like Apptainer it gives the image's own variables, puts those of APPTAINERENV_NAME in their place, and shows each bind
 in a mount namespace of its own.
 """
 

@@ -1,0 +1,170 @@
+"""The bars of a Kubernetes cluster: groups, ends, a group of a thousand pods, ten thousand pods that are watched.
+
+Needs the cluster of tests/rigs; where that cannot run there is nothing to measure. Large groups are measured with all
+nodes cordoned, so that their pods are real objects of the API server that no kubelet starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+
+import yaml
+from tests.rigs.engine import RigMissing
+from tests.rigs.kube import PYTHON_IMAGE, KubeRig, open_kube
+
+from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
+from benchmarks.rows import Row
+
+WIDE = 1000
+GROUPS = 10
+SECONDS = 20
+
+GROUP = """
+name: g{number}
+cluster: kube
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+run: |
+  echo first $EPOCHREALTIME
+  sleep 2
+  echo done $EPOCHREALTIME
+---
+name: server
+run: |
+  trap 'echo term $EPOCHREALTIME; exit 0' TERM
+  while :; do sleep 0.01; done
+"""
+SINGLE = {"name": "one", "run": "sleep 2", "cluster": "kube"}
+
+
+def kubernetes() -> list[Row]:
+    """Latencies of groups on idle nodes, and the making of a large group."""
+    try:
+        with _open() as (span, rig, namespace):
+            return [*_groups(span, rig, namespace), _make_wide(span, rig, namespace)]
+    except RigMissing as missing:
+        print(f"no Kubernetes to measure: {missing}", file=sys.stderr)
+        return []
+
+
+def kubernetes_scale() -> list[Row]:
+    """What the daemon needs for pods that wait."""
+    try:
+        with _open() as (span, rig, namespace), _cordoned(rig):
+            for number in range(GROUPS):
+                _submit_wide(span, number)
+                until(lambda number=number: _count(rig, namespace) >= (number + 1) * WIDE, 300)
+            pids = span.processes()
+            time.sleep(SECONDS)
+            before, begun = processor_seconds(pids), time.monotonic()
+            time.sleep(SECONDS)
+            share = (processor_seconds(pids) - before) / (time.monotonic() - begun)
+            count, memory = _count(rig, namespace), proportional_memory(pids)
+            _end_all(span, rig, namespace)
+            return [
+                Row(f"Kubernetes: {count:,} pods: memory of the daemon (PSS)", memory, 300, "MB"),
+                Row(f"Kubernetes: {count:,} pods: the daemon's processor", share * 100, 20, "% of a core"),
+            ]
+    except RigMissing as missing:
+        print(f"no Kubernetes to measure: {missing}", file=sys.stderr)
+        return []
+
+
+@contextlib.contextmanager
+def _open() -> Iterator[tuple[Installation, KubeRig, str]]:
+    with open_kube() as rig, rig.open_namespace() as namespace:
+        settings = {
+            "kind": "kubernetes",
+            "kubeconfig": str(rig.kubeconfig),
+            "namespace": namespace,
+            "image": PYTHON_IMAGE,
+            "gang_timeout": 3600,
+        }
+        with Installation(yaml.safe_dump({"clusters": {"kube": settings}})) as span:
+            yield span, rig, namespace
+
+
+def _groups(span: Installation, rig: KubeRig, namespace: str) -> list[Row]:
+    firsts, terms, stores = [], [], []
+    with span.client() as client:
+        for number in range(7):
+            begun = time.time()
+            job = client.submit(GROUP.format(number=number))
+            job.wait(60)
+            said = dict(line.split()[-2:] for line in span.run("logs", str(job.id)).splitlines())
+            firsts.append(float(said["first"]) - begun)
+            terms.append((float(said["term"]) - float(said["done"])) * 1000)
+        for _ in range(5):
+            job = client.submit(SINGLE)
+            ended = _await_end(rig, namespace)
+            job.wait(60)
+            stores.append((time.time() - ended) * 1000)
+    # The first one opens the watch.
+    return [
+        Row(
+            "Kubernetes: a group on idle nodes, submission to the trainer's first line",
+            statistics.median(firsts),
+            1.5,
+            "s",
+        ),
+        Row("Kubernetes: the trainer's end to the auxiliary's TERM", statistics.median(terms), 500, "ms"),
+        Row("Kubernetes: a pod's end in the API to its state at a client", statistics.median(stores), 200, "ms"),
+    ]
+
+
+def _await_end(rig: KubeRig, namespace: str) -> float:
+    """When the API server first shows the only live pod as ended (epoch seconds)."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    known = {item["metadata"]["uid"] for item in rig.call("GET", path).body["items"] if _has_ended(item)}
+    while True:
+        pods = rig.call("GET", path).body["items"]
+        if any(_has_ended(pod) and pod["metadata"]["uid"] not in known for pod in pods):
+            return time.time()
+        time.sleep(0.005)
+
+
+def _has_ended(pod: dict[str, object]) -> bool:
+    return '"terminated"' in json.dumps(pod.get("status"))
+
+
+def _make_wide(span: Installation, rig: KubeRig, namespace: str) -> Row:
+    with _cordoned(rig):
+        begun = time.perf_counter()
+        _submit_wide(span, 0)
+        until(lambda: _count(rig, namespace) >= WIDE, 120)
+        seconds = time.perf_counter() - begun
+        _end_all(span, rig, namespace)
+    return Row(f"Kubernetes: a group of {WIDE:,} pods, submission to the last pod's object", seconds, 3, "s")
+
+
+def _submit_wide(span: Installation, number: int) -> None:
+    with span.client() as client:
+        client.submit({"name": f"wide{number}", "run": "true", "num_nodes": WIDE, "cluster": "kube"})
+
+
+def _end_all(span: Installation, rig: KubeRig, namespace: str) -> None:
+    span.run("scancel", "--me")
+    until(lambda: not _count(rig, namespace), 600)
+
+
+@contextlib.contextmanager
+def _cordoned(rig: KubeRig) -> Iterator[None]:
+    """No pod is placed anywhere in the block."""
+    rig.kubectl("cordon", "--selector=")
+    try:
+        yield
+    finally:
+        rig.kubectl("uncordon", "--selector=")
+
+
+def _count(rig: KubeRig, namespace: str) -> int:
+    """The pods of the namespace, without having them all sent."""
+    body = rig.call("GET", f"/api/v1/namespaces/{namespace}/pods?limit=1").body
+    return len(body["items"]) + int(body["metadata"].get("remainingItemCount") or 0)
