@@ -205,6 +205,27 @@ def test_nodes_are_given_back_where_not_all_jobs_start_in_time(remote: Span, sit
     assert remote.log(job, "a") == "ran\n"
 
 
+def test_who_comes_late_fails_nobody(remote: Span, site: Site) -> None:
+    filler = site.slurm("sbatch", "--parsable", "-w", "node2", "--exclusive", "--wrap", "sleep 300").strip()
+    remote.wait_until(lambda: "RUNNING" in site.slurm("squeue", "-hj", filler, "-o", "%T"), 20, "a full node")
+    try:
+        tasks: dict[str, dict[str, Any]] = {
+            "early": {"run": "echo ran", "slurm": {"nodelist": "node1"}},
+            "late": {"run": "getent hosts early-0.g", "slurm": {"nodelist": "node2"}},
+        }
+        job = start(remote, make_set(tasks))
+        remote.wait_until(lambda: "early" in natives(remote, site, job), 20, "the native jobs")
+        number = str(natives(remote, site, job)["early"][0])
+        elapsed = ("squeue", "-hj", number, "-t", "R", "-o", "%M")
+        remote.wait_until(lambda: site.slurm(*elapsed).strip() >= "0:10", 30, "ten seconds at the barrier")
+        assert not any(task["attempts"] for task in remote.job(job)["tasks"])
+    finally:
+        site.slurm("scancel", filler)
+    shown = remote.until(job, "COMPLETED", timeout=60)
+    assert [len(task["attempts"]) for task in shown["tasks"]] == [1, 1]
+    assert [len(numbers) for numbers in natives(remote, site, job).values()] == [1, 1]
+
+
 def test_a_waiting_set_is_cancelled_as_a_whole_and_a_running_one_with_its_grace(remote: Span, site: Site) -> None:
     filler = site.slurm("sbatch", "--parsable", "-N3", "--exclusive", "--wrap", "sleep 300").strip()
     try:
