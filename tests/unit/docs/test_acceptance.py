@@ -14,7 +14,7 @@ from tests.unit.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "acceptance.md"
 KINDS = ("real", "golden", "simulated", "-")
-ROWS = [row for row in pages.read_rows(PAGE.read_text()) if re.fullmatch(r"[A-Z]{2}\d+", row[0])]
+ROWS = [row for row in pages.read_rows(PAGE.read_text()) if re.fullmatch(r"[A-Z][A-Z8]\d+", row[0])]
 PROOFS = [(row[0], word) for row in ROWS for word in pages.read_words(row[3])]
 
 
