@@ -12,11 +12,11 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
     Decider,
+    Entrance,
     Finding,
     Launch,
     LogPart,
@@ -25,6 +25,7 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
+    ShellRequest,
 )
 from overspan.adapters.kubernetes.checking import check_cluster
 from overspan.adapters.kubernetes.connection import Connection, open_connection
@@ -37,8 +38,10 @@ from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.ordering import Orderer
+from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.settings import Settings, read_settings
+from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.kubernetes.stories import Story
 from overspan.adapters.kubernetes.submission import Submitter, admit
 from overspan.bridge.model.errors import OverspanError, Unreachable
@@ -133,13 +136,22 @@ class KubernetesCluster:
 
     def plan(self, job: Job) -> str:
         """The manifests that would be sent, with no effect at all."""
-        from overspan.adapters.kubernetes.planning import render_plan
+        return render_plan(job, self._settings, self._rung or Rung.SOFT)
 
-        return render_plan(job, self._settings)
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """What of a job this cluster carries out in part, or not at all."""
+        return list_notes(job, self._settings, self._rung or Rung.SOFT)
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that cannot be rendered; what the cluster says is known at its submission."""
         return await asyncio.to_thread(admit, job, self._settings)
+
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What enters a member's pod on the user's terminal: kubectl's exec."""
+        self._check_open()
+        story = await self._launches.find(parse_handle(request.handle))
+        pods = self._launches.pods(story) if story is not None else []
+        return enter_pod(request, pods, self._settings)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 

@@ -63,9 +63,14 @@ def judge_end(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
 
     `ordered` is whether Overspan itself ended this pod: its exit code is then no evidence of anything else.
     """
-    if record.phase == "Succeeded" or record.exit_code == 0:
+    succeeded = record.phase == "Succeeded" or record.exit_code == 0
+    if succeeded and (ordered or not _was_deleted_before(record)):
         # Whatever came over the pod afterwards, the program had done its work.
         return None, ""
+    if succeeded:
+        # Who saves its work on TERM and ends with 0 has not done it all.
+        cause, detail = _judge_disruption(record, ordered)
+        return (cause, detail) if cause is not None else (Cause.NODE, "the pod was deleted, and not by Overspan")
     for judge in (_judge_disruption, _judge_status, _judge_container):
         cause, detail = judge(record, ordered)
         if cause is not None:
@@ -73,6 +78,13 @@ def judge_end(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
     if ordered or record.exit_code is not None:
         return None, ""
     return Cause.NODE, _join("it ended and no end of its program is known", record.message)
+
+
+def _was_deleted_before(record: PodRecord) -> bool:
+    """Whether the pod's deletion was asked for before its program ended; of a lost node's pods nobody can tell."""
+    if record.asked_at is None or record.finished_at is None or record.disruption == "DeletionByPodGC":
+        return False
+    return record.asked_at <= record.finished_at
 
 
 def judge_gone(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:

@@ -39,6 +39,8 @@ from overspan.bridge.model.events import Event
 
 _log = logging.getLogger(__name__)
 
+WATCH_SECONDS = 5.0
+"""How long after its own changes the pods are asked for instead of believing the watch."""
 _REMEMBERED = 2000
 _EXEC_SECONDS = 10.0
 _REFUSED = (events.Suspend, events.Resume)
@@ -107,7 +109,10 @@ class Orderer:
 
     async def _do(self, event: Event, story: Story) -> None:
         watch = self._launches.watch(parse_handle(story.handle))
-        view = self._launches.view(story) if watch.fresh else await self._launches.view_now(story)
+        # A launch finds by their names the pods that are too young for the watch.
+        young = time.monotonic() - story.touched < WATCH_SECONDS and not isinstance(event, events.Launch)
+        known = watch.fresh and not young
+        view = self._launches.view(story) if known else await self._launches.view_now(story)
         scene = Scene(story.shape, view, story.cursor, time.time())
         if misses_pods(event, scene):
             scene = scene._replace(view=await self._launches.view_now(story))
@@ -120,6 +125,8 @@ class Orderer:
         makes = chains.pop("", [])
         await finish_all(self._chain(chain, story) for chain in chains.values())
         await self._chain(makes, story)
+        if steps:
+            story.touched = time.monotonic()
 
     async def _chain(self, steps: Sequence[Step], story: Story) -> None:
         for step in steps:

@@ -70,6 +70,8 @@ class PodRecord(NamedTuple):
     """The token while the group's Service may select it, '' after the label was taken away."""
     gate_started: bool = False
     """Whether the barrier runs or has run: the pod's image and volumes are there."""
+    asked_at: float | None = None
+    """When its deletion was asked for (deletionTimestamp less the grace); of one that had ended, after its end."""
 
     @property
     def ended(self) -> bool:
@@ -128,6 +130,7 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         ready=_is_true(conditions, "Ready"),
         member=sys.intern(labels.get(MEMBER) or ""),
         gate_started=bool(gate or _state(before.get(GATE), "running")),
+        asked_at=_read_asked(metadata),
     )
 
 
@@ -143,6 +146,11 @@ def _read_waiting(
     for wait in troubled or waits[:1]:
         return wait["reason"], wait.get("message") or ""
     return "", ""
+
+
+def _read_asked(metadata: Mapping[str, Any]) -> float | None:
+    ends_at = read_time(metadata.get("deletionTimestamp"))
+    return None if ends_at is None else ends_at - _number(metadata.get("deletionGracePeriodSeconds"))
 
 
 def _read_disruption(conditions: Mapping[Any, Mapping[str, Any]]) -> str:

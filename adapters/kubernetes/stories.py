@@ -64,6 +64,8 @@ class Story:
     """Since when pods are missing that must have been there."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """What events say of pods that do not start, by uid."""
+    touched: float = -math.inf
+    """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
     dirty: bool = True
     """Whether there may be something to tell."""
     since: str = ""

@@ -147,9 +147,9 @@ class Submitter:
         return dict(found["metadata"].get("labels") or {})
 
 
-def render_launch(launch: Launch, settings: Settings, rung: Rung) -> tuple[Blueprint, Objects]:
-    """The blueprint and the objects of a launch. Raises InvalidRequest."""
-    blueprint = draw(launch, settings, rung, pack_files(launch.job, settings))
+def render_launch(launch: Launch, settings: Settings, rung: Rung, *, write: bool = True) -> tuple[Blueprint, Objects]:
+    """The blueprint and the objects of a launch; `write` puts large archives where they belong. InvalidRequest."""
+    blueprint = draw(launch, settings, rung, pack_files(launch.job, settings, write=write))
     return blueprint, render(launch, blueprint, settings)
 
 

@@ -70,7 +70,7 @@ start_controllers() {
     keep controller-manager kube-controller-manager --kubeconfig controller-manager.kubeconfig \
         --service-account-private-key-file=certs/accounts.key --root-ca-file=certs/ca.crt \
         --use-service-account-credentials --leader-elect=false --bind-address=127.0.0.1 \
-        --node-monitor-period=1s --node-monitor-grace-period="${NODE_GRACE:-6s}"
+        --node-monitor-period=1s --node-monitor-grace-period="${NODE_GRACE:-6s}" --feature-gates="$GATES"
     keep scheduler kube-scheduler --kubeconfig scheduler.kubeconfig --leader-elect=false --bind-address=127.0.0.1 \
         --feature-gates="$GATES"
 }

@@ -31,6 +31,8 @@ class Streams:
         self.bookmark_seconds = 60.0
         self.logs: dict[tuple[str, str, str], list[tuple[float, bytes]]] = {}
         """Time and bytes of each line, by namespace, pod and container."""
+        self.opened = 0
+        """How many watches were begun."""
         self._objects = objects
         self._cut = self._expire = 0
         self._silent = False
@@ -43,10 +45,10 @@ class Streams:
 
     def expire(self) -> None:
         """Forget the history and end each watch with 410 inside its stream."""
-        self._objects.compact()
+        # At once: a watch that met the lost history alone would end twice.
         with self._objects.changed:
             self._expire += 1
-            self._objects.changed.notify_all()
+            self._objects.compact()
 
     def silence(self, silent: bool = True) -> None:
         """Let watches stay open and say nothing; what they missed comes when they are no longer silent."""
@@ -63,37 +65,35 @@ class Streams:
 
     def watch(self, target: Target, query: Mapping[str, str], accept: Callable[[Document], bool]) -> Generator[bytes]:
         """The events of a watch until its time is over; raises ConnectionError where it is cut."""
-        changed = self._objects.changed
-        until = time.monotonic() + float(query.get("timeoutSeconds") or 1800)
-        bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
+        with self._objects.changed:
+            # From here on it can be cut and expire, though nobody has read from it yet.
+            self.opened += 1
+            return self._tell_all(target, query, accept, (self._cut, self._expire))
+
+    def _tell_all(
+        self, target: Target, query: Mapping[str, str], accept: Callable[[Document], bool], born: tuple[int, int]
+    ) -> Generator[bytes]:
         marked = time.monotonic()
-        with changed:
-            cut, expire = self._cut, self._expire
+        until = marked + float(query.get("timeoutSeconds") or 1800)
+        bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
         version = int(query.get("resourceVersion") or 0)
         if not version:
             found, version = self._objects.select(target.key, accept)
             yield b"".join(_event("ADDED", add_type(one, target)) for one in found)
         while True:
-            with changed:
-                while not self._is_awake(version, cut, expire) and time.monotonic() < until:
-                    pause = min(until, marked + self.bookmark_seconds) - time.monotonic()
-                    if bookmarks and not self._silent and pause <= 0:
-                        break
-                    changed.wait(max(0.001, pause) if not self._silent else 0.05)
-                if self._cut != cut:
+            with self._objects.changed:
+                self._sleep(version, born, min(until, marked + self.bookmark_seconds) if bookmarks else until)
+                if self._cut != born[0]:
                     raise ConnectionError
                 try:
-                    if self._expire != expire:
+                    if self._expire != born[1]:
                         raise Refused(410, "Expired", "too old resource version")
                     changes = self._objects.since(version)
                 except Refused as refused:
                     yield _event("ERROR", refused.document)
                     return
                 version = self._objects.version
-            for change in changes:
-                event = _tell(change, target, accept)
-                if event:
-                    yield event
+            yield b"".join(_tell(change, target, accept) for change in changes)
             over = time.monotonic() >= until
             if bookmarks and (over or time.monotonic() >= marked + self.bookmark_seconds):
                 marked = time.monotonic()
@@ -101,6 +101,11 @@ class Streams:
                 yield _event("BOOKMARK", {"kind": name_kind(target.key.resource), "metadata": metadata})
             if over:
                 return
+
+    def _sleep(self, version: int, born: tuple[int, int], until: float) -> None:
+        """Wait for something to tell, or for the time to tell it; whoever is silent waits for longer than that."""
+        while not self._is_awake(version, *born) and (self._silent or time.monotonic() < until):
+            self._objects.changed.wait(None if self._silent else until - time.monotonic())
 
     def _is_awake(self, version: int, cut: int, expire: int) -> bool:
         if (self._cut, self._expire) != (cut, expire):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ class KubeSpan(Span):
         """Write the configuration; settings of the cluster as the file has them."""
         self.rig, self.namespace = rig, namespace
         given = {"kubeconfig": str(rig.kubeconfig), "namespace": namespace, "image": "rig/sh:1", **settings}
-        self.config.write_text(json.dumps({"clusters": {"kube": {"kind": "kubernetes", **given}}}))
+        clusters = {"kube": {"kind": "kubernetes", **given}}
+        self.config.write_text(json.dumps({"default_cluster": "kube", "clusters": clusters}))
 
     def kubectl(self, *words: str) -> str:
         """What kubectl says of the namespace."""
@@ -46,12 +48,17 @@ class KubeSpan(Span):
         """The number of the node that a pod is on."""
         return int(self.pods()[pod]["spec"]["nodeName"].removeprefix("node"))
 
+    def time_of(self, job: int, cause: str) -> float:
+        """When the first event of a kind was in a job's timeline."""
+        told = next(row["at"] for row in self.timeline(job) if row["cause"] == cause)
+        return datetime.fromisoformat(told).replace(tzinfo=UTC).timestamp()
+
     def left(self) -> list[str]:
         """What of Overspan's is in the namespace."""
-        names = self.kubectl("get", KINDS, "-l", "app.kubernetes.io/managed-by=overspan", "-o", "name").split()
-        return sorted(names)
+        found = self.kubectl("get", KINDS, "-l", "app.kubernetes.io/managed-by=overspan", "-o", "json")
+        return [f"{item['kind']} {item['metadata']['name']}" for item in json.loads(found)["items"]]
 
-    def until_empty(self, timeout: float = 60) -> None:
+    def until_empty(self, timeout: float = 30) -> None:
         """Wait until nothing is left in the namespace."""
         self.wait_until(lambda: not self.left(), timeout, "nothing to be left in the namespace")
 

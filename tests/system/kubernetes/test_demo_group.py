@@ -51,6 +51,8 @@ def test_the_demo_group_runs_unchanged(kube: KubeSpan, numpy_there: None) -> Non
     )
     ends = {task["name"]: task["ended_at"] for task in shown["tasks"]}
     assert min(ends, key=lambda name: ends[name]) == "ppo-trainer"
-    assert max(ends, key=lambda name: ends[name]) == "replay-buffer"
+    # Each auxiliary is ended after its own delay.
+    told = [row["task"] for row in kube.timeline(job) if row["cause"] == "Terminate"]
+    assert len(told) == 4 and told[-1] == "replay-buffer"
     assert "accuracy before" in kube.log(job, "ppo-trainer")
     kube.until_empty()

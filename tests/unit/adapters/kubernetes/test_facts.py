@@ -134,6 +134,10 @@ def test_a_node_that_is_started_again_alone_is_a_run_of_its_own() -> None:
         (ended(code=1, message="setup failed"), "setup", 1),
         (ended(code=143, deleting_at=T + 25), "node", 143),
         (ended(code=143, disruption="PreemptionByScheduler", deleting_at=T + 25), "preemption", 143),
+        # It saved its work on TERM; or it had ended when somebody deleted it.
+        (ended(deleting_at=T + 45, asked_at=T + 15), "node", 0),
+        (ended(deleting_at=T + 45, asked_at=T + 15, disruption="PreemptionByScheduler"), "preemption", 0),
+        (ended(deleting_at=T + 45, asked_at=T + 45), "", 0),
         (ended(code=137, status_reason="Evicted", message="low on memory"), "node", 137),
         (ended(code=137, status_reason="DeadlineExceeded"), "time", 137),
         (running(phase="Failed", status_reason="NodeLost"), "node", 0),

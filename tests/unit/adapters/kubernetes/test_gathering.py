@@ -8,6 +8,8 @@ from tests.unit.adapters.kubernetes.pods import T, group, placed, pod
 from overspan.adapters.kubernetes.facts import View, view_pods
 from overspan.adapters.kubernetes.gathering import Absent, Move, Waiting, choose_move, choose_wait, list_absent
 from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.stories import Story
+from overspan.bridge.model.events import Granted
 
 LIMIT = 60.0
 
@@ -62,3 +64,12 @@ def test_a_pod_that_somebody_removed_is_not_made_again() -> None:
 def test_the_oldest_asks_again_first() -> None:
     for _ in range(50):
         assert choose_wait(LIMIT, oldest=True) <= LIMIT / 10 < LIMIT / 2 <= choose_wait(LIMIT, oldest=False) <= LIMIT
+
+
+def test_what_was_given_back_is_no_trace_of_an_end() -> None:
+    gone = [placed(), placed("rollout", 0), placed("rollout", 1)]
+    story = Story("lab/inst-7-0", group(), "uid", "lab", again_at=T + 100)
+    assert story.tell(story.view([], gone), "", T + 50) is None
+    story.again_at = 0.0
+    report = story.tell(story.view([], gone), "", T + 50)
+    assert report is not None and isinstance(report.events[0], Granted)

@@ -65,7 +65,7 @@ class Watching:
     async def until_open(self, api: KubernetesApi, number: int) -> None:
         """Wait until so many watches were begun."""
         async with asyncio.timeout(60):
-            while count(api, WATCH) < number:
+            while api.streams.opened < number:
                 await asyncio.sleep(0.001)
 
     def names(self, token: str = "abc-1-0") -> set[str]:
