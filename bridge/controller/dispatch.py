@@ -17,14 +17,16 @@ from overspan.bridge.controller.backoff import REFUSED, next_try
 from overspan.bridge.controller.bell import Bell
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
-from overspan.bridge.controller.drafts import Draft, is_kept
+from overspan.bridge.controller.drafts import Draft, is_end_of, is_kept, is_start
 from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.recording import Recorder, stored_handle
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
+from overspan.bridge.lifecycle.lookup import find_attempt
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
-from overspan.bridge.model.events import event_from_document
+from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff, Dependency
 from overspan.bridge.store.records import OutboxRow
@@ -212,6 +214,7 @@ class Dispatcher:
                 throttle = self._find_throttle(entry.job)
                 needs = self.recorder.waits.list_unmet(entry, entry.job, cluster.name)
                 launches.append((row, Launch(row.token, entry.job, self.environment, throttle, needs=needs)))
+        await self.recorder.wakes.sending(cluster.name)
         answers = await cluster.adapter.submit([launch for _, launch in launches]) if launches else []
         cluster.answered()
         pairs = [(row, answer) for (row, _), answer in zip(launches, answers, strict=True)]
@@ -274,9 +277,11 @@ class Dispatcher:
                     write(draft, row, answer, now)
 
         await self.recorder.change(by_job, work)
-        for row, _ in pairs:
+        for row, answer in pairs:
             if row.kind == SUBMIT:
                 self._release_orders(row.job_id)
+            elif answer is None and is_start(row):
+                self._repeat_ends(row)
         for row, refusal, at in deferred:
             await self.recorder.ledger.defer(row.token, at, refusal.message)
 
@@ -284,6 +289,13 @@ class Dispatcher:
         """Orders that waited for a submission's answer may go."""
         for row in self.recorder.outbox.of_job(job_id):
             if row.kind != SUBMIT:
+                self.recorder.outbox.offer(row.token)
+                self.wake((row.cluster, row.kind))
+
+    def _repeat_ends(self, start: OutboxRow) -> None:
+        """What was started late may have been overtaken by its end, which has to come after it."""
+        for row in self.recorder.outbox.of_job(start.job_id):
+            if row.kind != SUBMIT and is_end_of(row, start):
                 self.recorder.outbox.offer(row.token)
                 self.wake((row.cluster, row.kind))
 
@@ -319,8 +331,33 @@ def _refuse(draft: Draft, message: str, now: float) -> None:
 
 def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
     """The answer to an order; a final refusal ends it, since its effect can never come."""
-    if isinstance(answer, Refusal) and answer.transient:
-        return
     if isinstance(answer, Refusal):
+        event = event_from_document(dict(row.payload["event"]))
+        if answer.transient and not _is_overtaken(draft.job, event):
+            return
         log.warning("job %d: the cluster refused %s: %s", draft.job.id, row.payload["event"], answer.message)
+        if isinstance(event, events.Launch | events.NodeRelaunch):
+            _give_up(draft, event, answer.message, now)
     draft.done.append(row.token)
+
+
+def _is_overtaken(job: Job, event: Event) -> bool:
+    """Whether a node is to be started again, which its cluster surely has not done, of an attempt that is to end."""
+    if not isinstance(event, events.NodeRelaunch):
+        return False
+    found = find_attempt(job, event.task, event.attempt)
+    return found is not None and found[1].stop is not None
+
+
+def _give_up(draft: Draft, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
+    """Count the nodes as ended that will not be started: nobody else would tell their end."""
+    found = find_attempt(draft.job, event.task, event.attempt)
+    if found is None:
+        return
+    cause = found[1].stop.cause if found[1].stop is not None else Cause.LAUNCH
+    run = event.run if isinstance(event, events.NodeRelaunch) else 0
+    for node in found[1].nodes:
+        meant = isinstance(event, events.Launch) or node.index == event.node
+        if meant and node.live and node.run == run and node.started_at is None:
+            keys = (event.task, event.attempt, node.index, run)
+            draft.advance(events.NodeEnded(now, *keys, cause=cause.value, detail=message))

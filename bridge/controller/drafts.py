@@ -17,12 +17,13 @@ from overspan.bridge.controller.waits import Waits
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.lifecycle.failover import is_withdrawal, read_withdrawal
+from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Attempt, Job, NodeRun
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import Change, OutboxRow
 
@@ -46,7 +47,7 @@ _FOR_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, e
 _HEEDED = "heeded"
 """Marks an order that has had its effect here, and is only passed on."""
 
-_KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire))
+_KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire, events.Terminate, events.Kill))
 
 _WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
 """Reasons why a job is not sent to its cluster."""
@@ -281,8 +282,24 @@ class Completion:
 
 
 def is_kept(row: OutboxRow) -> bool:
-    """Whether an order stays owed after its delivery, until its effect is seen: its launch may go before it is read."""
+    """Whether an order stays owed after its delivery, until its effect is seen.
+
+    Its launch may go before it is read; and what it is to end may only be started after it.
+    """
     return _kind(row) in _KEPT and _HEEDED not in row.payload
+
+
+def is_start(row: OutboxRow) -> bool:
+    """Whether a decision to start something is owed."""
+    return _kind(row) in (events.Launch.__name__, events.NodeRelaunch.__name__)
+
+
+def is_end_of(row: OutboxRow, start: OutboxRow) -> bool:
+    """Whether an order ends the attempt that another is to start something of."""
+    if _kind(row) not in (events.Terminate.__name__, events.Kill.__name__):
+        return False
+    mine, other = row.payload["event"], start.payload["event"]
+    return bool((mine["task"], mine["attempt"]) == (other["task"], other["attempt"]))
 
 
 def _kind(row: OutboxRow) -> str:
@@ -291,11 +308,33 @@ def _kind(row: OutboxRow) -> str:
 
 
 def _is_settled(job: Job, row: OutboxRow) -> bool:
-    """Whether the task that a cancel is about has ended for good, or what was to be taken back has started."""
-    if job.granted_at is not None and is_withdrawal(event_from_document(dict(row.payload["event"]))):
+    """Whether an order has nothing left to do: its task has ended for good, its attempt has, or its effect is seen."""
+    document = row.payload["event"]
+    if job.granted_at is not None and is_withdrawal(event_from_document(dict(document))):
         return True
-    name = row.payload["event"].get("task", "")
-    return is_kept(row) and any(task.name == name and task.over for task in job.tasks)
+    task = find_task(job, document.get("task", ""))
+    if task is None:
+        return False
+    if is_kept(row) and task.over:
+        return True
+    number = document.get("attempt")
+    if number is None or number >= len(task.attempts):
+        return False
+    attempt = task.attempts[number]
+    if not attempt.live:
+        return True
+    return _starts_no_more(attempt, event_from_document(dict(document)))
+
+
+def _starts_no_more(attempt: Attempt, event: Event) -> bool:
+    """Whether all that a decision starts is known to have started: made again, it could start it twice."""
+    if isinstance(event, events.Launch):
+        return all(_was_seen(node, 0) for node in attempt.nodes)
+    return isinstance(event, events.NodeRelaunch) and _was_seen(attempt.nodes[event.node], event.run)
+
+
+def _was_seen(node: NodeRun, run: int) -> bool:
+    return node.run > run or (node.run == run and (node.started_at is not None or node.ended_at is not None))
 
 
 def submitted(job: Job) -> Transition:

@@ -19,8 +19,13 @@ class Outbox:
 
     def __init__(self) -> None:
         self._rows: dict[str, OutboxRow] = {}
+        self._places: dict[str, int] = {}
+        """In which order the rows came."""
+        self._added = 0
         self._of_job: dict[int, dict[str, None]] = {}
         self._ready: dict[Lane, dict[str, None]] = {}
+        self._mixed: set[Lane] = set()
+        """Lanes where a call was given back behind younger ones."""
         self._later: dict[Lane, list[tuple[float, str]]] = {}
         self._tried: set[str] = set()
         self._first: set[str] = set()
@@ -31,6 +36,8 @@ class Outbox:
     def add(self, row: OutboxRow, *, tried: bool = False) -> None:
         """Owe a call. `tried`: an earlier process may have made it already."""
         self._rows[row.token] = row
+        self._added += 1
+        self._places[row.token] = self._added
         self._of_job.setdefault(row.job_id, {})[row.token] = None
         if tried:
             self._tried.add(row.token)
@@ -44,6 +51,7 @@ class Outbox:
         row = self._rows.pop(token, None)
         if row is None:
             return
+        del self._places[token]
         tokens = self._of_job[row.job_id]
         del tokens[token]
         if not tokens:
@@ -54,8 +62,13 @@ class Outbox:
     def offer(self, token: str) -> None:
         """Let the call be taken."""
         row = self._rows.get(token)
-        if row is not None:
-            self._ready.setdefault(_lane(row), {})[token] = None
+        if row is None:
+            return
+        ready = self._ready.setdefault(_lane(row), {})
+        last = next(reversed(ready), token)
+        if self._places[last] > self._places[token]:
+            self._mixed.add(_lane(row))
+        ready[token] = None
 
     def defer(self, token: str, next_try_at: float, error: str) -> None:
         """The call was refused for now, so its cluster knows nothing of it."""
@@ -68,6 +81,7 @@ class Outbox:
     def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
         """The oldest calls that may be made now; they count as tried from here on."""
         self._wake(lane, now)
+        self._sort(lane)
         ready = self._ready.get(lane, {})
         tokens = [token for token, _ in zip(ready, range(limit), strict=False)]
         for token in tokens:
@@ -78,6 +92,7 @@ class Outbox:
     def claim(self, lane: Lane, now: float) -> list[OutboxRow]:
         """Every call that may be made now, oldest first, for somebody who makes them in another order with `start`."""
         self._wake(lane, now)
+        self._sort(lane)
         return [self._rows[token] for token in self._ready.pop(lane, {})]
 
     def start(self, tokens: Iterable[str]) -> list[OutboxRow]:
@@ -127,6 +142,12 @@ class Outbox:
     def lanes(self) -> Iterable[Lane]:
         """Every lane that owes something."""
         return {_lane(row) for row in self._rows.values()}
+
+    def _sort(self, lane: Lane) -> None:
+        """A later order about the same thing must not be delivered before an earlier one."""
+        if lane in self._mixed:
+            self._mixed.remove(lane)
+            self._ready[lane] = dict.fromkeys(sorted(self._ready[lane], key=self._places.__getitem__))
 
     def _try(self, token: str) -> None:
         if token in self._tried:

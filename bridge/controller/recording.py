@@ -49,6 +49,8 @@ class Wakes:
     jobs: JobBells = field(default_factory=JobBells)
     timeline: Bell = field(default_factory=Bell)
     owed: Callable[[Lane], None] = lambda lane: None
+    sending: Callable[[str], Awaitable[None]] = lambda cluster: asyncio.sleep(0)
+    """Waited for before launches are sent to a cluster."""
     watched: Callable[[str], None] = lambda cluster: None
     unreached: Callable[[list[int]], None] = lambda job_ids: None
     """Jobs whose cluster does not answer, and surely knows nothing of them."""

@@ -36,6 +36,7 @@ class Releases:
         self.clusters = clusters
         self.backoff = backoff
         recorder.followers.append(self._follow)
+        recorder.wakes.sending = self._note
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._bells: dict[str, Bell] = {}
         self._noted: set[str] = set()
@@ -54,20 +55,19 @@ class Releases:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
-        """A launch is on a cluster: note it. A job has ended, or begins another launch: release the former one."""
-        name = entry.cluster
-        if entry.watched and name not in self._noted and self._asks(name):
+    async def _note(self, name: str) -> None:
+        """Launches are about to be sent to a cluster; they may leave something there even if no answer comes."""
+        cluster = self.clusters.get(name)
+        if name not in self._noted and isinstance(cluster.adapter, Release):
+            await self.recorder.ledger.set_meta(_key(name), _OWED)
             self._noted.add(name)
-            self.recorder.spawn(self.recorder.ledger.set_meta(_key(name), _OWED), f"noting launches on {name}")
-        if before is None or name not in self._noted:
-            return
-        if (entry.job.over and not before.over) or entry.job.launch != before.launch:
-            self._wake(name)
 
-    def _asks(self, name: str) -> bool:
-        cluster = self.clusters.find(name)
-        return cluster is not None and cluster.opened and isinstance(cluster.adapter, Release)
+    def _follow(self, before: Job | None, entry: Entry) -> None:
+        """A job has ended, or begins another launch, here or elsewhere: release the former one."""
+        if before is None or not ((entry.job.over and not before.over) or entry.job.launch != before.launch):
+            return
+        for name in {entry.cluster, before.cluster} & self._noted:
+            self._wake(name)
 
     def _wake(self, name: str) -> None:
         if name not in self._loops:
@@ -100,8 +100,10 @@ class Releases:
         adapter = cluster.adapter
         if not isinstance(adapter, Release):
             return
-        await adapter.release(self.recorder.completion.installation, *self._wanted(cluster.name))
-        if not any(self._wanted(cluster.name)):
+        wanted = self._wanted(cluster.name)
+        await adapter.release(self.recorder.completion.installation, *wanted)
+        # What ended during the call has not been released by it.
+        if not any(wanted) and not any(self._wanted(cluster.name)):
             self._noted.discard(cluster.name)
             await self.recorder.ledger.set_meta(_key(cluster.name), "")
 

@@ -104,7 +104,7 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
     task = replace(task, state=move(task.state, state), reason=reason, next_start=None, wanted=None, ended_at=at)
     job = put_task(job, task)
     if job.ending is not None:
-        return job
+        return _complete_in_time(job, at) if job.ending.cause is Cause.DEADLINE else job
     spec = job.spec_of(task.name)
     if spec.primary:
         if state is not State.COMPLETED and not (cause is Cause.DEPENDENCY and is_spared(job, spec)):
@@ -114,6 +114,15 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
     elif state not in (State.COMPLETED, State.CANCELLED) and spec.on_failure is not OnFailure.IGNORE:
         return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", at)
     return job
+
+
+def _complete_in_time(job: Job, at: float) -> Job:
+    """The job with its success for its end, where the last primary was done before the deadline but told after it."""
+    if job.spec.deadline is None or at >= job.spec.deadline:
+        return job
+    if not all(_is_done(job, spec) for spec in job.spec.tasks if spec.primary):
+        return job
+    return replace(job, ending=Ending(Cause.PRIMARIES_DONE, at, State.COMPLETED, at_once=True))
 
 
 def _is_done(job: Job, spec: TaskSpec) -> bool:

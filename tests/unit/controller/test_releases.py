@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, turn, until
 
+from overspan.adapters.contract import Decider
 from overspan.bridge.controller import releases
+from overspan.bridge.controller.orders import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 
@@ -102,5 +105,51 @@ def test_a_start_without_leftovers_asks_nothing() -> None:
     async def scene(bench: Bench) -> None:
         await turn()
         assert cluster.told == []
+
+    play(scene, cluster)
+
+
+def test_a_job_that_is_cancelled_during_its_submission_leaves_nothing() -> None:
+    cluster = KeepingCluster()
+    gate = cluster.gate = asyncio.Event()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: bool(cluster.handles))
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        cluster.decider = Decider.DAEMON
+        gate.set()
+        await until(lambda: bench.state() == "CANCELLED")
+        await until(lambda: cluster.told == [(frozenset(), frozenset())])
+        assert cluster.kept == set()
+
+    play(scene, cluster)
+
+
+def test_what_ends_while_others_are_released_is_released_by_the_next_daemon() -> None:
+    class SlowCluster(KeepingCluster):
+        passing: asyncio.Event | None = None
+
+        async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+            await super().release(installation, handles, tokens)
+            if self.passing is not None:
+                await self.passing.wait()
+
+    cluster = SlowCluster()
+
+    async def scene(bench: Bench) -> None:
+        cluster.passing = asyncio.Event()
+        await bench.submit()
+        await bench.submit()
+        await until(lambda: len(cluster.handles) == 2)
+        await _end(bench, "1.0")
+        await until(lambda: cluster.told == [(frozenset({"2.0"}), frozenset())])
+        await _end(bench, "2.0")
+        cluster.passing.set()
+        cluster.passing.clear()
+        await until(lambda: len(cluster.told) == 2)
+        await bench.kill()
+        await bench.start()
+        await until(lambda: len(cluster.told) > 2)
 
     play(scene, cluster)
