@@ -401,8 +401,8 @@ class Release(Protocol):
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove what is left of every launch of the installation but those that are named.
 
-        `handles` are watched, the submissions of `tokens` are owed. What this process has submitted and nobody has
-        watched yet stays as well. Raises Unreachable; to be called again then.
+        `handles` are watched, the submissions of `tokens` are owed. What this process submits while the call is under
+        way stays as well. Raises Unreachable; to be called again then.
         """
 
 

@@ -91,9 +91,7 @@ class KubernetesCluster:
         """News of the launches in `since`: from one watch, whatever their number."""
         self._check_open()
         self._keep()
-        observation = await self._follower.observe(since, timeout)
-        self._releaser.note_watched(text.partition("/")[2] for text in since)
-        return observation
+        return await self._follower.observe(since, timeout)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Carry out decisions on pods. Ending what has ended is fine."""
@@ -116,6 +114,7 @@ class KubernetesCluster:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove every launch of the installation but those that are named."""
         self._check_open()
+        self._releaser.begin()
         namespace = await self._find_namespace()
         await asyncio.shield(asyncio.create_task(self._releaser.release(namespace, installation, handles, tokens)))
 

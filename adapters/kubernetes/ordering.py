@@ -91,6 +91,9 @@ class Orderer:
         story = await self._launches.find(handle)
         if story is None:
             return None
+        if not story.looked:
+            # Without the cursor an end that is stored already looks like a pod that was never made.
+            return Refusal(order.token, "the launch has not been looked at yet", True)
         story.busy += 1
         try:
             await self._do(order.event, story)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle, select_installation
@@ -25,8 +25,6 @@ CAPTURE_SECONDS = 60.0
 """How long after its end a pod is kept for its log; the log of a lost node never comes."""
 LOOK_SECONDS = 600.0
 """How often all launches of an installation are looked for, beside those that are known."""
-SPARE_SECONDS = 900.0
-"""How long a launch that was just submitted is spared although nobody watches it yet."""
 
 
 class Releaser:
@@ -35,7 +33,7 @@ class Releaser:
     def __init__(self, launches: Launches, logs: Logs) -> None:
         self._launches = launches
         self._logs = logs
-        self._spared: dict[str, float] = {}
+        self._spared: set[str] = set()
         self._known: dict[str, Handle] = {}
         self._looked: dict[tuple[str, str], float] = {}
         self._turn = asyncio.Lock()
@@ -44,13 +42,12 @@ class Releaser:
         """Until when pods wait for their logs, by uid."""
 
     def spare(self, token: str) -> None:
-        """Keep a launch that is submitted just now."""
-        self._spared[token] = time.monotonic() + SPARE_SECONDS
+        """Keep a launch that is submitted just now: the lists of a release under way may be older."""
+        self._spared.add(token)
 
-    def note_watched(self, tokens: Iterable[str]) -> None:
-        """Launches are watched: from now on their handles say whether they are wanted."""
-        for token in tokens:
-            self._spared.pop(token, None)
+    def begin(self) -> None:
+        """New lists of what is wanted were made: they name all that was submitted before."""
+        self._spared.clear()
 
     async def release(
         self, namespace: str, installation: str, handles: Collection[str], tokens: Collection[str]
@@ -59,15 +56,13 @@ class Releaser:
         async with self._turn:
             await self._look(namespace, installation)
             wanted = {parse_handle(handle).token for handle in handles} | set(tokens)
-            now = time.monotonic()
-            spared = {token for token, until in self._spared.items() if until > now}
             present = {story.token: parse_handle(story.handle) for story in self._launches.stories.values()}
             mine = [
                 handle
                 for handle in {**self._known, **present}.values()
                 if parse_token(handle.token).installation == installation
             ]
-            unwanted = [handle for handle in mine if handle.token not in wanted | spared]
+            unwanted = [handle for handle in mine if handle.token not in wanted | self._spared]
             await finish_all(map(self.remove, unwanted))
 
     async def _look(self, namespace: str, installation: str) -> None:
@@ -95,7 +90,6 @@ class Releaser:
         await self._wait_captured([pod for pod in pods if pod.ended])
         await calls.delete("ConfigMap", name_anchor(handle.token), propagate=True)
         await finish_all(self._drop(calls, pod) for pod in pods)
-        self._spared.pop(handle.token, None)
         self._known.pop(handle.token, None)
         self._launches.forget(handle.token)
 

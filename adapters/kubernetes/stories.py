@@ -45,6 +45,8 @@ class Story:
     namespace: str
     cursor: Cursor = field(default_factory=Cursor)
     """What the daemon has stored."""
+    looked: bool = False
+    """Whether the cursor was given to this process."""
     soft: bool = False
     """Whether its pods gather behind Overspan's own barriers."""
     again_at: float = 0.0
@@ -84,7 +86,7 @@ class Story:
 
     def tell(self, view: View, since: str, now: float) -> Report | None:
         """What is new behind a stored cursor; None for nothing."""
-        self.cursor = parse_cursor(since, self.shape)
+        self.cursor, self.looked = parse_cursor(since, self.shape), True
         if self.gone:
             return Report(self.handle, (), since, gone=True)
         if self.again_at:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
@@ -20,7 +19,6 @@ from overspan.bridge.model.events import Launch as LaunchEvent
 from overspan.bridge.model.spec import Start
 
 _WHOLE = 64 << 20
-_UNWATCHED_SECONDS = 60.0
 
 
 class SetSubmitter:
@@ -28,9 +26,9 @@ class SetSubmitter:
 
     def __init__(self, submitter: Submitter) -> None:
         self._submitter = submitter
-        self._unwatched: dict[str, float] = {}
+        self._fresh: set[str] = set()
+        """Launches submitted since the lists of the last release were made."""
         self._clean = False
-        self.monotonic: Callable[[], float] = time.monotonic
 
     async def submit(self, launches: Sequence[Launch]) -> list[Answer]:
         """One answer for each set. Raises TimedOut while a native job is in doubt."""
@@ -41,7 +39,7 @@ class SetSubmitter:
                 members[launch.token] = list_members(launch)
             except InvalidRequest as error:
                 concluded[launch.token] = Refusal(launch.token, explain(error))
-            self._unwatched[launch.token] = self.monotonic()
+            self._fresh.add(launch.token)
             self._clean = False
         flat = [member for listed in members.values() for member in listed]
         answers = dict(zip([member.token for member in flat], await self._submitter.submit(flat), strict=True))
@@ -100,20 +98,18 @@ class SetSubmitter:
         for text in since:
             if is_set_handle(text):
                 self._clean = False
-                self._unwatched.pop(parse_set(text).token, None)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """End the native jobs of every set of the installation that is not wanted any more."""
         self.saw(handles)
-        now = self.monotonic()
-        for token, at in list(self._unwatched.items()):
-            if now - at > _UNWATCHED_SECONDS:
-                del self._unwatched[token]
         if self._clean:
             return
-        wanted = {parse_set(text).token for text in handles if is_set_handle(text)} | set(tokens) | {*self._unwatched}
+        self._fresh.clear()
+        listed = {parse_set(text).token for text in handles if is_set_handle(text)} | set(tokens)
+        queue = await self._submitter.questions.own_queue()
+        wanted = listed | self._fresh
         left, kept = [], False
-        for record in await self._submitter.questions.own_queue():
+        for record in queue:
             parts = split_token(find_token(record.comment))
             if parts is None or not parts[0].startswith(f"{installation}-"):
                 continue
@@ -124,7 +120,7 @@ class SetSubmitter:
                 left.append(record.raw)
         await self._end(left)
         # Without sets nobody is asked again.
-        self._clean = not left and not kept and not self._unwatched
+        self._clean = not left and not kept and not self._fresh
 
     async def _end(self, natives: Sequence[int]) -> None:
         for start in range(0, len(natives), TOGETHER):

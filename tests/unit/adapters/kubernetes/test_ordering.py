@@ -242,3 +242,18 @@ def test_what_the_scheduler_says_is_the_reason(bench: Bench) -> None:
             )
 
     play(story)
+
+
+def test_a_new_process_orders_nothing_before_it_has_the_stored_cursor(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+        before = bench.pods()
+        async with bench.open() as cluster:
+            refusal = await bench.order(cluster, handle, events.Launch(time.time(), "trainer", 1))
+            assert refusal is not None and refusal.transient
+            assert bench.pods() == before
+            await bench.step(cluster)
+            assert await bench.order(cluster, handle, events.Launch(time.time(), "trainer", 1)) is None
+
+    play(story)

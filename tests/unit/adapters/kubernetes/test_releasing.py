@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,14 +105,15 @@ def test_only_what_is_not_wanted_is_released(bench: Bench) -> None:
     play(story)
 
 
-def test_what_was_submitted_just_now_is_spared(bench: Bench) -> None:
+def test_what_is_submitted_during_a_release_stays(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
+            releasing = asyncio.create_task(cluster.release(INSTALLATION, (), ()))
+            await asyncio.sleep(0)
             (answer,) = await bench.submit(cluster, solo())
             assert isinstance(answer, Accepted)
-            await cluster.release(INSTALLATION, (), ())
+            await releasing
             assert len(bench.pods()) == 1
-            await bench.step(cluster)
             await cluster.release(INSTALLATION, (), ())
             assert bench.left() == []
 
