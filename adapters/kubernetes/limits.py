@@ -70,6 +70,8 @@ def note_job(job: Job, settings: Settings, choice: Choice) -> tuple[str, ...]:
         notes.append(f"the group starts by {_NAMES[choice.rung]}: {choice.why}")
     if job.spec.partition and choice.rung is not Rung.KUEUE:
         notes.append(f"the partition {job.spec.partition} has no effect: pods have none without Kueue's queues")
+    if job.spec.start_timeout is not None:
+        notes.append("start_timeout has no effect in pods: `gang_timeout` of the cluster says how long a group gathers")
     for task in job.spec.tasks:
         notes += note_needs(task, settings)
         notes += _note_task(job, task, settings)

@@ -433,4 +433,6 @@ def test_what_is_accepted_without_effect_is_noted() -> None:
     for words in ("partition big", "14 days", "span logs", "input file", "srun"):
         assert any(words in note for note in notes)
     assert list_notes(read_file("name: one\ntime: 1h\nrun: echo\n"), configure()) == ()
+    (note,) = list_notes(read_file("name: one\ntime: 1h\nstart_timeout: 5m\nrun: echo\n"), configure())
+    assert "gang_timeout" in note
     assert list_notes(read_script("#!/bin/sh\n#SBATCH -N 2\ntrue\n"), configure()) == ()
