@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.setting_values import Readers, read_seconds, read_values
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
@@ -99,20 +100,7 @@ class Settings:
 
 def read_settings(config: ClusterConfig) -> Settings:
     """Check and read the settings of one cluster; raises InvalidRequest that names the key and the remedy."""
-    given = config.settings
-    for key in given:
-        if key not in _READERS:
-            raise InvalidRequest(
-                f"clusters.{config.name}: {key!r} is not a setting of a Kubernetes cluster",
-                remedy=f"use {', '.join(_READERS)}",
-            )
-    values: dict[str, Any] = {}
-    for key, (name, read) in _READERS.items():
-        if given.get(key) is not None:
-            try:
-                values[name] = read(given[key])
-            except ValueError as error:
-                raise InvalidRequest(f"clusters.{config.name}.{key}: {error}") from None
+    values = read_values(config, "Kubernetes", _READERS)
     if config.root:
         values["root"] = _check_root(config, values.get("volumes", {}))
     if values.get("gang") == KUEUE and not values.get("queue"):
@@ -289,16 +277,7 @@ def _read_document(value: Any) -> Document:
     return dict(value)
 
 
-def _seconds(least: float, most: float) -> Callable[[Any], float]:
-    def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise ValueError(f"{value!r} is not a number of seconds from {least:g} to {most:g}")
-        return float(value)
-
-    return read
-
-
-_READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+_READERS: Readers = {
     "kubeconfig": ("kubeconfig", _read_text),
     "context": ("context", _read_text),
     "namespace": ("namespace", _read_label),
@@ -321,7 +300,7 @@ _READERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "volumes": ("volumes", _read_volumes),
     "default_time": ("default_time", _read_life),
     "cluster_domain": ("cluster_domain", _read_domain),
-    "tick": ("tick", _seconds(0.1, 3600)),
-    "request_timeout": ("request_timeout", _seconds(1, 3600)),
+    "tick": ("tick", read_seconds(0.1, 3600)),
+    "request_timeout": ("request_timeout", read_seconds(1, 3600)),
     "kubernetes": ("overlay", _read_document),
 }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.setting_values import Readers, read_values
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
-from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.resources import parse_accelerators, to_milli
 from overspan.bridge.model.sizes import parse_memory
 
@@ -18,8 +18,6 @@ METHODS = ("auto", "namespace", "nss_wrapper", "env")
 
 OFF, REQUEUE, CANCEL = "off", "requeue", "cancel"
 """What becomes of running jobs of a lower priority when the first in the queue needs their room."""
-
-_KEYS = ("cpus", "memory", "gpus", "partitions", "python", "names", "preempt", "preempt_grace")
 
 
 @dataclass(frozen=True)
@@ -53,22 +51,7 @@ class Settings:
 
 def read_settings(config: ClusterConfig) -> Settings:
     """Check and read the settings of one cluster; raises InvalidRequest that names the key and the remedy."""
-    given = config.settings
-    for key in given:
-        if key not in _KEYS:
-            raise InvalidRequest(
-                f"clusters.{config.name}: {key!r} is not a setting of a local cluster",
-                remedy=f"use {', '.join(_KEYS)}",
-            )
-    values: dict[str, Any] = {}
-    for key, read in _READERS.items():
-        if given.get(key) is not None:
-            field, reader = read
-            try:
-                values[field] = reader(given[key])
-            except ValueError as error:
-                raise InvalidRequest(f"clusters.{config.name}.{key}: {error}") from None
-    return Settings(**values)
+    return Settings(**read_values(config, "local", _READERS))
 
 
 def _read_cpus(value: Any) -> int:
@@ -129,7 +112,7 @@ def _read_preempt(value: Any) -> str:
     return str(value)
 
 
-_READERS = {
+_READERS: Readers = {
     "cpus": ("cpu_milli", _read_cpus),
     "memory": ("memory_mib", _read_memory),
     "gpus": ("gpus", _read_gpus),

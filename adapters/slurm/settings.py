@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.setting_values import Readers, read_seconds, read_values
 from overspan.adapters.slurm.images import RUNTIMES
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
@@ -49,20 +50,7 @@ class Settings:
 
 def read_settings(config: ClusterConfig) -> Settings:
     """Check and read the settings of one cluster; raises InvalidRequest that names the key and the remedy."""
-    given = config.settings
-    for key in given:
-        if key not in _READERS:
-            raise InvalidRequest(
-                f"clusters.{config.name}: {key!r} is not a setting of a Slurm cluster",
-                remedy=f"use {', '.join(_READERS)}",
-            )
-    values: dict[str, Any] = {}
-    for key, read in _READERS.items():
-        if given.get(key) is not None:
-            try:
-                values[key] = read(given[key])
-            except ValueError as error:
-                raise InvalidRequest(f"clusters.{config.name}.{key}: {error}") from None
+    values = read_values(config, "Slurm", _READERS)
     if values.get("host") and "transport" not in values:
         values["transport"] = SSH
     remote = values.get("transport", LOCAL) != LOCAL
@@ -137,16 +125,7 @@ def _read_size(value: Any) -> int:
         raise ValueError(f"{value!r} is not a size; write a whole number with M or G, such as 500M") from None
 
 
-def _seconds(least: float, most: float) -> Callable[[Any], float]:
-    def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise ValueError(f"{value!r} is not a number of seconds from {least:g} to {most:g}")
-        return float(value)
-
-    return read
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
+_BY_KEY: Mapping[str, Callable[[Any], Any]] = {
     "transport": _read_transport,
     "host": _read_text,
     "user": _read_text,
@@ -159,9 +138,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "partition": _read_text,
     "account": _read_text,
     "qos": _read_text,
-    "tick": _seconds(0.2, 3600),
-    "timeout": _seconds(1, 3600),
+    "tick": read_seconds(0.2, 3600),
+    "timeout": read_seconds(1, 3600),
     "max_staged": _read_size,
     "reader": _read_reader,
     "containers": _read_containers,
 }
+_READERS: Readers = {key: (key, read) for key, read in _BY_KEY.items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
+from tests.unit.adapters.kubernetes.bench import Bench
 
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.settings import Settings
@@ -28,3 +29,8 @@ def connection(settings: Settings) -> Iterator[Connection]:
     opened = open_connection(settings)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
+    return Bench(api, tmp_path)

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-from tests.fakes.kubernetes_api import KubernetesApi
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.model import events
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
-
-
-@pytest.fixture
-def api() -> Iterator[KubernetesApi]:
-    with KubernetesApi() as server:
-        yield server
-
-
-@pytest.fixture
-def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
-    return Bench(api, tmp_path)
 
 
 def test_nothing_is_told_before_the_pods_may_go(bench: Bench) -> None:

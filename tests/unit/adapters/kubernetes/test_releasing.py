@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.fakes.kubernetes_api import KubernetesApi
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, body_of, make_job, play, read_log_request, solo
 
 from overspan.adapters.contract import Accepted
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import NotFound, OverspanError
 from overspan.bridge.model.events import NodeEnded, NodeStarted
-
-
-@pytest.fixture
-def api() -> Iterator[KubernetesApi]:
-    with KubernetesApi() as server:
-        yield server
-
-
-@pytest.fixture
-def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
-    return Bench(api, tmp_path)
 
 
 def test_a_log_is_kept_before_the_finalizer_goes(bench: Bench) -> None:

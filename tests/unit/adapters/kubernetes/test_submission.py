@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
 
@@ -14,17 +10,6 @@ from overspan.adapters.contract import Accepted, Refusal
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.model.job import Job
-
-
-@pytest.fixture
-def api() -> Iterator[KubernetesApi]:
-    with KubernetesApi() as server:
-        yield server
-
-
-@pytest.fixture
-def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
-    return Bench(api, tmp_path)
 
 
 def test_a_group_is_its_anchor_its_name_and_its_pods(bench: Bench) -> None:
