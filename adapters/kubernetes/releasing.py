@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 CAPTURE_SECONDS = 60.0
 """How long after its end a pod is kept for its log; the log of a lost node never comes."""
+STILL_SECONDS = 0.05
 LOOK_SECONDS = 600.0
 """How often all launches of an installation are looked for, beside those that are known."""
 
@@ -82,6 +83,7 @@ class Releaser:
 
     async def remove(self, handle: Handle) -> None:
         """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest."""
+        await self._still(handle)
         calls = self._launches.calls(handle.namespace)
         selector = f"{LAUNCH}={handle.token}"
         for service in await calls.list("Service", selector):
@@ -92,6 +94,15 @@ class Releaser:
         await finish_all(self._drop(calls, pod) for pod in pods)
         self._known.pop(handle.token, None)
         self._launches.forget(handle.token)
+
+    async def _still(self, handle: Handle) -> None:
+        """Have nothing more made for a launch: a pod made after the look would keep its finalizer for ever."""
+        story = self._launches.stories.get(handle.token)
+        if story is None:
+            return
+        story.gone = True
+        while story.busy:
+            await asyncio.sleep(STILL_SECONDS)
 
     async def tidy(self, story: Story) -> None:
         """Remove ended pods of a live launch whose end is stored."""

@@ -43,18 +43,31 @@ def _open_or_skip(name: str, title: str, opened: contextlib.AbstractContextManag
         yield rig
 
 
+def _share(config: pytest.Config, opened: contextlib.AbstractContextManager[R], kind: type[R]) -> R:
+    """One rig of a kind for the whole process: a fixture that several conftests import is one of its own in each."""
+    shared = config.stash.setdefault(_SHARED, {})
+    if kind not in shared:
+        stack = contextlib.ExitStack()
+        shared[kind] = stack.enter_context(opened)
+        config.add_cleanup(stack.close)
+    rig = shared[kind]
+    assert isinstance(rig, kind)
+    return rig
+
+
+_SHARED = pytest.StashKey[dict[type, object]]()
+
+
 @pytest.fixture(scope="session")
-def slurm_rig() -> Iterator[SlurmRig]:
+def slurm_rig(pytestconfig: pytest.Config) -> SlurmRig:
     """A controller and three nodes, for the whole session; nothing of it is left afterwards."""
-    with rig_or_skip(Variant()) as rig:
-        yield rig
+    return _share(pytestconfig, rig_or_skip(Variant()), SlurmRig)
 
 
 @pytest.fixture(scope="session")
-def kube_rig() -> Iterator[KubeRig]:
+def kube_rig(pytestconfig: pytest.Config) -> KubeRig:
     """A control plane and two nodes, for the whole session; nothing of it is left afterwards."""
-    with kube_or_skip() as rig:
-        yield rig
+    return _share(pytestconfig, kube_or_skip(), KubeRig)
 
 
 @pytest.fixture
