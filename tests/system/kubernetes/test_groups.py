@@ -26,7 +26,7 @@ run: |
 name: trainer
 resources: {cpus: 0.1}
 run: |
-  until wget -q -O- http://server-0.duo:8000/; do sleep 0.2; done
+  until wget -q -O- http://server-0.duo:8000/ 2>/dev/null; do sleep 0.2; done
   cat $OVERSPAN_RUN_DIR/notice; echo members $OVERSPAN_MEMBERS
 """
 

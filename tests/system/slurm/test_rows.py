@@ -135,14 +135,14 @@ class TestComponents:
 
 
 class TestGroups:
-    @pytest.mark.parametrize(("restart", "attempts"), [("task", (1, 2)), ("group", (2, 2))])
+    @pytest.mark.parametrize(("header", "attempts"), [({}, (1, 2)), ({"restart": "group"}, (2, 2))])
     def test_a_member_whose_agent_is_lost_comes_back_in_the_same_allocation(
-        self, remote: Span, site: Site, restart: str, attempts: tuple[int, int]
+        self, remote: Span, site: Site, header: dict[str, str], attempts: tuple[int, int]
     ) -> None:
         gate = Gate(site)
         run = f"echo at $OVERSPAN_ATTEMPT in $SLURM_JOB_ID; {gate.wait}"
         tasks = {name: {"run": run, "spread": True, "backoff": {"first": 0.1}} for name in ("a", "b")}
-        job = start(remote, group(tasks, restart=restart))
+        job = start(remote, group(tasks, **header))
         for name in tasks:
             until_said(remote, job, name, "at 0")
         native, node = native_of(remote, job), remote.task(job, "b")["node_list"]
