@@ -2,7 +2,7 @@
 # A real Kubernetes in a network namespace, as processes of this machine. Run as root; see README.md.
 set -euo pipefail
 . "$(dirname "$0")/layout.sh"
-export PATH=$BUILD/bin:$PATH BUILD IMAGES
+export PATH=$BUILD/bin:$PATH:/usr/local/go/bin BUILD IMAGES
 READY_SECONDS=${READY_SECONDS:-120}
 
 usage() {
