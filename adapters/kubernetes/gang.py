@@ -25,8 +25,6 @@ MAX_SHAPES = 8
 _QUEUE = f"{KUEUE_GROUP}/queue-name"
 _MEMBER = f"{KUEUE_GROUP}/pod-group-name"
 _TOTAL = f"{KUEUE_GROUP}/pod-group-total-count"
-RETRIABLE = f"{KUEUE_GROUP}/retriable-in-group"
-"""Annotation: with "false" a group whose pods have all ended is over for Kueue, whatever became of them."""
 
 
 class Rung(StrEnum):
