@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.answers import Answer, is_quota, to_error
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.discovery import Right, find_rung, may
@@ -16,7 +16,7 @@ from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.quantities import read_amounts
 from overspan.adapters.kubernetes.records import read_time
-from overspan.adapters.kubernetes.rights import EXTRAS, judge_rights, list_rights
+from overspan.adapters.kubernetes.rights import judge_rights, list_extras, list_rights
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.trial import render_pod, try_names
 from overspan.bridge.model.errors import OverspanError
@@ -108,7 +108,7 @@ def _check_gang(connection: Connection, settings: Settings, namespace: str) -> t
 
 
 def _check_rights(connection: Connection, rung: Rung, namespace: str, user: str) -> list[Finding]:
-    wanted = [*list_rights(rung), *(right for extra in EXTRAS for right in extra.rights)]
+    wanted = [*list_rights(rung), *(right for extra in list_extras(rung) for right in extra.rights)]
     held: dict[Right, bool] = {right: may(connection, right, namespace) for right in wanted}
     return judge_rights(held, rung, namespace, user)
 

@@ -12,12 +12,11 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Trace
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
     Decider,
-    Entrance,
-    Finding,
     Launch,
     LogPart,
     LogRequest,
@@ -25,25 +24,28 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
-    ShellRequest,
 )
 from overspan.adapters.kubernetes.checking import check_cluster
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.discovery import find_rung
+from overspan.adapters.kubernetes.ends import Ends
 from overspan.adapters.kubernetes.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.following import TICK_SECONDS, Follower
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.gathering import Gatherer
 from overspan.adapters.kubernetes.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.lifetimes import longest_time
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.ordering import Orderer
+from overspan.adapters.kubernetes.patience import find_patience
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.kubernetes.stories import Story
 from overspan.adapters.kubernetes.submission import Submitter, admit
+from overspan.adapters.kubernetes.traces import find_traces, remove_traces
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -71,7 +73,8 @@ class KubernetesCluster:
         self._submitter = Submitter(self._launches, self._releaser, self._settings)
         self._orderer = Orderer(self._launches, self._settings)
         self._gatherer = Gatherer(self._launches, self._settings)
-        self._follower = Follower(self._launches)
+        self._ends = Ends(self._connection, self._launches.hear)
+        self._follower = Follower(self._launches, self._ends, self._logs)
         self._rung: Rung | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
@@ -118,6 +121,25 @@ class KubernetesCluster:
         namespace = await self._find_namespace()
         await asyncio.shield(asyncio.create_task(self._releaser.release(namespace, installation, handles, tokens)))
 
+    async def longest_time(self, handle: str, task: str) -> int | None:
+        """The longest wall time that a task's pods leave room for; they end by themselves some time after theirs."""
+        story = await self._launches.find(parse_handle(handle))
+        blueprint = await self._launches.read_blueprint(story) if story is not None else None
+        if blueprint is None:
+            return None
+        return longest_time(blueprint.job, blueprint.job.spec_of(task), self._settings)
+
+    async def find_traces(self) -> list[Trace]:
+        """The launches of all installations that have anything in the namespace."""
+        self._check_open()
+        return await find_traces(self._launches, await self._find_namespace(), time.time())
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        """End these launches and remove all of them."""
+        self._check_open()
+        call = remove_traces(self._launches, self._releaser, await self._find_namespace(), traces)
+        await asyncio.shield(asyncio.create_task(call))
+
     async def close(self) -> None:
         """Let go of watches and connections; the work goes on."""
         if self._closed:
@@ -126,6 +148,8 @@ class KubernetesCluster:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+        await asyncio.gather(self._ends.close(), self._orderer.close())
+        await self._logs.close()
         await self._launches.close()
         await asyncio.to_thread(self._connection.close)
 
@@ -136,6 +160,14 @@ class KubernetesCluster:
     def plan(self, job: Job) -> str:
         """The manifests that would be sent, with no effect at all."""
         return render_plan(job, self._settings, self._rung or Rung.SOFT)
+
+    def find_obstacle(self, job: Job) -> str:
+        """Nothing: every pod of a job with several clusters waits behind a barrier."""
+        return ""
+
+    def patience(self, job: Job) -> float | None:
+        """How long the pods of a job that could go elsewhere may wait for a node."""
+        return find_patience(job, self._settings)
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What of a job this cluster carries out in part, or not at all."""
@@ -184,7 +216,7 @@ class KubernetesCluster:
                     await asyncio.gather(*(self._releaser.tidy(story) for story in stories if story.cursor.granted))
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
-                    await self._find_troubles([story for story in stories if not story.cursor.granted])
+                    await self._find_troubles(stories)
             except OverspanError as error:
                 _log.info("cluster %s: %s", self.name, error)
             except Exception:
@@ -200,7 +232,8 @@ class KubernetesCluster:
             troubles = read_trouble(answer.document.get("items") or [])
             for story in slow:
                 if story.namespace == namespace and story.troubles != troubles:
-                    story.troubles = troubles
+                    story.troubles, story.dirty = troubles, True
+                    self._launches.changed.set()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,19 +1,20 @@
-"""The containers of a task's pods: the task's own, the barrier before it, and the one that unpacks its files. Pure."""
+"""The containers of a task's pods: the task's own, and the one that unpacks its files. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from overspan.adapters.kubernetes.commands import mount_commands, start_body
 from overspan.adapters.kubernetes.files import TaskFiles
+from overspan.adapters.kubernetes.gang import count_pods
+from overspan.adapters.kubernetes.hooks import render_hook
 from overspan.adapters.kubernetes.names import NOTICE, has_names, name_anchor, name_domain
-from overspan.adapters.kubernetes.records import GATE, GO, MAIN
+from overspan.adapters.kubernetes.records import GO, MAIN
 from overspan.adapters.kubernetes.resources import Needs
 from overspan.adapters.kubernetes.scripts import (
-    GATE as GATE_PROGRAM,
-)
-from overspan.adapters.kubernetes.scripts import (
     MAX_TEXT,
+    OPENED,
     POD_DIR,
     RUN_DIR,
     SCRIPTS_DIR,
@@ -35,6 +36,7 @@ _PROBE_SECONDS = 5
 _GIVEN = ("image", "imagePullPolicy", "securityContext")
 """What the containers before the task's have of it."""
 _PATHS = (".sif", ".sqsh")
+_BEGUN = f"[ -s {POD_DIR}/go ] || [ -s {OPENED} ] || exit 1\n"
 
 
 class Parts(NamedTuple):
@@ -62,8 +64,11 @@ def render_main(parts: Parts) -> tuple[Document, Document | None]:
         container["resources"] = resources
     if parts.files.workdir:
         container["workingDir"] = parts.files.workdir
+    hook = render_hook(task)
+    if hook:
+        container["lifecycle"] = hook
     container["volumeMounts"] = list(_own_mounts(parts).mounts)
-    return container, None if task.ready is None else render_probe(task.ready)
+    return container, None if task.ready is None else render_probe(task.ready, waits=has_barrier(parts.job, task))
 
 
 def render_volumes_of(parts: Parts) -> list[Document]:
@@ -105,13 +110,23 @@ def make_work(parts: Parts) -> Work:
             f"{task.name}: `setup` is longer than {MAX_TEXT // 1024} KiB", remedy="put it into a file of `workdir`"
         )
     setup = task.setup if task.setup.strip() else ""
+    waits = has_barrier(parts.job, task)
+    domain = name_domain(parts.job) if waits and has_names(parts.job) else ""
     if not needs_script(task):
-        return Work(setup, task.run, task.name, task.args, parts.files.links)
+        return Work(setup, task.run, task.name, task.args, parts.files.links, waits, domain)
     path = f"{SCRIPTS_DIR}/{_file_name(task)}"
-    words = (path, *task.args)
-    if not task.run.startswith("#!"):
+    words = (path, *task.args) if task.run else ()
+    if words and not task.run.startswith("#!"):
         words = ("/bin/sh", *words)
-    return Work(setup, "", task.name, words, parts.files.links)
+    return Work(setup, "", task.name, start_body(parts.job, words), parts.files.links, waits, domain)
+
+
+def has_barrier(job: Job, task: TaskSpec) -> bool:
+    """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
+
+    So do those of a job that may still go to another cluster.
+    """
+    return count_pods(job) > 1 or bool(task.needs) or len(job.spec.clusters) > 1
 
 
 def _file_name(task: TaskSpec) -> str:
@@ -132,6 +147,7 @@ def _own_mounts(parts: Parts) -> Mounts:
         found.append(Mounts(({"name": _SCRIPT_VOLUME, "configMap": source},), (mount,)))
     found.append(render_volumes(parts.task, parts.settings, parts.files.workdir or "/"))
     found.append(parts.files.mounts)
+    found.append(mount_commands(parts.token, parts.job, parts.task, parts.settings))
     merged = merge_mounts(found)
     _check_paths(parts.task, merged)
     return merged
@@ -152,24 +168,19 @@ def _check_paths(task: TaskSpec, mounts: Mounts) -> None:
         raise InvalidRequest(f"{task.name}: {twice} is mounted twice", remedy="write another path")
 
 
-def render_starters(parts: Parts, main: Mapping[str, Any], *, has_gate: bool) -> list[Document]:
-    """The containers before the task's, in its own image and with its rights: nothing of the user's runs before them.
+def render_starters(parts: Parts, main: Mapping[str, Any]) -> list[Document]:
+    """The container before the task's, where it has files to unpack: in its own image and with its rights.
 
-    They ask for what the task asks for, which costs nothing, since a pod needs the most that one of them does; a quota
+    It asks for what the task asks for, which costs nothing, since a pod needs the most that one of them does; a quota
     wants all containers to ask.
     """
+    if parts.files.unpacker is None:
+        return []
     given = {key: main[key] for key in _GIVEN if key in main}
     resources = _plain_resources(main.get("resources") or {})
     if resources:
         given["resources"] = resources
-    found: list[Document] = []
-    if has_gate:
-        domain = name_domain(parts.job) if has_names(parts.job) else ""
-        mounts = list(_pod_mounts().mounts)
-        found.append({"name": GATE, **given, **make_command(GATE_PROGRAM, [domain]), "volumeMounts": mounts})
-    if parts.files.unpacker is not None:
-        found.append({**parts.files.unpacker, **given})
-    return found
+    return [{**parts.files.unpacker, **given}]
 
 
 def _plain_resources(resources: Mapping[str, Any]) -> Document:
@@ -182,8 +193,12 @@ def _plain_resources(resources: Mapping[str, Any]) -> Document:
     return {kind: found for kind, found in plain.items() if found}
 
 
-def render_probe(ready: Ready) -> Document:
-    """How the kubelet finds out that a task is ready; it looks once a second at most."""
+def render_probe(ready: Ready, *, waits: bool) -> Document:
+    """How the kubelet finds out that a task is ready; it looks once a second at most.
+
+    Commands say nothing of a task that still waits at its barrier.
+    """
+    begun = _BEGUN if waits else ""
     probe: Document = {
         "periodSeconds": max(1, round(ready.period)),
         "timeoutSeconds": _PROBE_SECONDS,
@@ -195,7 +210,7 @@ def render_probe(ready: Ready) -> Document:
     elif ready.kind is ReadyKind.HTTP:
         probe["httpGet"] = {"port": int(port), "path": f"/{path}"}
     elif ready.kind is ReadyKind.FILE:
-        probe["exec"] = {"command": ["/bin/sh", "-c", '[ -e "$1" ]', "ready", ready.target]}
+        probe["exec"] = {"command": ["/bin/sh", "-c", f'{begun}[ -e "$1" ]', "ready", ready.target]}
     else:
-        probe["exec"] = {"command": ["/bin/sh", "-c", ready.target]}
+        probe["exec"] = {"command": ["/bin/sh", "-c", begun + ready.target]}
     return probe

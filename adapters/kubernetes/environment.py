@@ -118,7 +118,7 @@ def render_variables(
     dropped = _list_dropped(owner.job, task)
     texts: dict[str, str] = {}
     common: list[Document] = []
-    for name, value in _build(owner, placed, task, attempt, 0).items():
+    for name, value in build_values(owner, placed, task, attempt, 0).items():
         if name not in NODE_VARIABLES and name not in secret and name not in dropped and len(value) <= MAX_TEXT:
             common.append(_render(owner.token, task, (name, value), texts))
     common += [_refer(name, "fieldRef", {"fieldPath": "status.podIP"}) for name in _list_addresses(owner.job)]
@@ -128,7 +128,7 @@ def render_variables(
     for item in own if nodes is None else [own[index] for index in nodes]:
         # With two members a job has names where it has them with all; nothing else of a node's variables is of others.
         few = replace(placed, placements=(item, *(other for other in others if other != item)))
-        values = _build(owner, few, task, attempt, item.index)
+        values = build_values(owner, few, task, attempt, item.index)
         each[item.index] = tuple(
             {"name": name, "value": escape(values[name])} for name in NODE_VARIABLES if name in values
         )
@@ -153,7 +153,8 @@ def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
     return replace(job, placements=placements, spec=replace(job.spec, name=domain))
 
 
-def _build(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index: int) -> dict[str, str]:
+def build_values(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index: int) -> dict[str, str]:
+    """The variables of one node that have a value now; `placed` is as place_members gives it."""
     carried = {name: value for name, value in select_carried(owner.environment).items() if not is_secret(name)}
     values = build_environment(placed, Place(task.name, index, attempt, 0, RUN_DIR, owner.cluster, carried))
     # The members' domain has the job's id where the job is no group; its name for Slurm's eyes stays.

@@ -15,6 +15,8 @@ from overspan.bridge.model.causes import Cause
 
 SETUP_FAILED = "setup failed"
 """What a pod's script writes into the termination log when its `setup` fails."""
+NOT_BEGUN = "ended before its start"
+"""What it writes there when TERM comes while it waits at its barrier: nothing of the user's ran."""
 
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Cause.PREEMPTION, "preempted for a pod of higher priority"),
@@ -138,13 +140,18 @@ def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, st
         return Cause.LAUNCH, _join("its container could not be started", record.message)
     if record.reason == "ContainerStatusUnknown":
         return (None, "") if ordered else (Cause.NODE, "its node lost it")
-    if record.reason.startswith("gate: ") and record.exit_code is None and not ordered:
+    if record.message.strip() == NOT_BEGUN and not ordered:
         if record.deleting_at is None:
-            return Cause.LAUNCH, f"its start barrier failed ({record.reason.removeprefix('gate: ')})"
+            return Cause.LAUNCH, "somebody ended it before it was let go"
         return Cause.NODE, "the pod was deleted before it started, and not by Overspan"
     if record.deleting_at is not None and not ordered and record.exit_code in _ENDED_BY_SIGNAL:
         return Cause.NODE, "the pod was deleted, and not by Overspan"
     return None, ""
+
+
+def has_begun(record: PodRecord) -> bool:
+    """Whether the task's own program may have run: its container has started, and did not end at the barrier."""
+    return record.started_at is not None and record.message.strip() != NOT_BEGUN
 
 
 def explain_waiting(record: PodRecord) -> tuple[str, str]:
@@ -176,8 +183,7 @@ def is_slow(record: PodRecord, now: float, seconds: float = 15.0) -> bool:
     """Whether a bound pod takes so long to start that its events should be asked for."""
     waits = record.scheduled and not record.ended and record.started_at is None
     in_trouble = record.waiting_reason in _IMAGE | _CONTAINER
-    held = record.gate_done is False and record.address != ""
-    return waits and not in_trouble and not held and now - record.created_at > seconds
+    return waits and not in_trouble and now - record.created_at > seconds
 
 
 def read_trouble(events: Iterable[Mapping[str, Any]]) -> dict[str, str]:

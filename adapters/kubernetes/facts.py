@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.evidence import judge_end, judge_gone
+from overspan.adapters.kubernetes.evidence import has_begun, judge_end, judge_gone
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.shapes import Shape, TaskShape
 from overspan.bridge.model.events import Event, Granted, NodeEnded, NodeStarted, TaskReady
@@ -152,13 +152,8 @@ def _newest(records: Iterable[PodRecord]) -> dict[Key, PodRecord]:
 
 
 def is_placed(record: PodRecord) -> bool:
-    """Whether a pod has its place and its program could start: behind a barrier it waits there, else it runs."""
-    if record.ended or record.started_at is not None:
-        return True
-    if record.gate_done:
-        # Without a barrier the start itself tells that the image and the volumes are there.
-        return False
-    return record.gate_started and bool(record.node and record.address)
+    """Whether a pod has its place and its volumes: it runs, waits at its barrier, or prepares itself for that."""
+    return record.ended or record.begun or record.started_at is not None
 
 
 class Told(NamedTuple):
@@ -226,7 +221,7 @@ def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], view
     if record.run > run:
         run, level = record.run, NONE
     start = max(round_up(record.started_at or 0.0, now), go.at)
-    if record.started_at is not None and level < STARTED:
+    if has_begun(record) and level < STARTED:
         yield NodeStarted(start, task.name, attempt, index, run)
         level = STARTED
     if level == STARTED and task.ready and index == 0 and record.ready and not record.ended:
@@ -234,7 +229,7 @@ def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], view
         level = READY
     end = find_end(record, gone, now) if level < ENDED else None
     if end is not None:
-        at = max(end.at, start if record.started_at is not None else go.at)
+        at = max(end.at, start if has_begun(record) else go.at)
         fields = (end.exit_code, end.signal, end.cause, end.detail)
         yield NodeEnded(at, task.name, attempt, index, run, *fields)
         level = ENDED
@@ -261,7 +256,7 @@ def find_end(record: PodRecord, gone: bool, now: float) -> End | None:
         cause, detail = judge_gone(record, ordered)
     elif is_stuck(record, now):
         cause, detail = judge_gone(record, ordered)
-        detail = detail or "its node does not end it"
+        detail = f"{detail or 'its node does not end it'}; the pod stays until that node answers or is removed"
     else:
         return None
     at = now if record.finished_at is None else round_up(record.finished_at, now)
@@ -270,7 +265,7 @@ def find_end(record: PodRecord, gone: bool, now: float) -> End | None:
 
 def round_up(second: float, now: float) -> float:
     """The latest time that a cut-off time may mean: all of its second, and not later than now."""
-    return min(second + 1, now)
+    return min(second + 1 if second.is_integer() else second, now)
 
 
 def is_unbound(record: PodRecord) -> bool:

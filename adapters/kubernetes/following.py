@@ -7,7 +7,12 @@ import time
 from collections.abc import Mapping
 
 from overspan.adapters.contract import Observation, Report
+from overspan.adapters.kubernetes.ends import Ends
+from overspan.adapters.kubernetes.facts import View
 from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
+from overspan.adapters.kubernetes.logs import Logs
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.shapes import Shape
 from overspan.adapters.kubernetes.stories import Story
 from overspan.bridge.model.errors import NotFound
 
@@ -20,8 +25,10 @@ TICK_SECONDS = 1.0
 class Follower:
     """Tells news. Only launches with changed pods, a new cursor or a time to heed are looked at."""
 
-    def __init__(self, launches: Launches) -> None:
+    def __init__(self, launches: Launches, ends: Ends, logs: Logs) -> None:
         self._launches = launches
+        self._ends = ends
+        self._logs = logs
         self._handles: dict[str, Handle | None] = {}
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
@@ -43,6 +50,7 @@ class Follower:
                 continue
 
     async def _find(self, since: Mapping[str, str]) -> None:
+        self._ends.keep(self._launches.stories.keys())
         self._handles = {text: self._handles.get(text) or _read_handle(text) for text in since}
         await self._launches.find_all([handle for handle in self._handles.values() if handle is not None])
 
@@ -75,6 +83,8 @@ class Follower:
     def _tell(self, story: Story, cursor: str, now: float) -> Report | None:
         view = self._launches.view(story)
         report = story.tell(view, cursor, now)
+        self._ends.follow(story.token, list_heard(story.shape, view))
+        self._logs.attend(pod for pod in view.pods.values() if pod.deleting_at is not None)
         story.since = cursor
         # What was told and is not stored yet is told again.
         story.dirty = report is not None
@@ -84,6 +94,16 @@ class Follower:
             or any(pod.deleting_at is not None and not pod.ended for pod in view.pods.values())
         )
         return report
+
+
+def list_heard(shape: Shape, view: View) -> list[PodRecord]:
+    """The pods whose logs are to be followed: those that run, of tasks whose ends end others."""
+    tasks = {task.name for task in shape.tasks if task.heard}
+    return [
+        pod
+        for pod in view.pods.values()
+        if pod.task in tasks and pod.go and pod.started_at is not None and not pod.ended and pod.deleting_at is None
+    ]
 
 
 def _read_handle(text: str) -> Handle | None:

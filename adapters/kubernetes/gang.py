@@ -22,8 +22,8 @@ GROUP = "scheduling.k8s.io"
 KUEUE_GROUP = "kueue.x-k8s.io"
 MAX_SHAPES = 8
 """Shapes of pods in one group that Kueue admits (its documentation of plain pod groups)."""
+MEMBER_LABEL = f"{KUEUE_GROUP}/pod-group-name"
 _QUEUE = f"{KUEUE_GROUP}/queue-name"
-_MEMBER = f"{KUEUE_GROUP}/pod-group-name"
 _TOTAL = f"{KUEUE_GROUP}/pod-group-total-count"
 
 
@@ -119,7 +119,7 @@ def mark_pod(rung: Rung, token: str, count: int, queue: str) -> tuple[dict[str, 
     labels = {_QUEUE: queue}
     if count == 1:
         return labels, {}, {}
-    labels[_MEMBER] = name_anchor(token)
+    labels[MEMBER_LABEL] = name_anchor(token)
     return labels, {_TOTAL: str(count)}, {}
 
 

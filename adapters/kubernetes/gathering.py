@@ -16,13 +16,14 @@ from enum import Enum
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.facts import View, is_placed
-from overspan.adapters.kubernetes.launches import AGAIN, Launches, parse_handle
-from overspan.adapters.kubernetes.names import name_anchor
+from overspan.adapters.kubernetes.launches import Launches
 from overspan.adapters.kubernetes.ordering import Failed, make_pods
+from overspan.adapters.kubernetes.overdue import judge_wait
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.shapes import MIN_GRACE, Shape
+from overspan.adapters.kubernetes.shapes import Shape
 from overspan.adapters.kubernetes.steps import Create
 from overspan.adapters.kubernetes.stories import Story
+from overspan.adapters.kubernetes.withdrawing import HELD, give_back, take_again
 from overspan.bridge.model.errors import OverspanError
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class Waiting:
     oldest: bool
     again_at: float = 0.0
     """When pods that were given back are made again; 0 for a launch that has given none back."""
+    given_back: bool = False
+    """Whether this process has given them back."""
 
 
 class Absent(NamedTuple):
@@ -64,7 +67,10 @@ def choose_move(waiting: Waiting, timeout: float, now: float) -> Move:
     """What is due for a launch that waits. Pure."""
     pods = list(waiting.view.pods.values())
     if waiting.again_at:
-        due = not pods and (now >= waiting.again_at or waiting.oldest)
+        if any(pod.deleting_at is None for pod in pods) or (pods and not waiting.given_back):
+            # Made meanwhile, or another process began with it.
+            return Move.GIVE_BACK
+        due = not pods and (now >= waiting.again_at or (waiting.oldest and waiting.again_at != HELD))
         return Move.MAKE if due else Move.WAIT
     if list_absent(waiting):
         return Move.MAKE
@@ -103,19 +109,29 @@ class Gatherer:
     async def look(self, stories: Iterable[Story], now: float) -> None:
         """Do what is due for each launch that has not been granted."""
         waiting = [story for story in stories if not story.cursor.granted and not story.busy and not story.gone]
-        oldest = min((story for story in waiting if story.soft), key=_age, default=None)
+        gathering = (story for story in waiting if story.soft and story.again_at != HELD)
+        oldest = min(gathering, key=_age, default=None)
         await asyncio.gather(*(self._look(story, story is oldest, now) for story in waiting))
 
     async def _look(self, story: Story, oldest: bool, now: float) -> None:
         view = self._launches.view(story)
-        waiting = Waiting(story.shape, view, story.soft, oldest, story.again_at)
+        if story.verdict is None:
+            story.verdict = judge_wait(story, view, self._settings.admission_timeout, now)
+        if story.verdict is not None:
+            story.dirty = True
+            self._launches.changed.set()
+            return
+        gives_back = story.soft and story.shape.start_timeout is None
+        waiting = Waiting(story.shape, view, gives_back, oldest, story.again_at, story.given_back)
         move = choose_move(waiting, self._settings.gang_timeout, now)
         if move is Move.WAIT:
             return
         story.busy += 1
         try:
             if move is Move.GIVE_BACK:
-                await self._give_back(story, oldest, now)
+                _log.info("launch %s gives its pods back: not all of them have a place", story.token)
+                wait = choose_wait(self._settings.gang_timeout, oldest)
+                await give_back(self._launches, story, story.again_at or now + wait)
             else:
                 await self._make(story, list_absent(waiting))
         except (Failed, OverspanError) as error:
@@ -124,30 +140,15 @@ class Gatherer:
             story.busy -= 1
             story.dirty = True
 
-    async def _give_back(self, story: Story, oldest: bool, now: float) -> None:
-        _log.info("launch %s gives its pods back: not all of them have a place", story.token)
-        again_at = now + choose_wait(self._settings.gang_timeout, oldest)
-        calls = self._launches.calls(story.namespace)
-        mark = f"{again_at:.3f} {story.returns + 1}"
-        metadata = {"uid": story.anchor, "annotations": {AGAIN: mark}}
-        if await calls.patch("ConfigMap", name_anchor(story.token), metadata) is None:
-            story.gone = True
-            return
-        story.again_at, story.returns = again_at, story.returns + 1
-        for pod in self._launches.pods(story):
-            await calls.delete_pod(pod, MIN_GRACE)
-            await calls.strip_pod(pod)
-
     async def _make(self, story: Story, absent: list[Absent]) -> None:
         if story.again_at:
-            self._launches.watch(parse_handle(story.handle)).forget(story.token)
+            await take_again(self._launches, story)
         for item in absent:
             failed = await make_pods(
                 self._launches, story, self._settings, Create(item.task, item.attempt, item.nodes, 0, "")
             )
             if failed:
                 raise Failed(next(iter(failed.values())))
-        story.again_at = 0.0
 
 
 def _age(story: Story) -> tuple[int, int]:

@@ -90,6 +90,14 @@ class Launches:
         """Whether every watch has listed its pods."""
         return all(watch.fresh for watch in self._watches.values())
 
+    def hear(self, pod: PodRecord, at: float) -> None:
+        """Note an end that a log told."""
+        story = self.stories.get(pod.token)
+        if story is not None:
+            story.ends[pod.uid] = at
+            story.dirty = True
+            self.changed.set()
+
     def take_news(self) -> set[str]:
         """The launches whose pods have changed since the last call."""
         return set().union(*(watch.take_news() for watch in self._watches.values()))

@@ -12,26 +12,42 @@ MARGIN = 300
 MAX_SECONDS = 2**31 - 1
 
 
+ROOM = 2
+"""How many times its wall time a task may get in the end: the daemon ends it in time, the pod's end is behind that."""
+
+
+def longest_time(job: Job, task: TaskSpec, settings: Settings) -> int:
+    """The longest wall time in seconds that a task can have in the pods of this launch.
+
+    A task without a wall time has the cluster's `default_time`.
+    """
+    time = _time_of(job, task)
+    return max(settings.default_time, _longest(job)) if time is None else ROOM * time
+
+
 def limit_pod(job: Job, task: TaskSpec, settings: Settings) -> int:
     """Seconds from the pod's start on its node: its wall time, what it may wait for, and the delays of its end.
 
-    A task without a wall time has the cluster's `default_time`, and so has the wait of one that needs others. The
-    field cannot grow while the pod runs (API, PodSpec).
+    The wall time has room to grow, since the field has none while the pod runs (API, PodSpec). A task that needs others
+    may wait for `default_time`.
     """
-    changed = job.task(task.name).time
-    time = task.time if changed is None else changed or None
-    if time is None:
-        return _bound(max(settings.default_time, _longest(job)) + _delays(job, task))
+    if _time_of(job, task) is None:
+        return _bound(longest_time(job, task, settings) + _delays(job, task))
     waits = settings.default_time if task.needs else 0
     if job.spec.start is Start.TOGETHER:
         # The others of the group may be longer in finding their nodes.
         waits += settings.gang_timeout
-    return _bound(time + waits + _delays(job, task))
+    return _bound(longest_time(job, task, settings) + waits + _delays(job, task))
 
 
 def grace_of(task: TaskSpec) -> int:
     """Seconds between TERM and KILL; Kubernetes takes 0 for an end without a trace."""
     return max(MIN_GRACE, task.grace_period)
+
+
+def _time_of(job: Job, task: TaskSpec) -> int | None:
+    changed = job.task(task.name).time
+    return task.time if changed is None else changed or None
 
 
 def _delays(job: Job, task: TaskSpec) -> int:

@@ -25,20 +25,14 @@ def check_job(job: Job) -> None:
         _check_text(task)
         _check_labels(task)
         if task.form is Form.BATCH:
-            _check_script(job, task)
+            _check_script(task)
 
 
-def _check_script(job: Job, task: TaskSpec) -> None:
+def _check_script(task: TaskSpec) -> None:
     if is_held(task) or is_kept(task):
         raise InvalidRequest(
-            "an allocation without a script waits for steps, and pods run none",
+            "an allocation without a script takes steps from this machine, which does not reach into pods",
             remedy="submit what is to run: `span sbatch`, or a job file",
-        )
-    nodes = sum(each.num_nodes for each in job.spec.tasks)
-    if nodes > 1:
-        raise InvalidRequest(
-            f"a batch script of {nodes} nodes reaches the others by srun, and pods run no steps",
-            remedy="write a job file with `num_nodes`: its `run` is started on every node",
         )
 
 
@@ -70,8 +64,6 @@ def note_job(job: Job, settings: Settings, choice: Choice) -> tuple[str, ...]:
         notes.append(f"the group starts by {_NAMES[choice.rung]}: {choice.why}")
     if job.spec.partition and choice.rung is not Rung.KUEUE:
         notes.append(f"the partition {job.spec.partition} has no effect: pods have none without Kueue's queues")
-    if job.spec.start_timeout is not None:
-        notes.append("start_timeout has no effect in pods: `gang_timeout` of the cluster says how long a group gathers")
     for task in job.spec.tasks:
         notes += note_needs(task, settings)
         notes += _note_task(job, task, settings)
@@ -93,5 +85,5 @@ def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
     if streams.input:
         notes.append(f"{task.name}: an input file has no effect in a pod")
     if task.form is Form.BATCH and _SRUN.search(task.run):
-        notes.append(f"{task.name}: its srun finds no steps in a pod; start the program itself")
+        notes.append(f"{task.name}: srun needs python3 (3.9 or newer) in the image")
     return notes

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.kubernetes.connection import Connection
+from overspan.adapters.kubernetes.end_marks import leave_out, mark_of
+from overspan.adapters.kubernetes.last_lines import STREAMS, LastLines
 from overspan.adapters.kubernetes.log_lines import Mark, since_time, take_new
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
 from overspan.bridge.model.errors import NotFound, OverspanError, Rejected
@@ -25,6 +27,9 @@ KEEP_BYTES = 64 << 20
 """Of one log; what is older is dropped, and the gap told."""
 READ_BYTES = 32 << 20
 """Of one answer; nodes rotate at 10 MiB unless told otherwise."""
+
+KEPT_TASKS = 1000
+"""Pods that are remembered as followed; those that went without a trace are forgotten."""
 
 
 @dataclass
@@ -47,6 +52,35 @@ class Logs:
         self._connection = connection
         self._folder = folder
         self._turns: dict[str, asyncio.Lock] = {}
+        self._last = LastLines(connection)
+        self._attended: dict[str, asyncio.Task[None]] = {}
+
+    def attend(self, pods: Iterable[PodRecord]) -> None:
+        """Follow the logs of pods that are being ended: their nodes remove them with the containers."""
+        if len(self._attended) > KEPT_TASKS:
+            self._attended = {uid: task for uid, task in self._attended.items() if not task.done()}
+        for pod in pods:
+            new = pod.uid not in self._attended and pod.go and pod.started_at is not None and not pod.ended
+            if new and self._last.count() + sum(not task.done() for task in self._attended.values()) < STREAMS:
+                self._attended[pod.uid] = asyncio.create_task(self._attend(pod))
+
+    async def _attend(self, pod: PodRecord) -> None:
+        path = self._path(pod.token, pod.task, pod.index, pod.attempt)
+        try:
+            await self._take(path, pod)
+        except (OSError, OverspanError) as error:
+            _log.info("the log of pod %s cannot be read: %s", pod.name, error)
+        index = await asyncio.to_thread(_read_index, path)
+        since = since_time(Mark(index.time, index.count)) if index.run == pod.run else ""
+        await asyncio.to_thread(self._last.follow, pod, since)
+
+    async def close(self) -> None:
+        """Follow no log any more."""
+        tasks = list(self._attended.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._last.close)
 
     async def read(self, request: LogRequest, token: str, pods: Iterable[PodRecord]) -> LogPart:
         """Bytes of a log from an offset. NotFound when there is none.
@@ -76,11 +110,18 @@ class Logs:
         """Take all of an ended pod's log; whether that is done. It is when the log can never be had, too."""
         if not pod.go or pod.started_at is None:
             return True
+        attended = self._attended.get(pod.uid)
+        if attended is not None and not attended.done():
+            return False
         try:
-            return await self._take(self._path(pod.token, pod.task, pod.index, pod.attempt), pod)
+            done = await self._take(self._path(pod.token, pod.task, pod.index, pod.attempt), pod)
         except OSError as error:
             _log.warning("the log of pod %s cannot be kept: %s", pod.name, error)
             return False
+        if done:
+            self._attended.pop(pod.uid, None)
+            self._last.forget(pod.uid)
+        return done
 
     def _path(self, token: str, task: str, index: int, attempt: int) -> str:
         return os.path.join(self._folder, token, f"{task}-{index}-a{attempt}.log")
@@ -117,19 +158,28 @@ class Logs:
         query: dict[str, object] = {"container": MAIN, "timestamps": "true", "limitBytes": READ_BYTES}
         if mark.time:
             query["sinceTime"] = since_time(mark)
-        data = b""
-        if pod.started_at is not None:
-            try:
-                data = self._connection.read(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
-            except (NotFound, Rejected) as error:
-                # The pod has gone, or its container has not begun.
-                _log.info("the log of pod %s cannot be read: %s", pod.name, error)
+        data = self._read(pod, query) if pod.started_at is not None else b""
+        if data is None:
+            if pod.ended and self._last.goes_on(pod.uid):
+                return False
+            data = self._last.read(pod.uid) if pod.ended else b""
         more = len(data) >= READ_BYTES
         fresh = take_new(data, mark, final=pod.ended and not more)
         index.time, index.count = fresh.mark
         index.whole = pod.ended and not more
-        _append(path, fresh.data, index)
+        _append(path, leave_out(fresh.data, mark_of(pod)), index)
         return index.whole
+
+    def _read(self, pod: PodRecord, query: dict[str, object]) -> bytes | None:
+        """Lines of a pod's log with their times; None where there is none (any more). Blocking."""
+        try:
+            data = self._connection.read(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", query)
+        except (NotFound, Rejected) as error:
+            # The pod has gone, or its container has not begun.
+            _log.info("the log of pod %s cannot be read: %s", pod.name, error)
+            return None
+        # A kubelet that has removed the container says so with status 200, where lines begin with their times.
+        return data if data[:1].isdigit() or not data else None
 
 
 async def capture_all(logs: Logs, pods: Iterable[PodRecord]) -> set[str]:

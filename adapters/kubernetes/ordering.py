@@ -14,14 +14,18 @@ from dataclasses import replace
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.kubernetes.answers import Answer, is_transient
-from overspan.adapters.kubernetes.calls import finish_all
+from overspan.adapters.kubernetes.calls import Calls, finish_all
+from overspan.adapters.kubernetes.facts import write_go
+from overspan.adapters.kubernetes.hooks import MARK_SECONDS, TELL_WORDS
 from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.names import name_anchor
-from overspan.adapters.kubernetes.records import MAIN
+from overspan.adapters.kubernetes.openings import MOST_PODS, Opener
+from overspan.adapters.kubernetes.records import GO, MAIN
 from overspan.adapters.kubernetes.rendering import PodSet, own, render_pods
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.steps import (
     UNSUPPORTED,
+    Announce,
     Create,
     Delete,
     Execute,
@@ -33,6 +37,7 @@ from overspan.adapters.kubernetes.steps import (
     plan_steps,
 )
 from overspan.adapters.kubernetes.stories import Story, ghost
+from overspan.adapters.kubernetes.withdrawing import hold, release, take_again
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.events import Event
@@ -43,6 +48,7 @@ WATCH_SECONDS = 5.0
 """How long after its own changes the pods are asked for instead of believing the watch."""
 _REMEMBERED = 2000
 _EXEC_SECONDS = 10.0
+_ANNOUNCE_SECONDS = 3.0
 _REFUSED = (events.Suspend, events.Resume)
 
 
@@ -63,6 +69,11 @@ class Orderer:
         self._done: OrderedDict[str, None] = OrderedDict()
         """Tokens of what was carried out: a signal is not sent twice for a repeated call."""
         self._turns: dict[str, asyncio.Lock] = {}
+        self._opener = Opener(launches.connection)
+
+    async def close(self) -> None:
+        """Let what is under way behind the orders end."""
+        await self._opener.close()
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Carry out each; answers in order. Raises Unreachable where a call was not answered."""
@@ -111,6 +122,13 @@ class Orderer:
         return None
 
     async def _do(self, event: Event, story: Story) -> None:
+        if isinstance(event, events.Hold):
+            return await hold(self._launches, story)
+        if isinstance(event, events.Release):
+            return await release(self._launches, story, time.time())
+        if isinstance(event, events.Launch) and story.again_at:
+            # It was granted just before what it holds was given back.
+            await take_again(self._launches, story)
         watch = self._launches.watch(parse_handle(story.handle))
         # A launch finds by their names the pods that are too young for the watch.
         young = time.monotonic() - story.touched < WATCH_SECONDS and not isinstance(event, events.Launch)
@@ -123,10 +141,14 @@ class Orderer:
         # Names are left before they are taken, marks and deletions are in their own order for each pod.
         chains: dict[str, list[Step]] = {}
         for step in steps:
-            key = step.pod.uid if isinstance(step, Patch | Delete | Execute) else ""
+            key = step.pod.uid if isinstance(step, Patch | Delete | Execute | Announce) else ""
             chains.setdefault(key, []).append(step)
         makes = chains.pop("", [])
         await finish_all(self._chain(chain, story) for chain in chains.values())
+        if isinstance(event, events.Launch) and story.shape.pods <= MOST_PODS:
+            self._opener.open(
+                [step.pod for step in steps if isinstance(step, Patch) and GO in step.annotations], write_go(event.at)
+            )
         await self._chain(makes, story)
         if steps:
             story.touched = time.monotonic()
@@ -143,6 +165,8 @@ class Orderer:
             await calls.delete_pod(step.pod, step.grace)
         elif isinstance(step, Execute):
             await self._execute(step)
+        elif isinstance(step, Announce):
+            await self._announce(step, calls)
         elif isinstance(step, Lose):
             key = step.task, step.attempt, step.index
             story.lost[key] = ghost(story, key, step.go)
@@ -161,6 +185,21 @@ class Orderer:
             return
         if code:
             _log.warning("pod %s: %s ended with %d: %s", pod.name, step.words[-1], code, output.strip()[:200])
+
+    async def _announce(self, step: Announce, calls: Calls) -> None:
+        """Have a pod know by whom it is ended before it is."""
+        pod = step.pod
+        try:
+            code, output = await asyncio.to_thread(
+                self._launches.connection.exec, pod.namespace, pod.name, MAIN, TELL_WORDS, _ANNOUNCE_SECONDS
+            )
+            if code == 0:
+                return
+            _log.warning("pod %s cannot be told of its end: %s", pod.name, output.strip()[:200])
+        except OverspanError as error:
+            _log.warning("pod %s cannot be told of its end: %s", pod.name, error)
+        await calls.mark_pod(pod, {GO: step.go}, {})
+        await asyncio.sleep(MARK_SECONDS)
 
     async def _create(self, step: Create, story: Story) -> None:
         failed = await make_pods(self._launches, story, self._settings, step)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.adapters.kubernetes.names import MANAGED_BY
-from overspan.adapters.kubernetes.records import DOMAIN, GATE, MAIN
+from overspan.adapters.kubernetes.records import DOMAIN, MAIN
 from overspan.adapters.kubernetes.scripts import BASE
 from overspan.adapters.kubernetes.volumes import VOLUME_PREFIX
 from overspan.bridge.model.errors import InvalidRequest
@@ -113,7 +113,7 @@ def _check_metadata(metadata: Mapping[str, Any], where: str) -> None:
 
 def _check_container(item: Mapping[str, Any], kind: str, where: str) -> None:
     name = item.get("name", MAIN if kind == "containers" else "")
-    if kind == "initContainers" and (name == GATE or name == "unpack" or not name):
+    if kind == "initContainers" and name in ("unpack", ""):
         raise _reserved(f"{where}: the init container {name or 'without a name'}", "give it a name of its own")
     if kind == "containers" and name == MAIN:
         _refuse(item, _CONTAINER, f"{where}: spec.containers.{MAIN}")

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from overspan.adapters.contract import Launch
+from overspan.adapters.kubernetes.commands import DOCUMENT as COMMANDS_DOCUMENT
 from overspan.adapters.kubernetes.files import pack_files
 from overspan.adapters.kubernetes.gang import WORDS, Choice, Rung
 from overspan.adapters.kubernetes.limits import note_job
@@ -100,6 +101,9 @@ def _shorten(document: Document) -> Document:
         found["binaryData"] = {name: f"<{size} bytes>" for name, size in sizes.items()}
     if PLAN in document.get("data", {}):
         found["data"] = {**document["data"], PLAN: "<the job, for pods that are made later>"}
+    if COMMANDS_DOCUMENT in document.get("data", {}):
+        found["data"] = {**document["data"], COMMANDS_DOCUMENT: "<the job's nodes, for its steps>"}
+        found["binaryData"] = dict.fromkeys(document["binaryData"], "<the program of Slurm's commands>")
     return found
 
 

@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 from overspan.adapters.kubernetes import names, placement
 from overspan.adapters.kubernetes.blueprints import Blueprint, PodSet
 from overspan.adapters.kubernetes.containers import Parts, render_main, render_starters, render_volumes_of
+from overspan.adapters.kubernetes.end_marks import make_mark
 from overspan.adapters.kubernetes.environment import Owner, TaskVariables, render_variables
 from overspan.adapters.kubernetes.files import render_files
-from overspan.adapters.kubernetes.gang import count_gang, count_pods, joins_later, mark_pod
+from overspan.adapters.kubernetes.gang import count_gang, joins_later, mark_pod
 from overspan.adapters.kubernetes.lifetimes import grace_of, limit_pod
 from overspan.adapters.kubernetes.overlay import lay_over
 from overspan.adapters.kubernetes.records import ATTEMPT, GO, INDEX, MAIN, MEMBER, RUN, TASK
 from overspan.adapters.kubernetes.resources import render_needs
+from overspan.adapters.kubernetes.scripts import END_VARIABLE
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.shapes import ends_others
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
 
@@ -105,13 +108,13 @@ def _lay_overlays(pod: Document, blueprint: Blueprint, settings: Settings, task:
 
 
 def _finish(pod: Document, settings: Settings, parts: Parts) -> Document:
-    """What follows from the overlays: priority classes by the cluster's names, and the containers before the task's."""
+    """What follows from the overlays: priority classes by the cluster's names, and the container before the task's."""
     spec = pod["spec"]
     wanted = spec.get("priorityClassName")
     if wanted:
         spec["priorityClassName"] = settings.priority_classes.get(wanted, wanted)
     main = next(item for item in spec["containers"] if item["name"] == MAIN)
-    starters = render_starters(parts, main, has_gate=count_pods(parts.job) > 1 or bool(parts.task.needs))
+    starters = render_starters(parts, main)
     if starters or spec.get("initContainers"):
         spec["initContainers"] = [*starters, *spec.get("initContainers", ())]
     return pod
@@ -157,14 +160,17 @@ def _render_pod(
     company = placement.render_company(blueprint.token, task, index, rung)
     if company:
         spec["affinity"] = _join_affinity(spec.get("affinity", {}), company)
+    end = make_mark(blueprint.token, task.name, index, pods.attempt, pods.run)
+    marks_end = [{"name": END_VARIABLE, "value": end}] if ends_others(job.spec, task) else []
     spec["containers"] = [
-        _render_container(item, template, index) if item["name"] == MAIN else item for item in spec["containers"]
+        _render_container(item, template, index, marks_end) if item["name"] == MAIN else item
+        for item in spec["containers"]
     ]
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _render_container(main: Document, template: Template, index: int) -> Document:
-    own = template.variables.nodes[index]
+def _render_container(main: Document, template: Template, index: int, more: list[Document]) -> Document:
+    own = [*template.variables.nodes[index], *more]
     known = {entry["name"] for entry in own}
     env = [entry for entry in main.get("env", ()) if entry["name"] not in known]
     container = {**main, "env": [*env, *own]}

@@ -16,7 +16,6 @@ ATTEMPT = DOMAIN + "attempt"
 RUN = DOMAIN + "run"
 GO = DOMAIN + "go"
 MAIN = "main"
-GATE = "gate"
 
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that mean no trouble."""
@@ -46,13 +45,13 @@ class PodRecord(NamedTuple):
     """When its grace is over, for a pod that is being deleted (deletionTimestamp)."""
     created_at: float
     started_at: float | None
-    """Start of the container `main`."""
+    """Start of the container `main`, which waits at the barrier first where its pod has one."""
     finished_at: float | None
     """End of the container `main`."""
     exit_code: int | None
     signal: int
     reason: str
-    """Why `main` ended, in the runtime's word (Completed, Error, OOMKilled...); else how `gate` failed."""
+    """Why `main` ended, in the runtime's word (Completed, Error, OOMKilled...)."""
     message: str
     """What `main` left in its termination log; the pod's own message where it has a reason, or `main` left none."""
     disruption: str
@@ -62,14 +61,12 @@ class PodRecord(NamedTuple):
     waiting_reason: str
     """Why it does not run yet: Unschedulable, SchedulingGated, ErrImagePull...; '' for none told."""
     waiting_message: str
-    gate_done: bool
-    """Whether the barrier let the user's program through; true for a pod without one."""
     scheduled: bool
     ready: bool
     member: str
     """The token while the group's Service may select it, '' after the label was taken away."""
-    gate_started: bool = False
-    """Whether the barrier runs or has run: the pod's image and volumes are there."""
+    begun: bool = False
+    """Whether a container before `main` runs or has run: it has its node, its address and its volumes."""
     asked_at: float | None = None
     """When its deletion was asked for (deletionTimestamp less the grace); of one that had ended, after its end."""
 
@@ -95,7 +92,7 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
     containers = _statuses(status.get("containerStatuses"))
     before = _statuses(status.get("initContainerStatuses"))
     conditions = {str(item.get("type")): item for item in _mappings(status.get("conditions"))}
-    ended, gate = _state(containers.get(MAIN), "terminated"), _state(before.get(GATE), "terminated")
+    ended = _state(containers.get(MAIN), "terminated")
     waiting_reason, waiting_message = _read_waiting(conditions, [*before.values(), *containers.values()])
     started = ended.get("startedAt") or _state(containers.get(MAIN), "running").get("startedAt")
     node = spec.get("nodeName") or ""
@@ -119,17 +116,16 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         finished_at=read_time(ended.get("finishedAt")),
         exit_code=_number(ended.get("exitCode")) if ended else None,
         signal=_number(ended.get("signal")),
-        reason=sys.intern(ended.get("reason") or _read_gate_failure(gate)),
+        reason=sys.intern(ended.get("reason") or ""),
         message=(status.get("reason") and status.get("message")) or ended.get("message") or status.get("message") or "",
         disruption=_read_disruption(conditions),
         status_reason=sys.intern(status.get("reason") or ""),
         waiting_reason=sys.intern(waiting_reason),
         waiting_message=sys.intern(waiting_message),
-        gate_done=_number(gate.get("exitCode")) == 0 if gate else not _has_gate(spec),
         scheduled=bool(node) or _is_true(conditions, "PodScheduled"),
         ready=_is_true(conditions, "Ready"),
         member=sys.intern(labels.get(MEMBER) or ""),
-        gate_started=bool(gate or _state(before.get(GATE), "running")),
+        begun=any(_state(status, "running") or _state(status, "terminated") for status in before.values()),
         asked_at=_read_asked(metadata),
     )
 
@@ -158,14 +154,6 @@ def _read_disruption(conditions: Mapping[Any, Mapping[str, Any]]) -> str:
         if _is_true(conditions, kind):
             return sys.intern(conditions[kind].get("reason") or kind)
     return ""
-
-
-def _read_gate_failure(gate: Mapping[str, Any]) -> str:
-    return f"gate: {gate.get('reason') or 'Error'}" if _number(gate.get("exitCode")) else ""
-
-
-def _has_gate(spec: Mapping[str, Any]) -> bool:
-    return any(item.get("name") == GATE for item in _mappings(spec.get("initContainers")))
 
 
 def _is_true(conditions: Mapping[Any, Mapping[str, Any]], kind: str) -> bool:

@@ -15,6 +15,7 @@ from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle, select_installation
 from overspan.adapters.kubernetes.logs import Logs, capture_all
 from overspan.adapters.kubernetes.names import name_anchor, parse_token
+from overspan.adapters.kubernetes.queues import delete_workload, find_group, mark_given_up
 from overspan.adapters.kubernetes.records import LAUNCH, PodRecord, read_pod
 from overspan.adapters.kubernetes.stories import Story
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
@@ -81,17 +82,28 @@ class Releaser:
                     _log.warning("%s %s has no launch", kind, document["metadata"].get("name"))
         self._looked[key] = now
 
-    async def remove(self, handle: Handle) -> None:
-        """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest."""
+    async def remove(self, handle: Handle, *, wait: bool = True) -> None:
+        """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest.
+
+        `wait` is for logs that cannot be read yet: Conflict tells of them, and nothing but the name has gone.
+        """
         await self._still(handle)
         calls = self._launches.calls(handle.namespace)
         selector = f"{LAUNCH}={handle.token}"
         for service in await calls.list("Service", selector):
             await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
-        pods = [read_pod(document) for document in await calls.list("Pod", selector)]
-        await self._wait_captured([pod for pod in pods if pod.ended])
+        documents = await calls.list("Pod", selector)
+        pods, group = [read_pod(document) for document in documents], find_group(documents)
+        story = self._launches.stories.get(handle.token)
+        # Of an end that a log told, the node knows a moment later; then the log is whole.
+        ended = [pod for pod in pods if pod.ended or (story is not None and pod.uid in story.ends)]
+        await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
+        if group:
+            await mark_given_up(calls, documents)
         await calls.delete("ConfigMap", name_anchor(handle.token), propagate=True)
         await finish_all(self._drop(calls, pod) for pod in pods)
+        if group:
+            await delete_workload(self._launches.connection, handle.namespace, group)
         self._known.pop(handle.token, None)
         self._launches.forget(handle.token)
 

@@ -1,4 +1,5 @@
-"""A launch to the objects that it is on a cluster. Pure: the same launch gives the same objects.
+"""A launch to the objects that it is on a cluster. Pure: the same launch gives the same objects, but for the key of a
+script's steps, which is a new one each time; the Secret that was made first counts.
 
 The order to create them is that of `Objects`; everything but the anchor is owned by the anchor, whose uid `own` takes.
 Settings need their `namespace` filled in. A pod of a later attempt is made from the blueprint that the anchor keeps.
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.blueprints import Blueprint, PodSet, draw_blueprint, read_blueprint
+from overspan.adapters.kubernetes.commands import draw_key, render_commands
 from overspan.adapters.kubernetes.containers import name_script, needs_script
 from overspan.adapters.kubernetes.environment import check_variables
 from overspan.adapters.kubernetes.files import Archive, render_archives
@@ -75,8 +77,8 @@ def render(launch: Launch, blueprint: Blueprint, settings: Settings) -> Objects:
     texts.update({name_script(task): task.run for task in blueprint.job.spec.tasks if needs_script(task)})
     objects = Objects(
         anchor=render_anchor(blueprint, texts),
-        configs=render_archives(blueprint.token, blueprint.files),
-        secret=render_secret(launch),
+        configs=(*render_archives(blueprint.token, blueprint.files), *render_commands(blueprint, settings)),
+        secret=render_secret(launch, draw_key(blueprint.job)),
         service=render_service(blueprint),
         gang=render_group(blueprint.rung, blueprint.token, count_gang(blueprint.job), templates[0].pod),
         pods=tuple(pod for template in templates for pod in _render_first(blueprint, settings, template)),

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.discovery import SCHEDULING, Right
-from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.gang import KUEUE_GROUP, Rung
 
 _NATIVE = (Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2)
 
@@ -52,6 +52,18 @@ EXTRAS = (
 )
 
 
+QUEUED = Extra(
+    "queued groups",
+    _rights("delete", "workloads", KUEUE_GROUP),
+    "Kueue keeps the pods of a group that is cancelled or held before its admission",
+)
+
+
+def list_extras(rung: Rung) -> tuple[Extra, ...]:
+    """What some things need where groups start so."""
+    return EXTRAS + ((QUEUED,) if rung is Rung.KUEUE else ())
+
+
 def list_rights(rung: Rung) -> tuple[Right, ...]:
     """The rights that jobs need where groups start so."""
     return NEEDED + (POD_GROUPS if rung in _NATIVE else ())
@@ -65,10 +77,11 @@ def judge_rights(held: Mapping[Right, bool], rung: Rung, namespace: str, user: s
     if missing:
         seen = f"missing in {namespace}: {name_rights(missing)}"
         findings = [Finding("rights", False, seen, write_grants(missing, namespace, user))]
-    granted = [extra.what for extra in EXTRAS if all(held[right] for right in extra.rights)]
+    extras = list_extras(rung)
+    granted = [extra.what for extra in extras if all(held[right] for right in extra.rights)]
     if granted:
         findings.append(Finding("other rights", True, ", ".join(granted)))
-    for extra in EXTRAS:
+    for extra in extras:
         lacks = [right for right in extra.rights if not held[right]]
         if lacks:
             # The rest goes on without most of these, so they are no fault; a signal that is lost is one.

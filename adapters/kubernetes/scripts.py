@@ -1,4 +1,4 @@
-"""The shell text that runs in pods: the barrier, the unpacking of files, and the task itself. POSIX sh, no tools.
+"""The shell text that runs in pods: the unpacking of files, and the task behind its barrier. POSIX sh, no tools.
 
 The user's texts are arguments of these programs, so that nothing in them ends or changes one. bash runs the user's text
 where the image has it, else sh.
@@ -10,38 +10,28 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.evidence import SETUP_FAILED
+from overspan.adapters.kubernetes.evidence import NOT_BEGUN, SETUP_FAILED
 
 BASE = "/overspan"
 RUN_DIR = f"{BASE}/run"
 POD_DIR = f"{BASE}/pod"
 """Marks of the pod as files, which the kubelet keeps up to date: `go` and `notice`."""
+OPENED = f"{RUN_DIR}/.go"
+"""The same as the mark `go`, where the adapter could write it sooner than the kubelet."""
 FILES_DIR = f"{BASE}/files"
 ARCHIVES_DIR = f"{BASE}/archives"
 SCRIPTS_DIR = f"{BASE}/scripts"
+COMMANDS_DIR = f"{BASE}/commands"
+"""Slurm's commands, where the pod has them (commands.py)."""
+
+END_VARIABLE = "OVERSPAN_END_MARK"
+"""What tells the program's end apart from all that it prints; the program does not see it."""
+END_WORD = "overspan-end"
+END_OCTAL = "036"
+"""Before that word, as an octal escape: the character RS, which texts do not have."""
 
 MAX_TEXT = 100 * 1024
 """Bytes of one argument or variable: Linux's MAX_ARG_STRLEN is 128 KiB."""
-
-_PAUSE = 'pause() { sleep "$1" 2>/dev/null || sleep 1 2>/dev/null; }\n'
-
-GATE = (
-    "# Waits until the daemon lets this attempt start; its mark is a file here.\n"
-    "trap 'exit 143' TERM\n" + _PAUSE + f"tries=0 go=\n"
-    f'until read -r go <{POD_DIR}/go; [ -n "$go" ]; do\n'
-    "  tries=$((tries + 1))\n"
-    "  if [ $tries -lt 300 ]; then pause 0.1; else pause 0.5; fi\n"
-    "done 2>/dev/null\n"
-    "# Its own name may take a moment to be known.\n"
-    'if [ -n "$1" ] && command -v getent >/dev/null 2>&1; then\n'
-    "  tries=0\n"
-    '  until getent hosts "$HOSTNAME.$1" >/dev/null 2>&1 || [ $tries -ge 40 ]; do\n'
-    "    tries=$((tries + 1)) && pause 0.25\n"
-    "  done\n"
-    "fi\n"
-    "exit 0\n"
-)
-"""Its argument is the domain of the members' names, empty for none. Without a `sleep` it looks all the time."""
 
 UNPACK = (
     "# Unpacks the submitter's files: arguments are pairs of an archive and its folder.\n"
@@ -55,17 +45,49 @@ UNPACK = (
     "done\n"
 )
 
+_BARRIER = (
+    "# Waits until the daemon lets this attempt start; its mark is a file here. An end before that is no task's.\n"
+    'if [ -n "$1" ]; then\n'
+    f"  leave() {{ {{ echo '{NOT_BEGUN}' >/dev/termination-log; }} 2>/dev/null; exit 143; }}\n"
+    "  trap leave TERM\n"
+    '  _fast=0.1 _slow=0.5; nap() { sleep "$1" 2>/dev/null || sleep 1 2>/dev/null; }\n'
+    "  # bash waits by itself, so it can look more often.\n"
+    '  if [ -n "$BASH_VERSION" ] && command eval "command exec 9<> <(:)" 2>/dev/null; then\n'
+    '    _fast=0.03 _slow=0.2; nap() { read -r -t "$1" -u 9 _nothing; }\n'
+    "  fi\n"
+    "  _tries=0 _go= _stop=\n"
+    f'  look() {{ read -r _go _stop <"$1"; [ -n "$_go" ]; }}\n'
+    f"  until look {POD_DIR}/go || look {OPENED}; do\n"
+    "    _tries=$((_tries + 1))\n"
+    '    if [ $_tries -lt 500 ]; then nap "$_fast"; else nap "$_slow"; fi\n'
+    "  done 2>/dev/null\n"
+    '  [ -z "$_stop" ] || leave\n'
+    "  # Its own name may take a moment to be known.\n"
+    '  if [ -n "$2" ] && command -v getent >/dev/null 2>&1; then\n'
+    "    _tries=0\n"
+    '    until getent hosts "$HOSTNAME.$2" >/dev/null 2>&1 || [ $_tries -ge 100 ]; do\n'
+    "      _tries=$((_tries + 1)); nap 0.1\n"
+    "    done\n"
+    "  fi\n"
+    "  exec 9>&-\n"
+    "fi\n"
+    "shift 2\n"
+)
+"""Without bash and `sleep` it looks all the time."""
+
 WORK = (
-    "# Runs the set-up and the task, hands signals on to them, and ends as the task does.\n"
-    "child= caught=\n"
+    _BARRIER + "# Runs the set-up and the task, hands signals on to them, and ends as the task does.\n"
+    f"child= caught= _ended= _mark=${END_VARIABLE}; unset {END_VARIABLE}\n"
     "hand_on() {\n"
     "  caught=$1\n"
+    '  [ "$1" != TERM ] || _ended=1\n'
     '  [ -n "$child" ] || return 0\n'
     "  # A container's end is told to its first process alone; every other one is to hear of it.\n"
     '  if [ "$1$$" = TERM1 ]; then kill -s TERM -- -1; else kill -s "$1" "$child"; fi 2>/dev/null\n'
     "}\n"
     'for name in HUP INT QUIT USR1 USR2 ALRM TERM; do trap "hand_on $name" $name; done\n'
     "shell=/bin/sh; [ -x /bin/bash ] && shell=/bin/bash\n"
+    f'[ ! -d {COMMANDS_DIR} ] || export "PATH={COMMANDS_DIR}:$PATH"\n'
     f"ln -sfn {POD_DIR}/notice {RUN_DIR}/notice 2>/dev/null || export OVERSPAN_RUN_DIR={POD_DIR}\n"
     "setup=$1 run=$2 task=$3 links=$4; shift 4\n"
     'while [ "$links" -gt 0 ]; do\n'
@@ -87,7 +109,7 @@ WORK = (
     "child=$!\n"
     "# The shell has nothing to say of its own from here on.\n"
     '[ -n "$BASH_VERSION" ] && set +m\n'
-    "exec 2>/dev/null\n"
+    "exec 3>&2 2>/dev/null\n"
     '[ -z "$caught" ] || hand_on "$caught"\n'
     'caught=; wait "$child"; code=$?\n'
     "# A signal ends a wait too.\n"
@@ -96,10 +118,19 @@ WORK = (
     '  [ $again != 127 ] || kill -0 "$child" || break\n'
     "  code=$again\n"
     "done\n"
+    "# What a script's steps still do in their grace period is theirs to end.\n"
+    "steps_run() {\n"
+    '  for _each in /proc/[0-9]*/comm; do read -r _name <"$_each" && [ "$_name" = span-step ] && return 0; done\n'
+    "  return 1\n"
+    "}\n"
+    f'[ -z "$_ended" ] || [ ! -d {COMMANDS_DIR} ] || while steps_run; do sleep 0.1 || sleep 1 || break; done\n'
+    "# An end of the task's own is told at once; the kubelet looks once a second.\n"
+    f'[ -z "$_mark" ] || [ -n "$_ended" ] || printf \'\\{END_OCTAL}{END_WORD} %s %s\\n\' "$_mark" "$code" >&3\n'
     "exit $code\n"
 )
-"""Arguments: set-up, text to run (empty: the last words are a command), the task's name, how many links follow and
-where each leads and is below the home, and the last words."""
+"""Arguments: `1` behind a barrier, and the domain of the members' names (empty: none); set-up, text to run (empty: the
+last words are a command), the task's name, how many links follow and where each leads and is below the home, and the
+last words."""
 
 
 class Work(NamedTuple):
@@ -110,11 +141,16 @@ class Work(NamedTuple):
     task: str
     words: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    waits: bool = False
+    """Whether it waits at a barrier first."""
+    domain: str = ""
+    """Of the members' names, which are there when it starts."""
 
     def arguments(self) -> list[str]:
         """The arguments of WORK."""
         pairs = [path for link in self.links for path in link]
-        return [self.setup, self.run, self.task, str(len(self.links)), *pairs, *self.words]
+        barrier = ["1" if self.waits else "", self.domain]
+        return [*barrier, self.setup, self.run, self.task, str(len(self.links)), *pairs, *self.words]
 
 
 CHOOSE_SHELL = 's=/bin/sh; [ -x /bin/bash ] && s=/bin/bash; exec "$s" -c "$@"'

@@ -40,16 +40,16 @@ def render_anchor(blueprint: Blueprint, texts: Mapping[str, str]) -> Document:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def render_secret(launch: Launch) -> Document | None:
-    """The secrets of the tasks and the daemon's own; None where there are none."""
+def render_secret(launch: Launch, more: Mapping[str, bytes]) -> Document | None:
+    """The secrets of the tasks, the daemon's own and `more` by their entries; None where there are none."""
     entries = list_secrets(launch.job, launch.environment)
-    if not entries:
+    if not entries and not more:
         return None
     values = {
         key: launch.job.spec_of(task).secrets[name] if task else launch.environment[name]
         for key, (task, name) in entries.items()
     }
-    data = {key: value.encode("utf-8", "surrogateescape") for key, value in values.items()}
+    data = {key: value.encode("utf-8", "surrogateescape") for key, value in values.items()} | dict(more)
     if sum(map(len, data.values())) > MAX_DATA:
         raise InvalidRequest("the secrets have more than 1 MiB", remedy="put large ones on a volume")
     return {

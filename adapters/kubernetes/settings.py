@@ -16,6 +16,9 @@ from overspan.bridge.model.sizes import parse_memory
 AUTO, NATIVE, KUEUE, SOFT = "auto", "native", "kueue", "soft"
 GANGS = (AUTO, NATIVE, KUEUE, SOFT)
 """How a group starts as one; `auto` is the best that the cluster has."""
+ALWAYS = "always"
+COMMANDS = (AUTO, ALWAYS)
+"""Which pods get Slurm's commands; `auto` is those whose text names one, or that bring files."""
 
 DAY = 86400
 DEFAULT_LIFE = 14 * DAY
@@ -71,6 +74,12 @@ class Settings:
     """Kueue's LocalQueue."""
     gang: str = AUTO
     gang_timeout: int = 300
+    admission_timeout: int | None = DAY
+    """How long Kueue may keep a job from running; None: for ever."""
+    failover_after: int | None = None
+    """How long a job that could go to another cluster waits for nodes; None: by the number of its pods."""
+    autoscaler: bool = False
+    """Whether nodes are made when pods ask for them, which takes minutes."""
     scheduler: str = ""
     service_account: str = ""
     image_pull_secrets: tuple[str, ...] = ()
@@ -92,6 +101,9 @@ class Settings:
     default_time: int = DEFAULT_LIFE
     """How long a pod without a wall time lives at most."""
     cluster_domain: str = "cluster.local"
+    commands: str = AUTO
+    step_port: int = 6818
+    """Where the pods of a batch script wait for its steps."""
     tick: float = 1.0
     request_timeout: float = 30.0
     overlay: Document = field(default_factory=dict)
@@ -162,6 +174,18 @@ def _read_gang(value: Any) -> str:
     if value not in GANGS:
         raise ValueError(f"{value!r} is not a way to start a group; write one of {', '.join(GANGS)}")
     return str(value)
+
+
+def _read_commands(value: Any) -> str:
+    if value not in COMMANDS:
+        raise ValueError(f"{value!r} is not which pods get Slurm's commands; write one of {', '.join(COMMANDS)}")
+    return str(value)
+
+
+def _read_port(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1024 <= value <= 65535:
+        raise ValueError(f"{value!r} is not a port; write a number between 1024 and 65535")
+    return value
 
 
 def _read_delay(value: Any) -> int:
@@ -285,6 +309,9 @@ _READERS: Readers = {
     "queue": ("queue", _read_text),
     "gang": ("gang", _read_gang),
     "gang_timeout": ("gang_timeout", _read_delay),
+    "admission_timeout": ("admission_timeout", parse_wall_time),
+    "failover_after": ("failover_after", _read_delay),
+    "autoscaler": ("autoscaler", _read_switch),
     "scheduler": ("scheduler", _read_text),
     "service_account": ("service_account", _read_text),
     "image_pull_secrets": ("image_pull_secrets", _read_names),
@@ -300,6 +327,8 @@ _READERS: Readers = {
     "volumes": ("volumes", _read_volumes),
     "default_time": ("default_time", _read_life),
     "cluster_domain": ("cluster_domain", _read_domain),
+    "commands": ("commands", _read_commands),
+    "step_port": ("step_port", _read_port),
     "tick": ("tick", read_seconds(0.1, 3600)),
     "request_timeout": ("request_timeout", read_seconds(1, 3600)),
     "kubernetes": ("overlay", _read_document),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Start
+from overspan.bridge.model.spec import JobSpec, Start, TaskSpec
 
 MIN_GRACE = 1
 """Seconds; a grace of 0 would take the pod's record away before its end is known (force deletion)."""
@@ -21,6 +21,10 @@ class TaskShape:
     ready: bool = False
     grace: int = 30
     notice_signal: str = ""
+    has_hook: bool = False
+    """Whether it has a command for the loss of its pod (hooks.py)."""
+    heard: bool = False
+    """Whether its programs tell their ends in their logs, too."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Shape:
     tasks: tuple[TaskShape, ...]
     together: bool = True
     """Whether all pods have to be there before any may start."""
+    start_timeout: int | None = None
+    """Seconds that it may hold nodes without having started; None: as the cluster says."""
 
     @property
     def pods(self) -> int:
@@ -42,6 +48,11 @@ class Shape:
     def task(self, name: str) -> TaskShape | None:
         """The task of that name; None when the launch has none."""
         return next((task for task in self.tasks if task.name == name), None)
+
+
+def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
+    """Whether others of a group are ended when a task is done."""
+    return task.primary and any(not other.primary for other in spec.tasks)
 
 
 def make_shape(token: str, job: Job) -> Shape:
@@ -54,8 +65,11 @@ def make_shape(token: str, job: Job) -> Shape:
             ready=spec.ready is not None,
             grace=max(MIN_GRACE, spec.grace_period),
             notice_signal=spec.notice_signal,
+            has_hook=bool(spec.on_preemption.strip()),
+            heard=ends_others(job.spec, spec),
         )
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
         if not task.over
     )
-    return Shape(token, job.id, job.launch, tasks, job.spec.start is Start.TOGETHER)
+    together = job.spec.start is Start.TOGETHER
+    return Shape(token, job.id, job.launch, tasks, together, job.spec.start_timeout)

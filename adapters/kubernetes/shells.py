@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from overspan.adapters.contract import Entrance, ShellRequest
+from overspan.adapters.abilities import Entrance, ShellRequest
+from overspan.adapters.kubernetes.evidence import has_begun
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Conflict
@@ -17,7 +18,7 @@ def enter_pod(request: ShellRequest, pods: Iterable[PodRecord], settings: Settin
     live = [
         pod
         for pod in pods
-        if (pod.task, pod.index) == (request.task, request.node) and pod.started_at is not None and not pod.ended
+        if (pod.task, pod.index) == (request.task, request.node) and pod.go and has_begun(pod) and not pod.ended
     ]
     if not live:
         raise Conflict(f"node {request.node} of task {request.task} does not run", remedy="`span show` tells what does")

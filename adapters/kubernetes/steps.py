@@ -59,6 +59,14 @@ class Execute:
 
 
 @dataclass(frozen=True)
+class Announce:
+    """Tell a pod that it is Overspan who ends it: by a file in it, else by its marks (`go`)."""
+
+    pod: PodRecord
+    go: str
+
+
+@dataclass(frozen=True)
 class Lose:
     """A node run that is to end and has no pod: it is told as ended."""
 
@@ -68,7 +76,7 @@ class Lose:
     go: str
 
 
-Step = Patch | Create | Delete | Execute | Lose
+Step = Patch | Create | Delete | Execute | Announce | Lose
 
 
 class Scene(NamedTuple):
@@ -152,8 +160,16 @@ def _terminate(event: events.Terminate, scene: Scene) -> Iterator[Step]:
         if go is not None and go.stop_at is not None and record.deleting_at is not None:
             continue
         mark = Patch(record, {GO: write_go(event.at if go is None else go.at, event.at)})
-        # One that may not start yet must not be let go by the mark.
-        yield from (mark, Delete(record, grace)) if go is not None else (Delete(record, grace), mark)
+        # One that may not start yet must not be let go by the mark. And a change of a pod has the kubelet busy until
+        # its next look at the containers, a second later: TERM would wait for that.
+        if go is not None and _has_hook(event.task, scene):
+            yield Announce(record, mark.annotations[GO] or "")
+        yield from (Delete(record, grace), mark)
+
+
+def _has_hook(name: str, scene: Scene) -> bool:
+    task = scene.shape.task(name)
+    return task is not None and task.has_hook
 
 
 def _kill(event: events.Kill, scene: Scene) -> Iterator[Step]:
@@ -183,7 +199,9 @@ def _open_nodes(task: str, attempt: int, scene: Scene) -> Iterator[tuple[int, Po
 def _notice(event: events.Notice, scene: Scene) -> Iterator[Step]:
     task = scene.shape.task(event.task)
     for record in _live(event.task, None, scene):
-        yield _note(record, "primaries_done", event.at, event.deadline)
+        if event.deadline > event.at:
+            # Else its end comes at once, and TERM would wait for the kubelet to be done with the change.
+            yield _note(record, "primaries_done", event.at, event.deadline)
         if task is not None and task.notice_signal:
             yield Execute(record, kill_words(task.notice_signal, batch_only=False))
 
@@ -241,6 +259,10 @@ _PLANNERS: Mapping[type, Callable[..., Iterator[Step]]] = {
     events.Signal: _signal,
     events.HoldOver: _nothing,
     events.Expire: _nothing,
+    events.SetBegin: _nothing,
+    events.SetNice: _nothing,
+    events.SetPriority: _nothing,
+    events.SetTime: _nothing,
 }
 
 

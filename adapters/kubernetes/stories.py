@@ -6,7 +6,7 @@ Everything here can be had again from the cluster: a second process finds the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.contract import Report
@@ -53,8 +53,16 @@ class Story:
     """When pods that were given back are made again; 0 while none were."""
     returns: int = 0
     """How often its pods were given back."""
+    given_back: bool = False
+    """Whether this process has given all of them back."""
+    holds_since: float = 0.0
+    """Since when some of its pods have nodes while it waits; 0 while none has."""
+    verdict: Event | None = None
+    """Why it may wait no longer: told in the place of a grant."""
     reason: str = ""
     """Why it waits, as it was told last."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why attempts of tasks do not start after the grant, as it was told last."""
     waits_since: float = 0.0
     lost: dict[Key, PodRecord] = field(default_factory=dict)
     """Node runs that have no pod and never will."""
@@ -64,6 +72,8 @@ class Story:
     """Orders and submissions under way: pods may be missing for a moment."""
     missing: dict[Key, float] = field(default_factory=dict)
     """Since when pods are missing that must have been there."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """When programs ended well whose logs told it, by the uids of their pods: their status may not tell it yet."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """What events say of pods that do not start, by uid."""
     touched: float = -math.inf
@@ -81,29 +91,45 @@ class Story:
         return self.shape.token
 
     def view(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
-        """Its pods as they are known."""
-        return view_pods(pods, [*gone, *self.lost.values()])
+        """Its pods as they are known, also by their logs."""
+        heard = (end_as_heard(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
+        return view_pods(heard, [*gone, *self.lost.values()])
 
     def tell(self, view: View, since: str, now: float) -> Report | None:
         """What is new behind a stored cursor; None for nothing."""
         self.cursor, self.looked = parse_cursor(since, self.shape), True
         if self.gone:
             return Report(self.handle, (), since, gone=True)
-        if self.again_at:
-            # What was given back is no trace of an end.
-            view = View(view.pods, {})
+        if self.verdict is not None and not self.cursor.granted:
+            return Report(self.handle, (self.verdict,), since)
+        if self.again_at and not self.cursor.granted:
+            # What is given back is no trace of a start, nor of an end.
+            view = View({}, {})
         self._note_missing(view, now)
         told = collect(self.shape, view, self.cursor, now)
         events: tuple[Event, ...] = told.events
         if not told.cursor.granted:
             self.waits_since = self.waits_since or now
-            reason = find_reason(self.shape, view, self.troubles)
+            reason = "Resources" if self.again_at else find_reason(self.shape, view, self.troubles)
             early = not self.reason and reason == "None" and now - self.waits_since < QUIET_SECONDS
             if reason != self.reason and not told.events and not early:
                 events, self.reason = (Queued(now, reason),), reason
+        elif self.cursor.granted:
+            events += tuple(self._tell_troubles(view, now))
         if not events:
             return None
         return Report(self.handle, events, format_cursor(told.cursor, self.shape))
+
+    def _tell_troubles(self, view: View, now: float) -> Iterable[Event]:
+        """Why pods of attempts under way do not start, where that has changed."""
+        found: dict[str, str] = {}
+        for (task, _, _), record in view.pods.items():
+            if record.go and not is_placed(record) and record.deleting_at is None and found.get(task, "None") == "None":
+                found[task] = word_reason([explain(record, self.troubles)])
+        for task, reason in found.items():
+            if reason != self.reasons.get(task, "None"):
+                yield Queued(now, reason, task=task)
+        self.reasons = found
 
     def _note_missing(self, view: View, now: float) -> None:
         """Give up node runs whose pod has been missing for long, without a trace."""
@@ -112,6 +138,13 @@ class Story:
         for key, go in absent:
             if now - self.missing[key] >= MISSING_SECONDS:
                 self.lost[key] = ghost(self, key, go)
+
+
+def end_as_heard(record: PodRecord, at: float) -> PodRecord:
+    """The record of a pod whose program has ended with 0 at that time; one that somebody ends stays as it is."""
+    if record.ended or record.deleting_at is not None or record.disruption:
+        return record
+    return record._replace(finished_at=at, exit_code=0, reason="Completed")
 
 
 def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:
@@ -142,7 +175,6 @@ def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> P
         status_reason="",
         waiting_reason="",
         waiting_message="",
-        gate_done=True,
         scheduled=False,
         ready=False,
         member="",
@@ -173,9 +205,19 @@ def find_reason(shape: Shape, view: View, troubles: Mapping[str, str]) -> str:
             record = view.pods.get((task.name, task.attempt, index))
             if record is None or is_placed(record):
                 continue
-            reason, detail = explain_waiting(record)
-            trouble = troubles.get(record.uid, "")
-            found.append(("JobLaunchFailure", trouble) if trouble and reason == "None" else (reason, detail))
+            found.append(explain(record, troubles))
+    return word_reason(found)
+
+
+def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:
+    """Why one pod does not run, in Slurm's words, and the cluster's words for trouble."""
+    reason, detail = explain_waiting(record)
+    trouble = troubles.get(record.uid, "")
+    return ("JobLaunchFailure", trouble) if trouble and reason == "None" else (reason, detail)
+
+
+def word_reason(found: Sequence[tuple[str, str]]) -> str:
+    """Of several reasons the one that does not pass by itself, with its detail."""
     for wanted in _TROUBLES:
         for reason, detail in found:
             if reason == wanted:

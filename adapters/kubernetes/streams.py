@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import socket
 from collections.abc import Generator
@@ -22,10 +23,9 @@ class Stream:
 
     def __iter__(self) -> Generator[bytes]:
         """Each line once it is whole. Raises TimedOut after silence, and Unreachable when the connection breaks."""
-        errors = importlib.import_module("urllib3.exceptions")
         parts: list[bytes] = []
-        try:
-            for part in self._response.stream(_PART):
+        with contextlib.closing(self.parts()) as pieces:
+            for part in pieces:
                 first, *others = part.split(b"\n")
                 parts.append(first)
                 if others:
@@ -35,6 +35,12 @@ class Stream:
                     parts = [last]
             if any(parts):
                 yield b"".join(parts)
+
+    def parts(self) -> Generator[bytes]:
+        """The answer in the pieces that it comes in. Raises as the lines do."""
+        errors = importlib.import_module("urllib3.exceptions")
+        try:
+            yield from self._response.stream(_PART)
         except errors.ReadTimeoutError as error:
             raise TimedOut(f"the cluster was silent: {self._doing}") from error
         except (errors.HTTPError, OSError, ValueError, AttributeError) as error:

@@ -55,7 +55,7 @@ class Submitter:
 
     async def submit(self, launches: Sequence[Launch], namespace: str, rung: Rung) -> list[Accepted | Refusal]:
         """Make each launch; one answer each, in order. Raises Unreachable where a call was not answered."""
-        return list(await asyncio.gather(*(self._submit(launch, namespace, rung) for launch in launches)))
+        return await finish_all(self._submit(launch, namespace, rung) for launch in launches)
 
     async def _submit(self, launch: Launch, namespace: str, rung: Rung) -> Accepted | Refusal:
         try:

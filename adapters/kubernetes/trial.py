@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.answers import to_error
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.evidence import explain_waiting

@@ -17,16 +17,14 @@ from typing import Any, Protocol
 
 import pytest
 
+from overspan.adapters.abilities import Admission, Check, Plan
 from overspan.adapters.contract import (
     Accepted,
     Adapter,
-    Admission,
-    Check,
     Decider,
     Launch,
     LogRequest,
     Order,
-    Plan,
     Refusal,
     Report,
 )

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from overspan.adapters.abilities import Finding
 from overspan.adapters.contract import (
     Accepted,
     Decider,
-    Finding,
     Launch,
     LogPart,
     LogRequest,

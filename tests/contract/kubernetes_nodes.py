@@ -13,8 +13,10 @@ from pathlib import Path
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Document, Key, Refused
 
+from overspan.adapters.kubernetes.names import NOTICE
 from overspan.adapters.kubernetes.quantities import sum_requests
 from overspan.adapters.kubernetes.records import GO
+from overspan.adapters.kubernetes.scripts import POD_DIR
 
 NODES = ("node-1", "node-2")
 CPUS = 4
@@ -26,6 +28,8 @@ class Running:
 
     process: subprocess.Popen[bytes]
     file: Path
+    marks: Path | None
+    """Where the pod's marks are kept as files (downward API)."""
     told: int = 0
     kill_at: float | None = None
 
@@ -83,9 +87,7 @@ class FakeNodes:
                 self.api.pods.gone(name, space)
         elif not pod["spec"].get("nodeName"):
             self._bind(pod)
-        elif not pod["status"].get("containerStatuses"):
-            self.api.pods.run(name, space, gated=bool(pod["spec"].get("initContainers")))
-        if not metadata.get("deletionTimestamp") and uid not in self._work and self._may_start(pod):
+        else:
             self._start(pod)
 
     def _bind(self, pod: Document) -> None:
@@ -104,25 +106,22 @@ class FakeNodes:
         wait = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         self.api.pods.set_status(name, {"conditions": [wait]}, space)
 
-    def _may_start(self, pod: Document) -> bool:
-        if not pod["status"].get("containerStatuses"):
-            return False
-        return not pod["spec"].get("initContainers") or bool(pod["metadata"].get("annotations", {}).get(GO))
-
     def _start(self, pod: Document) -> None:
         metadata = pod["metadata"]
         main = next(item for item in pod["spec"]["containers"] if item["name"] == "main")
-        file = self._folder / f"{metadata['uid']}.log"
+        file, message = self._folder / f"{metadata['uid']}.log", self._folder / f"{metadata['uid']}.message"
         mounts = {}
         for mount in main.get("volumeMounts") or []:
             folder = mounts[mount["mountPath"]] = self._folder / metadata["uid"] / mount["name"]
             folder.mkdir(parents=True)
+            if mount["mountPath"] == POD_DIR:
+                _write_marks(pod, folder)
 
         def place(text: str) -> str:
             """A text of the manifest with the mounts where they are on this machine."""
             for path, folder in mounts.items():
                 text = text.replace(path, str(folder))
-            return text
+            return text.replace("/dev/termination-log", str(message))
 
         environment = {item["name"]: place(item["value"]) for item in main.get("env") or [] if "value" in item}
         environment.setdefault("PATH", os.environ["PATH"])
@@ -138,7 +137,7 @@ class FakeNodes:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        self._work[metadata["uid"]] = Running(process, file)
+        self._work[metadata["uid"]] = Running(process, file, mounts.get(POD_DIR))
         self.api.pods.run(metadata["name"], metadata["namespace"])
 
     def _watch(self, pod: Document, running: Running) -> None:
@@ -146,13 +145,17 @@ class FakeNodes:
         name, space, now = metadata["name"], metadata["namespace"], self.api.objects.clock()
         if pod["status"].get("phase") in ("Succeeded", "Failed"):
             return
+        if running.marks is not None:
+            _write_marks(pod, running.marks)
         code = running.process.poll()
-        text = running.file.read_bytes()[running.told :]
-        if text:
-            running.told += len(text)
-            self.api.streams.write_log(name, text.decode(), space)
+        printed = running.file.read_bytes()[running.told :]
+        if printed:
+            running.told += len(printed)
+            self.api.streams.write_log(name, printed.decode(), space)
         if code is not None:
-            self.api.pods.finish(name, 128 - code if code < 0 else code, namespace=space)
+            message = running.file.with_suffix(".message")
+            text = message.read_text() if message.exists() else ""
+            self.api.pods.finish(name, 128 - code if code < 0 else code, message=text, namespace=space)
         elif metadata.get("deletionTimestamp"):
             grace = metadata["deletionGracePeriodSeconds"]
             if running.kill_at is None:
@@ -160,6 +163,17 @@ class FakeNodes:
             running.kill_at = min(running.kill_at or now + grace, now + grace)
             if now >= running.kill_at:
                 os.killpg(running.process.pid, signal.SIGKILL)
+
+
+def _write_marks(pod: Document, folder: Path) -> None:
+    """The annotations that the pod reads, as files."""
+    marks = pod["metadata"].get("annotations") or {}
+    for path, mark in (("go", GO), ("notice", NOTICE)):
+        text = marks.get(mark, "")
+        file, part = folder / path, folder / f".{path}.new"
+        if not file.exists() or file.read_text() != text:
+            part.write_text(text)
+            part.replace(file)
 
 
 def _cpus(pod: Document) -> float:

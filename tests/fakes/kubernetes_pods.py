@@ -30,20 +30,18 @@ class Pods:
         scheduled = {"type": "PodScheduled", "status": "True"}
         self.set_status(name, {"podIP": address, "conditions": [scheduled]}, namespace)
 
-    def run(self, name: str, namespace: str = "default", gated: bool = False) -> None:
-        """Start a bound pod: its `gate`, or its `main`."""
+    def run(self, name: str, namespace: str = "default") -> None:
+        """Start a bound pod's `main`; what was to run before it is over."""
         started = {"running": {"startedAt": to_rfc3339(self.objects.clock())}}
-        gates = (self.get(name, namespace)["spec"].get("initContainers") or []) != []
         over = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-        before = [{"name": "gate", "state": started if gated else over}] if gates else []
-        waiting = {"waiting": {"reason": "PodInitializing"}}
-        main = {"name": "main", "ready": not gated, "state": waiting if gated else started}
-        status: Document = {"containerStatuses": [main], "initContainerStatuses": before}
-        conditions = [{"type": "PodScheduled", "status": "True"}]
-        if not gated:
-            status["phase"] = "Running"
-            conditions.append({"type": "Ready", "status": "True"})
-        self.set_status(name, {**status, "conditions": conditions}, namespace)
+        before = self.get(name, namespace)["spec"].get("initContainers") or []
+        status: Document = {
+            "phase": "Running",
+            "containerStatuses": [{"name": "main", "ready": True, "state": started}],
+            "initContainerStatuses": [{"name": one["name"], "state": over} for one in before],
+            "conditions": [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready")],
+        }
+        self.set_status(name, status, namespace)
 
     def finish(self, name: str, code: int = 0, reason: str = "", message: str = "", namespace: str = "default") -> None:
         """End a pod's `main`; a pod that was deleted goes, but for its finalizers."""

@@ -60,7 +60,8 @@ class Streams:
         """Add lines to a container's log, with the present time."""
         with self._objects.changed:
             lines = self.logs.setdefault((namespace, pod, container), [])
-            lines += [(self._objects.clock(), line.encode() + b"\n") for line in text.splitlines()]
+            whole = text.removesuffix("\n").split("\n")
+            lines += [(self._objects.clock(), line.encode() + b"\n") for line in whole]
             self._objects.changed.notify_all()
 
     def watch(self, target: Target, query: Mapping[str, str], accept: Callable[[Document], bool]) -> Generator[bytes]:

@@ -65,14 +65,12 @@ class Bench:
         await self.until(cluster, lambda: bool(self.told[answer.handle]), "the grant")
         for task in job.spec.tasks:
             assert await self.order(cluster, answer.handle, Start(time.time(), task.name, 0)) is None
-        for name in self.pods():
-            self.api.pods.run(name)
         return answer.handle
 
     def place(self, name: str) -> None:
-        """Bind a pod, and start its barrier or its program."""
+        """Bind a pod, and start it: it waits at its barrier, or runs."""
         self.api.pods.bind(name)
-        self.api.pods.run(name, gated=bool(self.pod(name)["spec"].get("initContainers")))
+        self.api.pods.run(name)
 
     async def order(self, cluster: KubernetesCluster, handle: str, event: Event, token: str = "") -> Refusal | None:
         """Give one order."""

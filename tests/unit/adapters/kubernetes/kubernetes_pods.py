@@ -34,7 +34,7 @@ def condition(kind: str, status: str = "True", reason: str = "", message: str = 
 
 
 def make_document(
-    main: Document | None = None, gate: Document | None = None, deleted: bool = False, **status: Any
+    main: Document | None = None, before: Document | None = None, deleted: bool = False, **status: Any
 ) -> Document:
     """A bound pod of task trainer, index 1, attempt 2; `status` is merged in."""
     metadata: Document = {
@@ -58,14 +58,14 @@ def make_document(
     found: Document = {"phase": "Pending", "podIP": "10.0.0.7", "conditions": [condition("PodScheduled")]}
     if main is not None:
         found["containerStatuses"] = [{"name": "helper", "state": RUNNING}, {"name": "main", "state": main}]
-    if gate is not None:
-        spec["initContainers"] = [{"name": "gate"}]
-        found["initContainerStatuses"] = [{"name": "gate", "state": gate}]
+    if before is not None:
+        spec["initContainers"] = [{"name": "unpack"}]
+        found["initContainerStatuses"] = [{"name": "unpack", "state": before}]
     return {"metadata": metadata, "spec": spec, "status": found | status}
 
 
 def make_record(
-    main: Document | None = None, gate: Document | None = None, deleted: bool = False, **status: Any
+    main: Document | None = None, before: Document | None = None, deleted: bool = False, **status: Any
 ) -> PodRecord:
     """The record of the same."""
-    return read_pod(make_document(main, gate, deleted, **status))
+    return read_pod(make_document(main, before, deleted, **status))

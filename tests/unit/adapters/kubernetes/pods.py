@@ -37,7 +37,6 @@ _BLANK = PodRecord(
     status_reason="",
     waiting_reason="",
     waiting_message="",
-    gate_done=False,
     scheduled=False,
     ready=False,
     member=TOKEN,
@@ -52,15 +51,15 @@ def pod(task: str = "trainer", index: int = 0, attempt: int = 0, run: int = 0, *
 
 
 def placed(task: str = "trainer", index: int = 0, **fields: Any) -> PodRecord:
-    """A pod that waits behind its barrier on a node."""
-    own = {"node": "node-1", "address": f"10.0.0.{index + 1}", "scheduled": True, "waiting_reason": "PodInitializing"}
-    own["gate_started"] = True
+    """A pod that waits at its barrier on a node, since T+5."""
+    own = {"node": "node-1", "address": f"10.0.0.{index + 1}", "scheduled": True, "phase": "Running"}
+    own["started_at"] = T + 5
     return pod(task, index, **{**own, **fields})
 
 
 def running(task: str = "trainer", index: int = 0, **fields: Any) -> PodRecord:
     """A pod whose program runs, since T+12."""
-    own = {"phase": "Running", "go": GO, "started_at": T + 12, "gate_done": True, "waiting_reason": ""}
+    own = {"go": GO, "started_at": T + 12}
     return placed(task, index, **{**own, **fields})
 
 

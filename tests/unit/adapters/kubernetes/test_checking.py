@@ -14,12 +14,20 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.kubernetes_pods import ended, make_record, waiting
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.checking import check_cluster, judge_clock, judge_quota, judge_version
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.discovery import find_rung
 from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.rights import EXTRAS, NEEDED, judge_rights, list_rights, name_rights, write_grants
+from overspan.adapters.kubernetes.rights import (
+    EXTRAS,
+    NEEDED,
+    judge_rights,
+    list_extras,
+    list_rights,
+    name_rights,
+    write_grants,
+)
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.trial import NO_TOOL, Patience, judge_trial, render_trial, try_names
 
@@ -131,7 +139,7 @@ def test_the_manifest_grants_exactly_what_is_asked_for() -> None:
         for rule in document.get("rules", []):
             for group, resource, verb in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"]):
                 granted.add((document["kind"] == "ClusterRole", group, resource, verb))
-    wanted = [*list_rights(Rung.V1BETA1), *(right for extra in EXTRAS for right in extra.rights)]
+    wanted = [*list_rights(Rung.V1BETA1), *(right for extra in list_extras(Rung.KUEUE) for right in extra.rights)]
     assert granted == {(right.everywhere, right.group, right.name, right.verb) for right in wanted}
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.adapters.kubernetes.kubernetes_pods import RUNNING, condition, ended, make_record, waiting
 
 from overspan.adapters.kubernetes.evidence import (
+    NOT_BEGUN,
     explain_waiting,
     is_slow,
     judge_end,
@@ -26,6 +27,11 @@ def disrupted(why: str, code: int = 143, **status: Any) -> PodRecord:
 def failed(code: int, reason: str = "", deleted: bool = False, **status: Any) -> PodRecord:
     """A pod whose program failed."""
     return make_record(ended(code, reason), deleted=deleted, phase="Failed", **status)
+
+
+def unstarted(deleted: bool = False) -> PodRecord:
+    """A pod that heard TERM at its barrier."""
+    return make_record(ended(143, message=f"{NOT_BEGUN}\n"), deleted=deleted, phase="Failed")
 
 
 @pytest.mark.parametrize(
@@ -108,8 +114,9 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
         (failed(137, "ContainerStatusUnknown"), Cause.NODE),
         (make_record(ended(1, message="setup failed\n"), phase="Failed"), Cause.SETUP),
         (make_record(ended(1, message="not setup failed"), phase="Failed"), None),
-        (make_record(waiting("PodInitializing"), ended(1), phase="Failed"), Cause.LAUNCH),
-        (make_record(waiting("PodInitializing"), ended(143), deleted=True, phase="Failed"), Cause.NODE),
+        (make_record(waiting("PodInitializing"), ended(1), phase="Failed"), Cause.NODE),
+        (unstarted(), Cause.LAUNCH),
+        (unstarted(deleted=True), Cause.NODE),
         (make_record(phase="Failed"), Cause.NODE),
         (failed(143, deleted=True), Cause.NODE),
         (failed(137, deleted=True), Cause.NODE),
@@ -126,7 +133,7 @@ def test_the_container(record: PodRecord, cause: Cause | None) -> None:
         failed(143, deleted=True),
         failed(137, deleted=True),
         failed(137, "ContainerStatusUnknown", deleted=True),
-        make_record(waiting("PodInitializing"), ended(143), deleted=True, phase="Failed"),
+        unstarted(deleted=True),
         make_record(deleted=True, phase="Failed"),
     ],
 )
@@ -201,8 +208,6 @@ def test_slow_pods() -> None:
     assert not is_slow(make_record(waiting("ErrImagePull"), podIP=""), record.created_at + 100)
     assert not is_slow(make_record(RUNNING), record.created_at + 100)
     assert not is_slow(record._replace(scheduled=False), record.created_at + 100)
-    # A pod in its gate has an address and waits for the others.
-    assert not is_slow(make_record(waiting("PodInitializing"), RUNNING), record.created_at + 100)
 
 
 def test_the_newest_trouble_of_each_pod() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, ended, group, placed, pod, running
 
+from overspan.adapters.kubernetes.evidence import NOT_BEGUN
 from overspan.adapters.kubernetes.facts import (
     STUCK_SECONDS,
     Cursor,
@@ -18,6 +19,7 @@ from overspan.adapters.kubernetes.facts import (
 )
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.shapes import Shape, TaskShape
+from overspan.adapters.kubernetes.stories import Story
 from overspan.bridge.model.events import Event, Granted, NodeEnded, NodeStarted, TaskReady
 
 NOW = T + 100
@@ -56,12 +58,14 @@ def test_an_independent_group_is_granted_with_its_first_place() -> None:
 
 
 def test_a_pod_whose_image_cannot_be_had_has_no_place() -> None:
-    pods = [placed(waiting_reason="ErrImagePull", gate_started=False), placed("rollout", 0), placed("rollout", 1)]
+    pods = [placed(waiting_reason="ErrImagePull", started_at=None), placed("rollout", 0), placed("rollout", 1)]
     assert tell(GROUP, pods, Cursor()) == ()
+    # What prepares it has all that it needs.
+    assert tell(GROUP, [pods[0]._replace(begun=True), *pods[1:]], Cursor()) != ()
 
 
-def test_a_pod_without_a_barrier_is_granted_by_its_start() -> None:
-    bound = placed(gate_done=True)
+def test_a_pod_alone_is_granted_by_its_start() -> None:
+    bound = placed(started_at=None)
     assert tell(SOLO, [bound], Cursor()) == ()
     assert tell(SOLO, [bound._replace(started_at=T + 3)], Cursor()) != ()
     assert tell(SOLO, [bound._replace(started_at=T + 3, finished_at=T + 3, exit_code=0)], Cursor()) != ()
@@ -84,6 +88,31 @@ def test_a_start_is_not_older_than_its_decision_nor_an_end_than_its_start() -> N
     assert tell(SOLO, [hasty]) == (NodeStarted(T + 10, "trainer", 0, 0), NodeEnded(T + 10, "trainer", 0, 0))
 
 
+def test_a_program_behind_a_barrier_starts_with_its_decision() -> None:
+    assert tell(SOLO, [placed()]) == ()
+    assert tell(SOLO, [placed(go=GO)]) == (NodeStarted(T + 10, "trainer", 0, 0),)
+
+
+def test_a_pod_that_ended_at_its_barrier_has_started_nothing() -> None:
+    left = ended(code=143, started_at=T + 5, finished_at=T + 8, message=NOT_BEGUN)
+    assert tell(SOLO, [left._replace(go="")]) == ()
+    (end,) = tell(SOLO, [left])
+    assert isinstance(end, NodeEnded) and (end.at, end.cause, end.exit_code) == (T + 10, "launch", 143)
+    (end,) = tell(SOLO, [left._replace(go=write_go(T + 10, T + 10))])
+    assert isinstance(end, NodeEnded) and end.cause == ""
+
+
+def test_an_end_that_a_log_told_is_exact_and_told_once() -> None:
+    story = Story("lab/inst-7-0", SOLO, "uid", "lab", ends={running().uid: T + 19.25})
+    report = story.tell(story.view([running()], ()), "1;0:0:1", NOW)
+    assert report is not None and report.events == (NodeEnded(T + 19.25, "trainer", 0, 0),)
+    assert story.tell(story.view([ended()], ()), report.cursor, NOW) is None
+    # The status knows better, and of what somebody ends it alone tells.
+    assert story.view([ended(code=7)], ()).pods["trainer", 0, 0].exit_code == 7
+    for stopped in (running(deleting_at=NOW + 30), running(disruption="PreemptionByScheduler")):
+        assert story.tell(story.view([stopped], ()), "1;0:0:1", NOW) is None
+
+
 def test_a_time_that_was_cut_off_is_told_as_late_as_it_may_be() -> None:
     assert [event.at for event in tell(SOLO, [ended()])] == [T + 13, T + 21]
     # And not later than it was heard of.
@@ -93,7 +122,8 @@ def test_a_time_that_was_cut_off_is_told_as_late_as_it_may_be() -> None:
 def test_each_fact_comes_once_and_in_order() -> None:
     shape = group(TaskShape("trainer", 1, 0, ready=True), TaskShape("rollout", 2, 0))
     cursor, seen = GRANTED, []
-    for trainer in (placed(go=GO), running(), running(ready=True), ended(code=3), ended(code=3)):
+    starting = placed(go=GO, started_at=None)
+    for trainer in (starting, running(), running(ready=True), ended(code=3), ended(code=3)):
         told = collect(shape, view_pods([trainer, running("rollout", 0), placed("rollout", 1)]), cursor, NOW)
         seen += list(told.events)
         cursor = parse_cursor(format_cursor(told.cursor, shape), shape)

@@ -40,6 +40,10 @@ def mounts_of(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {mount["mountPath"]: mount for mount in main_of(pod)["volumeMounts"]}
 
 
+def archives_of(objects: Any) -> list[dict[str, Any]]:
+    return [item for item in objects.configs if "-files-" in item["metadata"]["name"]]
+
+
 def render(job: Job, settings: Settings | None = None) -> Any:
     settings = settings or configure()
     return render_job(job, settings, packed=pack_files(job, settings))
@@ -48,7 +52,7 @@ def render(job: Job, settings: Settings | None = None) -> Any:
 def test_a_workdir_travels_and_is_where_the_task_starts(tmp_path: Path) -> None:
     folder = fill(tmp_path / "my code")
     objects = render(read_job("workdir: my code\n", tmp_path))
-    (config,) = objects.configs
+    (config,) = archives_of(objects)
     packed = base64.b64decode(config["binaryData"]["archive.tar.gz"])
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert archive.getnames() == ["my code", "my code/a.py"]
@@ -65,6 +69,24 @@ def test_a_workdir_travels_and_is_where_the_task_starts(tmp_path: Path) -> None:
     assert volumes["overspan-files"] == {"name": "overspan-files", "emptyDir": {}}
 
 
+def test_files_are_unpacked_with_the_rights_of_the_task_and_before_containers_of_the_user(tmp_path: Path) -> None:
+    fill(tmp_path / "code")
+    text = """\
+workdir: code
+resources: {cpus: 1, gpus: 1}
+kubernetes:
+  spec:
+    containers: [{securityContext: {runAsUser: 1000}}]
+    initContainers: [{name: warm, image: w}]
+"""
+    (pod,) = render(read_job(text, tmp_path)).pods
+    unpack, warm = pod["spec"]["initContainers"]
+    assert (unpack["name"], warm["name"]) == ("unpack", "warm")
+    assert unpack["securityContext"] == {"runAsUser": 1000}
+    # Devices are asked for once.
+    assert unpack["resources"] == {"requests": {"cpu": "1"}}
+
+
 def test_mounts_appear_where_they_are_wanted(tmp_path: Path) -> None:
     fill(tmp_path / "data")
     (tmp_path / "conf.yaml").write_text("a: 1")
@@ -76,7 +98,7 @@ def test_mounts_appear_where_they_are_wanted(tmp_path: Path) -> None:
     assert mounts["/overspan/files/0/data/conf.yaml"]["subPath"] == "1/conf.yaml"
     assert main_of(pod)["args"][-3:] == ["1", "/overspan/files/0/data", "cache/x"]
     # Each source travels once.
-    assert len(objects.configs) == 2
+    assert len(archives_of(objects)) == 2
     assert len(pod["spec"]["initContainers"][0]["args"]) == 4
 
 
@@ -86,11 +108,11 @@ def test_only_the_files_of_a_task_are_in_its_pods(tmp_path: Path) -> None:
     text = "name: g\nexecution: parallel\n---\nname: one\nworkdir: a\nrun: x\n---\nname: two\nworkdir: b\nrun: x\n"
     request = Submission("job_file", text, "job.yaml", directory=str(tmp_path), user="ada")
     objects = render(new_job(7, read_submission(request, now=NOW), NOW))
-    assert [pod["spec"]["initContainers"][1]["args"][1] for pod in objects.pods] == [
+    assert [pod["spec"]["initContainers"][0]["args"][1] for pod in objects.pods] == [
         "/overspan/files/0",
         "/overspan/files/1",
     ]
-    assert [item["name"] for item in objects.pods[0]["spec"]["initContainers"]] == ["gate", "unpack"]
+    assert [item["name"] for item in objects.pods[0]["spec"]["initContainers"]] == ["unpack"]
 
 
 def test_more_than_the_api_takes_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -128,7 +150,7 @@ def test_a_shared_root_takes_large_archives_once(tmp_path: Path) -> None:
     (kept,) = (tmp_path / "shared" / "overspan" / "files").iterdir()
     assert kept.name == f"{files[str(tmp_path / 'big')].digest}.tar.gz"
     objects = render_job(job, settings, packed=files)
-    assert objects.configs == ()
+    assert archives_of(objects) == []
     (unpack,) = objects.pods[0]["spec"]["initContainers"]
     assert unpack["args"][0] == str(kept)
     mount = {"name": "overspan-volume-0", "mountPath": str(tmp_path / "shared"), "subPath": "top"}

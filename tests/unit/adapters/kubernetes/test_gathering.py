@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.unit.adapters.kubernetes.pods import T, group, placed, pod
+from tests.unit.adapters.kubernetes.pods import GO, T, group, placed, pod, running
 
 from overspan.adapters.kubernetes.facts import View, view_pods
 from overspan.adapters.kubernetes.gathering import Absent, Move, Waiting, choose_move, choose_wait, list_absent
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.stories import Story
-from overspan.bridge.model.events import Granted
+from overspan.adapters.kubernetes.withdrawing import HELD
+from overspan.bridge.model.events import Granted, Queued
 
 LIMIT = 60.0
 
 
 def waiting(*pods: PodRecord, oldest: bool = False, gives_back: bool = True, again_at: float = 0.0) -> Waiting:
-    return Waiting(group(), view_pods(pods), gives_back, oldest, again_at)
+    return Waiting(group(), view_pods(pods), gives_back, oldest, again_at, given_back=True)
 
 
 HALF = (placed(), placed("rollout", 0), pod("rollout", 1))
@@ -42,12 +45,22 @@ def test_what_is_held_without_being_whole_is_given_back_in_time(case: Waiting, a
 
 def test_pods_are_made_again_after_the_wait_and_once_the_old_ones_are_gone() -> None:
     again_at = T + 100
-    assert choose_move(waiting(pod(), again_at=again_at), LIMIT, T + 200) is Move.WAIT
+    assert choose_move(waiting(pod(deleting_at=T), again_at=again_at), LIMIT, T + 200) is Move.WAIT
     assert choose_move(waiting(again_at=again_at), LIMIT, T + 99) is Move.WAIT
     assert choose_move(waiting(again_at=again_at), LIMIT, T + 100) is Move.MAKE
     # Nobody older waits any more.
     assert choose_move(waiting(again_at=again_at, oldest=True), LIMIT, T + 50) is Move.MAKE
     assert list_absent(waiting(again_at=again_at)) == [Absent("trainer", 0, (0,)), Absent("rollout", 0, (0, 1))]
+
+
+def test_what_is_there_while_nothing_is_to_be_is_given_back_too() -> None:
+    assert choose_move(waiting(pod(), again_at=T), LIMIT, T + 200) is Move.GIVE_BACK
+    begun = replace(waiting(pod(deleting_at=T), again_at=T), given_back=False)
+    assert choose_move(begun, LIMIT, T + 200) is Move.GIVE_BACK
+
+
+def test_a_held_launch_is_not_made_again() -> None:
+    assert choose_move(waiting(again_at=HELD, oldest=True), LIMIT, T + 10**9) is Move.WAIT
 
 
 def test_a_pod_that_is_missing_is_made() -> None:
@@ -69,7 +82,33 @@ def test_the_oldest_asks_again_first() -> None:
 def test_what_was_given_back_is_no_trace_of_an_end() -> None:
     gone = [placed(), placed("rollout", 0), placed("rollout", 1)]
     story = Story("lab/inst-7-0", group(), "uid", "lab", again_at=T + 100)
-    assert story.tell(story.view([], gone), "", T + 50) is None
+    report = story.tell(story.view([], gone), "", T + 50)
+    assert report is not None and report.events == (Queued(T + 50, "Resources"),)
     story.again_at = 0.0
     report = story.tell(story.view([], gone), "", T + 50)
     assert report is not None and isinstance(report.events[0], Granted)
+
+
+def test_an_attempt_that_does_not_start_after_the_grant_says_why_once() -> None:
+    story = Story("lab/inst-7-0", group(), "uid", "lab")
+    known = "1;0:1:0;1:0:1x2"
+    stuck = placed(attempt=1, go=GO, started_at=None, waiting_reason="ErrImagePull", waiting_message="no such image")
+    view = view_pods([stuck, running("rollout", 0), running("rollout", 1)])
+    report = story.tell(view, known, T + 50)
+    assert report is not None
+    (event,) = report.events
+    assert isinstance(event, Queued) and event.task == "trainer" and "no such image" in event.reason
+    assert story.tell(view, report.cursor, T + 51) is None
+    cured = view_pods([stuck._replace(waiting_reason="", waiting_message=""), *view.pods.values()][:1])
+    report = story.tell(cured._replace(pods={**view.pods, **cured.pods}), known, T + 52)
+    assert report is not None and report.events == (Queued(T + 52, "None", task="trainer"),)
+
+
+def test_mounts_are_told_by_events_after_the_grant_too() -> None:
+    story = Story("lab/inst-7-0", group(), "uid", "lab")
+    stuck = placed(attempt=1, go=GO, started_at=None)
+    story.troubles = {stuck.uid: "a volume cannot be mounted (FailedMount): no such claim"}
+    report = story.tell(view_pods([stuck, running("rollout", 0), running("rollout", 1)]), "1;0:1:0;1:0:1x2", T + 50)
+    assert report is not None
+    (event,) = report.events
+    assert isinstance(event, Queued) and event.reason.startswith("JobLaunchFailure: a volume cannot be mounted")

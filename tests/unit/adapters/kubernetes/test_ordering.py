@@ -176,8 +176,8 @@ def test_a_notice_is_an_annotation_and_its_signal_an_exec(bench: Bench) -> None:
             await bench.order(cluster, handle, notice, "the-notice")
             await bench.order(cluster, handle, notice, "the-notice")
             assert '"primaries_done"' in bench.pod("demo-server-0-a0")["metadata"]["annotations"]["overspan.io/notice"]
-            ((run,),) = ([one.words[-1] for one in bench.api.exec.runs],)
-            assert run == "kill -s USR1 -1"
+            signals = [one.words[-1] for one in bench.api.exec.runs if one.words[-1].startswith("kill")]
+            assert signals == ["kill -s USR1 -1"]
 
     play(story)
 
@@ -188,6 +188,39 @@ def test_a_suspension_is_refused_with_a_sentence(bench: Bench) -> None:
             handle = await bench.start(cluster, solo())
             answer = await bench.order(cluster, handle, events.Suspend(time.time()))
             assert isinstance(answer, Refusal) and not answer.transient and "cannot be suspended" in answer.message
+
+    play(story)
+
+
+def test_the_barriers_of_a_small_group_are_opened_from_here(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, make_job())
+        # To close is to be done with it.
+        marks = {name: bench.pod(name)["metadata"]["annotations"]["overspan.io/go"] for name in bench.pods()}
+        opened = {run.pod: (run.words[2], run.words[-1]) for run in bench.api.exec.runs}
+        assert opened == {name: ('echo "$1" >/overspan/run/.go', mark) for name, mark in marks.items()}
+
+    play(story)
+
+
+def test_without_the_right_to_exec_the_kubelets_open_the_barriers(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.denied.add(("create", "pods/exec"))
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await bench.until_told(cluster, handle, NodeStarted)
+        assert bench.api.exec.runs == []
+
+    play(story)
+
+
+def test_large_groups_are_opened_by_their_kubelets(bench: Bench) -> None:
+    async def story() -> None:
+        tasks = (TaskSpec(name="w", run="true", num_nodes=17), TaskSpec(name="x", run="true", primary=False))
+        async with bench.open() as cluster:
+            await bench.start(cluster, make_job(*tasks))
+        assert bench.api.exec.runs == []
 
     play(story)
 

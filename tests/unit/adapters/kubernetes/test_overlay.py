@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, read_file, render_job
 
-from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.overlay import lay_over
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -88,7 +87,7 @@ def test_pods_on_their_nodes_network_still_find_their_peers() -> None:
         ({"spec": {"containers": [{"name": "main", "args": ["x"]}]}}, "containers.main.args"),
         ({"spec": {"containers": [{"env": [{"name": "OVERSPAN_TASK", "value": "x"}]}]}}, "OVERSPAN_TASK"),
         ({"spec": {"containers": [{"volumeMounts": [{"name": "v", "mountPath": "/overspan/run"}]}]}}, "/overspan/run"),
-        ({"spec": {"initContainers": [{"name": "gate"}]}}, "gate"),
+        ({"spec": {"initContainers": [{"name": "unpack"}]}}, "unpack"),
         ({"spec": {"initContainers": [{"image": "x"}]}}, "without a name"),
         ({"spec": {"volumes": [{"name": "overspan-run"}]}}, "overspan-run"),
         ({"metadata": {"name": "x"}}, "metadata.name"),
@@ -149,18 +148,4 @@ run: echo
     assert one["spec"]["priorityClassName"] == "gold-2026"
     assert "priorityClassName" not in two["spec"]
     assert one["spec"]["runtimeClassName"] == two["spec"]["runtimeClassName"] == "nvidia"
-    assert main_of(one)["securityContext"] == one["spec"]["initContainers"][0]["securityContext"]
-
-
-def test_containers_of_the_user_start_after_the_gate() -> None:
-    text = """\
-name: g
-execution: parallel
----
-name: one
-num_nodes: 2
-kubernetes: {spec: {initContainers: [{name: warm, image: w}]}}
-run: echo
-"""
-    for pod in render_job(read_file(text), rung=Rung.SOFT).pods:
-        assert [item["name"] for item in pod["spec"]["initContainers"]] == ["gate", "warm"]
+    assert main_of(one)["securityContext"] == {"runAsUser": 1000, "readOnlyRootFilesystem": True}

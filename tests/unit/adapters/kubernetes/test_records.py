@@ -49,11 +49,10 @@ def test_a_running_pod() -> None:
         status_reason="",
         waiting_reason="",
         waiting_message="",
-        gate_done=True,
         scheduled=True,
         ready=True,
         member="abc-42-0",
-        gate_started=True,
+        begun=True,
     )
     assert not record.ended
 
@@ -73,17 +72,12 @@ def test_only_the_main_container_is_the_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "done"),
-    [(None, True), (RUNNING, False), (waiting("PodInitializing"), False), (ended(0), True), (ended(1), False)],
+    ("before", "begun"), [(None, False), (RUNNING, True), (waiting("PodInitializing"), False), (ended(1), True)]
 )
-def test_the_gate(gate: dict[str, Any] | None, done: bool) -> None:
-    assert make_record(waiting("PodInitializing"), gate).gate_done is done
-
-
-def test_a_gate_of_which_nothing_is_known_has_not_opened() -> None:
-    document = make_document()
-    document["spec"]["initContainers"] = [{"name": "gate"}]
-    assert not read_pod(document).gate_done
+def test_what_runs_before_the_program_tells_that_the_pod_has_its_place(
+    before: dict[str, Any] | None, begun: bool
+) -> None:
+    assert make_record(waiting("PodInitializing"), before).begun is begun
 
 
 def test_the_scheduler_has_the_first_word() -> None:
@@ -142,7 +136,7 @@ def test_times() -> None:
 
 def test_an_empty_document() -> None:
     record = read_pod({})
-    assert (record.phase, record.gate_done, record.scheduled, record.token) == ("Pending", True, False, "")
+    assert (record.phase, record.begun, record.scheduled, record.token) == ("Pending", False, False, "")
 
 
 _JSON = st.recursive(

@@ -19,6 +19,7 @@ from tests.unit.adapters.kubernetes.samples import (
     read_file,
     read_script,
     render_job,
+    variables_of,
 )
 
 from overspan.adapters.kubernetes.gang import GROUP, MAX_SHAPES, Rung
@@ -27,6 +28,7 @@ from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.rendering import PodSet, choose, draw, own, read_blueprint, render, render_pods
 from overspan.adapters.kubernetes.services import PLAN
 from overspan.adapters.kubernetes.shapes import make_shape
+from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Attempt, NodeRun
 from overspan.bridge.model.states import State
@@ -134,20 +136,26 @@ def test_a_secret_command_is_none_of_ours_the_user_s_text_is_an_argument() -> No
     assert "python t.py" in main_of(pod)["args"]
 
 
-def test_several_pods_wait_at_their_gate_and_a_single_one_does_not() -> None:
+def barrier_of(pod: dict[str, Any]) -> list[str]:
+    """Whether a pod waits, and the domain of the names that it waits for."""
+    return list(main_of(pod)["args"][2:4])
+
+
+def test_several_pods_wait_at_their_barrier_and_a_single_one_does_not() -> None:
     for pod in render_job(read_file(PAIR)).pods:
-        (gate,) = pod["spec"]["initContainers"]
-        assert gate["name"] == "gate"
-        assert gate["image"] == main_of(pod)["image"]
-        assert gate["args"] == ["learn"]
-        assert gate.get("resources", {}).get("requests") == main_of(pod).get("resources", {}).get("requests")
+        assert barrier_of(pod) == ["1", "learn"]
+        assert "initContainers" not in pod["spec"]
     (pod,) = render_job(read_file("name: one\nresources: {gpus: 1}\nrun: echo\n")).pods
-    assert "initContainers" not in pod["spec"]
+    assert barrier_of(pod) == ["", ""]
 
 
-def test_devices_are_asked_for_once() -> None:
-    (pod, _) = render_job(read_file("name: two\nnum_nodes: 2\nresources: {cpus: 1, gpus: 1}\nrun: echo\n")).pods
-    assert pod["spec"]["initContainers"][0]["resources"] == {"requests": {"cpu": "1"}}
+def test_only_what_ends_others_tells_its_end_in_its_log() -> None:
+    pods = by_name(render_job(read_file(PAIR)))
+    marks = {name: variables_of(pod).get("OVERSPAN_END_MARK") for name, pod in pods.items()}
+    assert marks.pop("learn-server-0-a0") is None
+    assert len({mark for mark in marks.values() if mark}) == len(marks) == 2
+    for pod in render_job(read_file("name: two\nnum_nodes: 2\nrun: echo\n")).pods:
+        assert "OVERSPAN_END_MARK" not in variables_of(pod)
 
 
 def test_grace_and_the_longest_life() -> None:
@@ -155,7 +163,7 @@ def test_grace_and_the_longest_life() -> None:
     trainer, server = pods["learn-trainer-0-a0"]["spec"], pods["learn-server-0-a0"]["spec"]
     assert trainer["terminationGracePeriodSeconds"] == 30
     assert server["terminationGracePeriodSeconds"] == 90
-    assert trainer["activeDeadlineSeconds"] == 7200 + 30 + 100 + 300
+    assert trainer["activeDeadlineSeconds"] == 2 * 7200 + 30 + 100 + 300
     assert server["activeDeadlineSeconds"] == 86400 + 20 + 90 + 300
     (pod,) = render_job(read_file("name: one\ntime: 60s\ngrace_period: 0\nrun: echo\n")).pods
     assert pod["spec"]["terminationGracePeriodSeconds"] == 1
@@ -173,6 +181,11 @@ def test_grace_and_the_longest_life() -> None:
 def test_the_first_node_tells_when_a_task_is_ready(ready: str, probe: dict[str, Any]) -> None:
     first, second = render_job(read_file(f"name: two\nnum_nodes: 2\nready: {ready}\nrun: echo\n")).pods
     found = main_of(first)["readinessProbe"]
+    if "exec" in probe:
+        # Nothing is ready at the barrier.
+        *_, text = probe["exec"]["command"][:3]
+        assert found["exec"]["command"][2] == f"[ -s /overspan/pod/go ] || [ -s /overspan/run/.go ] || exit 1\n{text}"
+        found["exec"]["command"][2] = text
     assert {key: found[key] for key in probe} == probe
     assert found["periodSeconds"] == (3 if "period" in ready else 1)
     assert "readinessProbe" not in main_of(second)
@@ -409,11 +422,11 @@ def test_a_pod_needs_an_image() -> None:
     assert "image_id" in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["#!/bin/sh\n#SBATCH -N 2\ntrue\n", "#!/bin/sh\n#SBATCH -n 1\n#SBATCH hetjob\ntrue\n"])
-def test_a_script_of_several_nodes_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="2 nodes reaches the others by srun") as caught:
+@pytest.mark.parametrize("text", [HOLD_SCRIPT, KEEP_SCRIPT])
+def test_an_allocation_without_a_script_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="does not reach into pods") as caught:
         draw(make_launch(read_script(text)), configure(), Rung.SOFT)
-    assert "num_nodes" in caught.value.remedy
+    assert "span sbatch" in caught.value.remedy
 
 
 def test_text_that_is_no_utf_8_or_too_much() -> None:
@@ -433,6 +446,5 @@ def test_what_is_accepted_without_effect_is_noted() -> None:
     for words in ("partition big", "14 days", "span logs", "input file", "srun"):
         assert any(words in note for note in notes)
     assert list_notes(read_file("name: one\ntime: 1h\nrun: echo\n"), configure()) == ()
-    (note,) = list_notes(read_file("name: one\ntime: 1h\nstart_timeout: 5m\nrun: echo\n"), configure())
-    assert "gang_timeout" in note
-    assert list_notes(read_script("#!/bin/sh\n#SBATCH -N 2\ntrue\n"), configure()) == ()
+    assert list_notes(read_file("name: one\ntime: 1h\nstart_timeout: 5m\nrun: echo\n"), configure()) == ()
+    assert list_notes(read_script(HOLD_SCRIPT), configure()) == ()

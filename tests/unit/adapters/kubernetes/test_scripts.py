@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overspan.adapters.kubernetes.end_marks import leave_out, make_mark
 from overspan.adapters.kubernetes.scripts import (
-    GATE,
     POD_DIR,
     RUN_DIR,
     UNPACK,
@@ -62,7 +62,7 @@ def test_only_what_would_change_is_escaped() -> None:
 def test_the_texts_are_arguments() -> None:
     made = make_command(WORK, Work("a", "b; exit $1", "t", ("x",), (("/p", "q"),)).arguments(), bash=True)
     assert made["command"][:2] == ["/bin/sh", "-c"]
-    assert made["args"][2:] == ["a", "b; exit $1", "t", "1", "/p", "q", "x"]
+    assert made["args"][2:] == ["", "", "a", "b; exit $1", "t", "1", "/p", "q", "x"]
 
 
 def move(program: str, folder: Path) -> str:
@@ -162,7 +162,7 @@ def test_the_end_of_a_container_reaches_every_process_of_it(shell: str, tmp_path
 def test_the_notice_is_in_the_run_directory(shell: str, tmp_path: Path) -> None:
     (tmp_path / "pod").mkdir()
     (tmp_path / "pod" / "notice").write_text("soon\n")
-    show = ["", 'cat "$OVERSPAN_RUN_DIR/notice"', "t", "0"]
+    show = Work("", 'cat "$OVERSPAN_RUN_DIR/notice"', "t").arguments()
     folder = str(tmp_path / "run")
     assert run(shell, move(WORK, tmp_path), *show, OVERSPAN_RUN_DIR=folder)[:2] == (0, "soon\n")
     # An image without ln, for which the pod's own folder has to do.
@@ -183,29 +183,107 @@ def test_files_below_the_home_are_links(tmp_path: Path) -> None:
     assert (home / "c").is_symlink()
 
 
+def behind_barrier(text: str, domain: str = "") -> list[str]:
+    return Work("", text, "trainer", waits=True, domain=domain).arguments()
+
+
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_gate_opens_by_its_mark(shell: str, tmp_path: Path) -> None:
-    program = move(GATE, tmp_path)
-    mark = tmp_path / "pod" / "go"
-    mark.write_text("")
-    with started(shell, program, "") as process:
+@pytest.mark.parametrize("file", ["pod/go", "run/.go"])
+def test_the_barrier_opens_by_its_mark(shell: str, file: str, tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    mark = tmp_path / file
+    (tmp_path / "pod" / "go").write_text("")
+    with started(shell, program, *behind_barrier("trap 'exit 4' TERM; echo ran; kill $$")) as process:
         assert process.stdout is not None
-        # It has looked at least once when the mark's file was opened; nothing shows it but that it goes on.
         assert not select.select([process.stdout], [], [], 0.3)[0]
         assert process.poll() is None
         # The kubelet writes no end of line.
         mark.write_text("1700000000.0")
-        assert process.wait(DEADLINE) == 0
+        assert process.communicate(timeout=DEADLINE) == ("ran\n", "")
+        assert process.returncode == 4
+    assert not (tmp_path / "message").exists()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_gate_ends_by_term_and_waits_for_a_file_that_is_not_there_yet(shell: str, tmp_path: Path) -> None:
-    with started(shell, move(GATE, tmp_path), "") as process:
+def test_term_at_the_barrier_says_that_nothing_ran(shell: str, tmp_path: Path) -> None:
+    with started(shell, move(WORK, tmp_path), *behind_barrier("echo ran")) as process:
         wait_for_trap(process.pid)
         process.terminate()
-        assert process.wait(DEADLINE) == 143
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+        assert process.communicate(timeout=DEADLINE) == ("", "")
+        assert process.returncode == 143
+    assert (tmp_path / "message").read_text() == "ended before its start\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_who_is_to_end_already_does_not_start(shell: str, tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    (tmp_path / "pod" / "go").write_text("1700000000.0 1700000001.0")
+    assert run(shell, program, *behind_barrier("echo ran"))[:2] == (143, "")
+    assert (tmp_path / "message").read_text() == "ended before its start\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_its_own_name_is_known_when_the_program_starts(shell: str, tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    (tmp_path / "pod" / "go").write_text("1700000000.0")
+    tools, asked = tmp_path / "bin", tmp_path / "asked"
+    tools.mkdir()
+    (tools / "getent").write_text(f'#!/bin/sh\necho "$*" >>{asked}\n[ "$(wc -l <{asked})" -ge 3 ]\n')
+    (tools / "getent").chmod(0o755)
+    words = behind_barrier('echo "$(wc -l <"$ASKED")"', "learn")
+    path = f"{tools}:{os.environ['PATH']}"
+    code, output, _ = run(shell, program, *words, PATH=path, HOSTNAME="trainer-0", ASKED=str(asked))
+    assert (code, output.strip()) == (0, "3")
+    assert set(asked.read_text().splitlines()) == {"hosts trainer-0.learn"}
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_waits_at_the_barrier_without_other_programs(tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    with started("bash", program, *behind_barrier("echo ran"), PATH="/nonexistent") as process:
+        wait_for_trap(process.pid)
+        begun = used_seconds(process.pid)
+        time.sleep(1)
+        assert used_seconds(process.pid) - begun < 0.2
+        (tmp_path / "pod" / "go").write_text("1700000000.0")
+        assert process.communicate(timeout=DEADLINE)[0] == "ran\n"
+
+
+def used_seconds(pid: int) -> float:
+    """Processor time of a process (proc(5), stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("text", "code"), [("printf half >&2", 0), ("echo out; exit 3", 3), ("kill -9 $$", 137)])
+def test_an_end_is_told_in_the_log_and_left_out_of_it_byte_by_byte(
+    shell: str, text: str, code: int, tmp_path: Path
+) -> None:
+    program, mark = move(WORK, tmp_path), make_mark("inst-7-0", "trainer", 0, 1, 0)
+    plain = run(shell, program, *work("", text))
+    found = run(shell, program, *work("", text), OVERSPAN_END_MARK=mark)
+    assert plain[0] == found[0] == code
+    told = f"{plain[2]}\036overspan-end {mark} {code}\n"
+    assert found[1:] == (plain[1], told)
+    assert leave_out(found[2].encode(), mark) == plain[2].encode()
+    assert leave_out(found[2].encode(), "another") == found[2].encode()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_end_of_a_program_that_heard_term_is_told_by_its_pod_alone(shell: str, tmp_path: Path) -> None:
+    text = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+    with started(shell, move(WORK, tmp_path), *work("", text), OVERSPAN_END_MARK="m") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        assert process.communicate(timeout=DEADLINE) == ("", "")
+    assert process.returncode == 0
+
+
+def test_the_program_does_not_see_its_mark(tmp_path: Path) -> None:
+    shown = run("sh", move(WORK, tmp_path), *work("", "env; echo $OVERSPAN_END_MARK"), OVERSPAN_END_MARK="hidden")
+    assert "hidden" not in shown[1] and "OVERSPAN_END" not in shown[1]
 
 
 def wait_for_trap(pid: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.adapters.kubernetes.pods import ended, placed, running
 
-from overspan.adapters.contract import ShellRequest
+from overspan.adapters.abilities import ShellRequest
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.bridge.model.errors import Conflict

@@ -71,9 +71,9 @@ def test_an_end_is_marked_and_given_what_is_left_of_its_grace() -> None:
     live = running("rollout", 0)
     terminate = events.Terminate(T + 90, "rollout", 0, "cancel", T + 120.2)
     steps = plan(terminate, view_pods([live, ended("rollout", 1)]))
-    assert steps == (Patch(live, {MARK: write_go(T + 10, T + 90)}), Delete(live, 21))
+    assert steps == (Delete(live, 21), Patch(live, {MARK: write_go(T + 10, T + 90)}))
     late = events.Terminate(T + 10, "rollout", 0, "cancel", T + 20)
-    assert plan(late, view_pods([live, ended("rollout", 1)]))[1] == Delete(live, 1)
+    assert plan(late, view_pods([live, ended("rollout", 1)]))[0] == Delete(live, 1)
     again = live._replace(go=write_go(T + 10, T + 90), deleting_at=T + 121)
     assert plan(terminate, view_pods([again, ended("rollout", 1)])) == ()
 

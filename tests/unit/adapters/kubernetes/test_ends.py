@@ -1,0 +1,165 @@
+"""Ends that logs tell: which logs are followed, what comes of them, and that nothing depends on them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, read_log_request, solo
+from tests.waiting import wait_until
+
+from overspan.adapters.kubernetes import ends as subject
+from overspan.adapters.kubernetes.cluster import KubernetesCluster
+from overspan.adapters.kubernetes.end_marks import make_mark
+from overspan.bridge.model import events
+from overspan.bridge.model.events import NodeEnded
+
+TRAINER = "demo-trainer-0-a0"
+PATH = f"/pods/{TRAINER}/log"
+END = f"\036overspan-end {make_mark('bench-7-0', 'trainer', 0, 0, 0)} 0"
+FAILURE = END[:-1] + "3"
+
+
+def list_followers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("end of")]
+
+
+async def until_followed(bench: Bench, cluster: KubernetesCluster, times: int = 1) -> None:
+    await bench.until(cluster, lambda: bench.api.count("GET", PATH) >= times, "the log is followed")
+
+
+def test_an_end_in_the_log_is_told_before_the_pod_s_status(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            bench.api.streams.write_log(TRAINER, "trained")
+            await until_followed(bench, cluster)
+            before = time.time()
+            bench.api.streams.write_log(TRAINER, END)
+            end = await bench.until_told(cluster, handle, NodeEnded)
+            assert (end.task, end.exit_code, end.cause) == ("trainer", 0, "")
+            assert before <= end.at <= time.time()
+            assert list_followers() == []
+            # The others' logs are not followed.
+            assert bench.api.count("GET", "/log") == bench.api.count("GET", PATH) == 1
+            # The pod's status comes later, and tells nothing new.
+            bench.api.pods.finish(TRAINER)
+            await bench.step(cluster, 0.3)
+            assert sum(isinstance(event, NodeEnded) for event in bench.told[handle]) == 1
+            assert (await cluster.logs(read_log_request(handle, "trainer"))).data == b"trained\n"
+
+    play(story)
+
+
+def test_a_failure_is_told_by_the_status_alone(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            bench.api.streams.write_log(TRAINER, FAILURE)
+            await bench.step(cluster, 0.3)
+            bench.api.pods.finish(TRAINER, 3, "OOMKilled")
+            end = await bench.until_told(cluster, handle, NodeEnded)
+            assert (end.exit_code, end.cause) == (3, "memory")
+
+    play(story)
+
+
+def test_a_log_that_breaks_is_followed_again_and_one_that_is_refused_is_not(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            bench.api.streams.cut()
+            await until_followed(bench, cluster, 2)
+            bench.api.streams.write_log(TRAINER, END)
+            await bench.until_told(cluster, handle, NodeEnded)
+
+    play(story)
+
+
+def test_without_the_right_to_read_logs_the_status_tells_the_end(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.denied.add(("get", "pods/log"))
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            wait_until(lambda: not list_followers(), 5, "nobody follows")
+            bench.api.pods.finish(TRAINER)
+            await bench.until_told(cluster, handle, NodeEnded)
+            assert bench.api.count("GET", PATH) == 1
+
+    play(story)
+
+
+def test_what_prints_too_much_is_left_to_its_status(bench: Bench, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(subject, "MOST_BYTES", 100)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            bench.api.streams.write_log(TRAINER, "much\n" * 1000)
+            wait_until(lambda: not list_followers(), 5, "nobody follows")
+            bench.api.streams.write_log(TRAINER, END)
+            await bench.step(cluster, 0.2)
+            assert not any(isinstance(event, NodeEnded) for event in bench.told[handle])
+            bench.api.pods.finish(TRAINER)
+            await bench.until_told(cluster, handle, NodeEnded)
+
+    play(story)
+
+
+def test_so_many_are_followed_and_none_whose_end_ends_nobody(bench: Bench, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(subject, "STREAMS", 0)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            group, alone = await bench.start(cluster, make_job()), await bench.start(cluster, solo(job_id=8))
+            for name in bench.pods():
+                bench.api.pods.finish(name)
+            for handle in (group, alone):
+                await bench.until_told(cluster, handle, NodeEnded)
+            assert bench.api.count("GET", "/log") == 0
+
+    play(story)
+
+
+def test_nothing_is_followed_after_the_end_of_the_pod_or_of_the_daemon(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            assert list_followers() == [f"end of {TRAINER}"]
+            now = time.time()
+            await bench.order(cluster, handle, events.Terminate(now, "trainer", 0, "cancel", now + 5))
+            await bench.until(cluster, lambda: not list_followers(), "its log is let go")
+            await bench.start(cluster, make_job(name="other", job_id=8))
+            await bench.until(cluster, lambda: bool(list_followers()), "the other one's is followed")
+        assert list_followers() == []
+
+    play(story)
+
+
+def test_a_log_is_whole_before_the_pod_goes_whose_end_it_told(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            bench.api.streams.write_log(TRAINER, END)
+            await bench.until_told(cluster, handle, NodeEnded)
+            # Everything has ended for the daemon; the node has not told it yet, and has some output left.
+            bench.api.pods.finish("demo-rollout-0-a0")
+            bench.api.pods.finish("demo-rollout-1-a0")
+            try:
+                await cluster.release("bench", (), ())
+            except Exception as error:
+                assert "cannot be read yet" in str(error)
+            assert TRAINER in bench.pods()
+            bench.api.streams.write_log(TRAINER, "last words")
+            bench.api.pods.finish(TRAINER)
+            await cluster.release("bench", (), ())
+            assert bench.left() == []
+            assert (await cluster.logs(read_log_request(handle, "trainer"))).data == b"last words\n"
+
+    play(story)

@@ -1,0 +1,173 @@
+"""A launch that waits gives back what it holds: on a hold, and for good when it has waited too long."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import pytest
+from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, solo
+from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
+
+from overspan.adapters.contract import Accepted
+from overspan.adapters.kubernetes.facts import Cursor, view_pods
+from overspan.adapters.kubernetes.overdue import GATED, judge_wait
+from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.stories import Story
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.events import Expire, Granted, LaunchLost
+
+
+async def _submit(bench: Bench, cluster: object) -> str:
+    (answer,) = await bench.submit(cluster, make_job())  # type: ignore[arg-type]
+    assert isinstance(answer, Accepted)
+    await bench.step(cluster)  # type: ignore[arg-type]
+    return answer.handle
+
+
+def test_a_held_launch_holds_nothing_and_starts_after_its_release(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            first, *others = bench.pods()
+            bench.place(first)
+            assert await bench.order(cluster, handle, events.Hold(time.time(), "me")) is None
+            bench.api.pods.gone(first)
+            await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
+            # Nothing brings them back, and what was withdrawn is no end of anything.
+            await bench.step(cluster, 1.5)
+            assert bench.pods() == [] and not any(isinstance(one, Granted) for one in bench.told[handle])
+            assert await bench.order(cluster, handle, events.Release(time.time(), "me")) is None
+            await bench.until(cluster, lambda: bench.pods() == [first, *others], "its pods to be made again")
+            for name in bench.pods():
+                bench.place(name)
+            await bench.until_told(cluster, handle, Granted)
+
+    play(story)
+
+
+def test_a_pod_that_cannot_be_made_again_at_once_is_made_later(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+            await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
+            bench.api.refuse("POST", "pods$", 503, "not now", times=1)
+            await bench.order(cluster, handle, events.Release(time.time(), "me"))
+            await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
+
+    play(story)
+
+
+def test_a_hold_outlives_the_daemon(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+            await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
+        async with bench.open() as cluster:
+            await bench.step(cluster, 2.5)
+            assert bench.pods() == []
+            await bench.order(cluster, handle, events.Release(time.time(), "me"))
+            await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
+        async with bench.open() as cluster:
+            # They were made: a third process must not take them for given back.
+            for name in bench.pods():
+                bench.place(name)
+            await bench.until_told(cluster, handle, Granted)
+
+    play(story)
+
+
+def test_a_withdrawal_that_was_cut_short_is_finished_by_the_next_process(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            bench.api.refuse("DELETE", "/pods/", 500, "not now", times=1)
+            with pytest.raises(Unreachable):
+                await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+        async with bench.open() as cluster:
+            await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
+
+    play(story)
+
+
+def test_a_launch_that_has_started_is_not_held(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo("sleep 60"))
+            await bench.step(cluster)
+            assert await bench.order(cluster, handle, events.Hold(time.time(), "me")) is None
+            (name,) = bench.pods()
+            assert not bench.pod(name)["metadata"].get("deletionTimestamp")
+
+    play(story)
+
+
+def test_a_launch_that_waits_too_long_is_told_once_and_for_all(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            job = make_job()
+            job = replace(job, spec=replace(job.spec, start_timeout=1))
+            (answer,) = await bench.submit(cluster, job)
+            assert isinstance(answer, Accepted)
+            await bench.step(cluster, 2.0)
+            assert not any(isinstance(one, LaunchLost) for one in bench.told[answer.handle])
+            bench.place(bench.pods()[0])
+            lost = await bench.until_told(cluster, answer.handle, LaunchLost)
+            assert (lost.launch, lost.cause) == (0, "never_started")
+            # It may not start any more, whatever comes.
+            for name in bench.pods():
+                bench.place(name)
+            await bench.step(cluster, 1.5)
+            assert not any(isinstance(one, Granted) for one in bench.told[answer.handle])
+
+    play(story)
+
+
+HALF = (placed(), pod("rollout", 0), pod("rollout", 1))
+GATES = (pod(waiting_reason=GATED), pod("rollout", 0, waiting_reason=GATED))
+
+
+@pytest.mark.parametrize(
+    ("limit", "pods", "age", "verdict"),
+    [
+        (10, HALF, 9, None),
+        (10, HALF, 10, LaunchLost),
+        (None, HALF, 10_000, None),
+        # Nothing is held: the queue may be long.
+        (10, (pod(), pod("rollout", 0)), 10_000, None),
+        (10, (running(), running("rollout", 0), running("rollout", 1)), 10_000, None),
+        (10, GATES, 99, None),
+        (10, GATES, 100, Expire),
+    ],
+)
+def test_patience(limit: int | None, pods: tuple[PodRecord, ...], age: float, verdict: type | None) -> None:
+    story = Story("lab/inst-7-0", replace(group(), start_timeout=limit), "uid", "lab")
+    assert judge_wait(story, view_pods(pods), 100, T) is None
+    found = judge_wait(story, view_pods(pods), 100, T + age)
+    assert found is None if verdict is None else isinstance(found, verdict)
+    assert judge_wait(story, view_pods(GATES), None, T + 10**6) is None
+
+
+def test_what_was_given_back_holds_nothing() -> None:
+    story = Story("lab/inst-7-0", replace(group(), start_timeout=10), "uid", "lab")
+    assert judge_wait(story, view_pods(HALF), None, T) is None
+    story.again_at = math.inf
+    assert judge_wait(story, view_pods(HALF), None, T + 20) is None
+    story.again_at = 0.0
+    assert judge_wait(story, view_pods(HALF), None, T + 21) is None
+    assert judge_wait(story, view_pods(HALF), None, T + 31) is not None
+
+
+def test_a_verdict_comes_in_the_place_of_a_grant_only() -> None:
+    verdict = LaunchLost(T, 0, "never_started")
+    story = Story("lab/inst-7-0", group(), "uid", "lab", verdict=verdict)
+    view = view_pods([placed(), placed("rollout", 0), placed("rollout", 1)])
+    report = story.tell(view, "", T)
+    assert report is not None and report.events == (verdict,)
+    story.cursor = Cursor(True)
+    report = story.tell(view, "1", T)
+    assert report is None
