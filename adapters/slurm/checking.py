@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.slurm.findings import (
     judge_compute,
     judge_hetjobs,
@@ -130,4 +130,4 @@ async def _check_places(questions: Questions, settings: Settings, root: str) -> 
     finally:
         await questions.transport.run(["rm", "-f", marker], timeout=questions.timeout)
     found = read_probe(compute.text) if compute.rc == 0 else {}
-    return [*judge_login(read_probe(login.text), root), *judge_compute(found, root)]
+    return [*judge_login(read_probe(login.text), root), *judge_compute(found, root, settings.shared_root)]

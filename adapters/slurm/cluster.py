@@ -11,14 +11,11 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
     Decider,
-    Entrance,
-    Finding,
-    Foreign,
-    Invitation,
     Launch,
     LogPart,
     LogRequest,
@@ -26,7 +23,6 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
-    ShellRequest,
     Unmet,
 )
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
@@ -45,12 +41,13 @@ from overspan.adapters.slurm.pyslurm_reader import LibraryQuestions
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.rendering import DEFAULT_ROOT, Renderer, Scene, explain, resolve_root, without_array
 from overspan.adapters.slurm.sets.handles import is_set_handle
-from overspan.adapters.slurm.sets.members import is_set, list_members, may_be_set, needs_hetjob
+from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, read_settings
 from overspan.adapters.slurm.shells import Shells
 from overspan.adapters.slurm.staging import check_sources, preview_staged
+from overspan.adapters.slurm.steps import Steps
 from overspan.adapters.slurm.submission import BATCH, Submitter
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Transport
@@ -58,6 +55,7 @@ from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
 from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.unshared import refuse_files
 from overspan.adapters.slurm.watching import Watch, next_kill
 from overspan.bridge.model.errors import InvalidRequest, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
@@ -92,7 +90,8 @@ class SlurmCluster:
         self._set_submitter = SetSubmitter(self._submitter)
         sets = SetOrderer(self._set_submitter, self._watch, self._turn)
         self._orderer = Orderer(self._questions, self._orders, self._watch, sets)
-        self._logs = Logs(self._questions)
+        self._logs = Logs(self._questions, self._settings.shared_root)
+        self._steps = Steps(self._questions, self._watch.nodes_of)
         self._closed = False
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
@@ -126,6 +125,10 @@ class SlurmCluster:
     def decider_of(self, handle: str) -> Decider:
         """The daemon for sets, whose supervisors know their own task only."""
         return Decider.DAEMON if is_set_handle(handle) else self.decider
+
+    def keeps_limits(self, handle: str) -> bool:
+        """The native jobs of a set have time limits; all other launches have a supervisor or are Slurm's own."""
+        return is_set_handle(handle)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """End what is left of sets that nobody wants any more."""
@@ -173,6 +176,10 @@ class SlurmCluster:
         self._check_open()
         return await self._orderer.order(orders)
 
+    def find_obstacle(self, job: Job) -> str:
+        """Why a job cannot wait at the start barrier of a set."""
+        return find_obstacle(job)
+
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm itself can wait for all of these."""
         return self._predecessors.waits_for(job, needs)
@@ -180,6 +187,11 @@ class SlurmCluster:
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the file that Slurm or the supervisor says."""
         return await self._logs.read(request)
+
+    async def steps(self, handles: Sequence[str]) -> list[Step]:
+        """The steps of srun in single jobs and elements; the accounting has those that ended too."""
+        self._check_open()
+        return await self._steps.find(handles)
 
     async def nodes(self) -> list[Node]:
         """Every node, once for each of its partitions."""
@@ -232,7 +244,9 @@ class SlurmCluster:
     def plan(self, job: Job) -> str:
         """The exact command and script that would be submitted, with no effect at all."""
         travels = ""
-        if not self._settings.shared:
+        if not self._settings.shared_root:
+            refuse_files(job)
+        elif not self._settings.shared:
             job, travels = preview_staged(job, self._root or DEFAULT_ROOT)
         site, nodes = self._questions.known_site, self._questions.known_nodes
         alone = site is not None and not site.hetjobs and may_be_set(job)
@@ -244,7 +258,9 @@ class SlurmCluster:
         self._check_open()
         try:
             refuse_unknown(without_array(job))
-            if not self._settings.shared:
+            if not self._settings.shared_root:
+                await asyncio.to_thread(refuse_files, job)
+            elif not self._settings.shared:
                 await asyncio.to_thread(check_sources, job, self._settings.max_staged << 20)
             async with asyncio.timeout(VERDICT_SECONDS):
                 return await self._try(without_array(job))

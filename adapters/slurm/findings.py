@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.slurm.admission import is_unclear, read_trial
 from overspan.adapters.slurm.questions import Site, read_seconds, read_version
 from overspan.adapters.slurm.settings import Settings
@@ -14,6 +14,9 @@ OLDEST = (20, 2)
 OLDEST_PYTHON = (3, 9)
 _METHODS = (("user namespaces", "userns"), ("bwrap", "bwrap"), ("nss_wrapper", "nss_wrapper"))
 """Ways to give members their names without root: what `span check` calls them, and what the probe does."""
+
+
+_UNSEEN = "set `root` to a folder that all nodes share; where there is none, `shared_root: false` lets single jobs run"
 
 
 def judge_version(site: Site) -> Finding:
@@ -86,13 +89,19 @@ def judge_login(found: Mapping[str, str], root: str) -> list[Finding]:
     return findings
 
 
-def judge_compute(found: Mapping[str, str], root: str) -> list[Finding]:
-    """What a compute node has: its Python, the root, ways to give names; what is not known where none was free."""
+def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> list[Finding]:
+    """What a compute node has: its Python, the root, ways to give names; what is not known where none was free.
+
+    `wanted`: the root is to be seen there.
+    """
     if not found:
         seen = "no compute node was free at once; each group finds its own nodes' name method when it starts"
         return [Finding("compute node", True, seen)]
     where = f"on {found.get('host', '?')}"
     shared = "shared" in found
+    if not wanted:
+        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: groups and files are refused"
+        return [Finding("shared root", True, f"{root} {seen}")]
     return [
         _judge_python("python", found, where),
         *(_judge_method(name, key, found, where) for name, key in _METHODS),
@@ -100,7 +109,7 @@ def judge_compute(found: Mapping[str, str], root: str) -> list[Finding]:
             "shared root",
             shared,
             f"{root} {'is seen' if shared else 'is not seen'} {where}",
-            "" if shared else "set `root` to a folder that all nodes share",
+            "" if shared else _UNSEEN,
         ),
     ]
 

@@ -10,6 +10,8 @@ from overspan.bridge.model.spec import Form, TaskSpec
 def is_group(job: Job) -> bool:
     """Whether a supervisor runs the job: several tasks or nodes, names, budgets, or anything else Slurm cannot do."""
     spec = job.spec
+    if job.racers:
+        return True
     if all(task.form is Form.BATCH for task in spec.tasks) and not spec.group:
         return False
     return spec.group or len(spec.tasks) > 1 or bool(spec.hold_on_failure) or _needs_supervisor(spec.tasks[0])

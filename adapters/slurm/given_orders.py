@@ -29,11 +29,11 @@ class Orders:
         if not self.busy[handle]:
             del self.busy[handle]
 
-    def add(self, handle: str, token: str, event: Event) -> None:
-        """Note an order that has been carried out."""
+    def add(self, handle: str, token: str, event: Event, there: float | None = None) -> None:
+        """Note an order that has been carried out, and when by the cluster's clock."""
         self.tokens[token] = None
         self.last = max(self.last + 1, time.time_ns() // 1000)
-        self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time()))
+        self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time(), there))
         while len(self.by_handle) > 20_000:
             del self.by_handle[next(iter(self.by_handle))]
         while len(self.tokens) > 50_000:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.journals import Page
 from overspan.adapters.slurm.outcomes import Outcome, Phase
-from overspan.adapters.slurm.stories import BY_SLURM, Ordered, View, list_known
+from overspan.adapters.slurm.stories import BY_SLURM, Ordered, View, is_before, list_known
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.events import (
     Cancel,
@@ -167,7 +167,7 @@ def _tell_end(handle: GroupHandle, sight: Sight, cursor: GroupCursor, late: Sequ
     lost = LaunchLost(at, handle.launch, *_judge_loss(handle, view.outcome))
     given = [event for number, event in sight.given if number > cursor.order]
     given += [order.event for order in late if isinstance(order.event, Expire) and order.event not in given]
-    ending = [event for event in given if _ends(event) and not _is_moot(event, lost)]
+    ending = [event for event in given if _ends(event) and not _is_moot(event, lost, late)]
     if not cursor.offset and any(isinstance(event, (Cancel, Expire)) for event in ending):
         # Nothing was granted, so the order is the end.
         return ending
@@ -193,8 +193,10 @@ def _judge_loss(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
     return cause.value, outcome.detail
 
 
-def _is_moot(event: Event, lost: LaunchLost) -> bool:
+def _is_moot(event: Event, lost: LaunchLost, orders: Sequence[Ordered]) -> bool:
     """Whether the group had ended for good before the order; what would be submitted again heeds a late order too."""
     final = CONSEQUENCES[Cause(lost.cause)].charge is not Charge.RECOVERIES
-    # Slurm tells whole seconds.
-    return final and lost.cause != Cause.CANCEL.value and isinstance(event, Cancel) and lost.at + 1 <= event.at
+    if not final or lost.cause == Cause.CANCEL.value or not isinstance(event, Cancel):
+        return False
+    order = next((order for order in orders if order.event == event), Ordered(0, event, event.at))
+    return is_before(lost.at, order)

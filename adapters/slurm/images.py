@@ -66,13 +66,6 @@ class ImagePlace(NamedTuple):
     hosts: str = ""
 
 
-def refuse_images(job: Job, runtime: str) -> None:
-    """Refuse a job whose images the cluster cannot run; `runtime` is its setting. Raises InvalidRequest."""
-    for task in job.spec.tasks:
-        if task.image:
-            _check_image(task, runtime)
-
-
 def _check_image(task: TaskSpec, runtime: str) -> None:
     what = f"the task {task.name!r} has the image {task.image}"
     if not runtime:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from overspan.adapters.contract import Accepted, Foreign, Launch, Refusal
+from overspan.adapters.abilities import Foreign
+from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.listings import read_number
 from overspan.adapters.slurm.logs import read_paths

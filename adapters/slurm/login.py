@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from overspan.adapters.contract import Invitation
+from overspan.adapters.abilities import Invitation
 from overspan.adapters.slurm.settings import LOCAL, Settings
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.openssh import OpenSsh

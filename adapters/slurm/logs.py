@@ -11,6 +11,8 @@ from overspan.adapters.slurm.group_logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
+from overspan.adapters.slurm.transports.channel import Piece
+from overspan.adapters.slurm.unshared import read_there
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
@@ -22,8 +24,9 @@ _OWN_ID = re.compile(r"%\d*[jJ]")
 class Logs:
     """Reads logs by the paths that Slurm tells; a path once told is remembered, Slurm forgets ended jobs."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: Questions, shared_root: bool = True) -> None:
         self._questions = questions
+        self._shared_root = shared_root
         self._groups = GroupLogs(questions.transport)
         self._paths: dict[str, tuple[str, str]] = {}
 
@@ -45,9 +48,19 @@ class Logs:
             raise NotFound(f"the {request.stream} of job {handle.job} goes to {path or 'no file'}")
         offset = request.offset
         if offset < 0:
-            offset = max(0, (await self._questions.transport.read(path, 0, 1)).size + offset)
-        piece = await self._questions.transport.read(path, offset, request.limit)
+            offset = max(0, (await self._read_part(handle, path, 0, 1)).size + offset)
+        piece = await self._read_part(handle, path, offset, request.limit)
         return LogPart(piece.data, min(offset, piece.size), piece.size, path)
+
+    async def _read_part(self, handle: Handle, path: str, offset: int, limit: int) -> Piece:
+        """Bytes of a file, from the node of the job where the login node does not see it."""
+        transport = self._questions.transport
+        try:
+            return await transport.read(path, offset, limit)
+        except NotFound:
+            if self._shared_root:
+                raise
+        return await read_there(transport, handle.name, path, offset, limit)
 
     async def _read_set(self, request: LogRequest) -> LogPart:
         """All native jobs of a task keep one list of where it writes."""

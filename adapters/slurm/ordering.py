@@ -48,6 +48,9 @@ ECHOED = (
 """Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
 STARTED = "no longer pending execution"
 """What Slurm says of a change that only a waiting job can have."""
+LOWERED = "Changes to job priority are not persistent"
+"""What Slurm says, with exit code 1, of a priority that its owner has lowered (measured on 22.05)."""
+_CLOCK: Words = ("date", "+%s")
 _WHOLE = 64 << 20
 
 
@@ -125,10 +128,14 @@ class Orderer:
 
     async def _carry_out(self, asked: Sequence[tuple[Order, Steps]]) -> dict[str, Refusal | None]:
         answers: dict[str, Refusal | None] = {}
-        done = await self._run([(*steps.first, *steps.hints) for _, steps in asked])
+        # Whether a job had ended before it was cancelled is told by one clock alone, the cluster's.
+        timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
+        clock: tuple[Words, ...] = (_CLOCK,) if timed else ()
+        (ticks, *done) = await self._run([clock, *((*steps.first, *steps.hints) for _, steps in asked)])
+        there = read_clock(ticks[0]) if ticks else None
         following: list[tuple[Order, tuple[Words, ...]]] = []
         for (order, steps), ends in zip(asked, done, strict=True):
-            answers[order.token] = self._conclude(order, ends[: len(steps.first)], not steps.then)
+            answers[order.token] = self._conclude(order, ends[: len(steps.first)], not steps.then, there)
             if steps.then and answers[order.token] is None:
                 following.append((order, steps.then))
         for (order, _), ends in zip(following, await self._run([words for _, words in following]), strict=True):
@@ -148,7 +155,9 @@ class Orderer:
         )
         return [[next(shared) for _ in each] for each in lines]
 
-    def _conclude(self, order: Order, answers: Sequence[Done | None], whole: bool) -> Refusal | None:
+    def _conclude(
+        self, order: Order, answers: Sequence[Done | None], whole: bool, there: float | None = None
+    ) -> Refusal | None:
         """What came of an order, which is noted once it is `whole`; one that came too late is done."""
         refusal: Refusal | None = None
         had_effect = False
@@ -168,6 +177,9 @@ class Orderer:
             if done.rc == GAVE_UP and isinstance(order.event, events.Expire):
                 return Refusal(order.token, "the cluster has not answered in time", transient=True)
             failure = read_failure(done.words or done.text, done.rc)
+            if isinstance(order.event, events.SetPriority) and LOWERED in failure.message:
+                had_effect = True
+                continue
             if isinstance(order.event, events.Expire) and STARTED in failure.message:
                 # It came too late: the job stays.
                 continue
@@ -175,9 +187,15 @@ class Orderer:
                 refusal = Refusal(order.token, failure.message, failure.transient)
         echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
         if refusal is None and had_effect and whole and isinstance(order.event, echoed):
-            self._orders.add(order.handle, order.token, order.event)
+            self._orders.add(order.handle, order.token, order.event, there)
         return refusal
 
     async def end(self, names: Sequence[str]) -> None:
         """End what was asked to end and has not."""
         await self._run([cancel_words(name, True) for name in names])
+
+
+def read_clock(done: Done | None) -> float | None:
+    """What date(1) has said, in seconds since the epoch; None where it has not."""
+    text = done.text.strip() if done is not None else ""
+    return float(text) if text.isdigit() else None

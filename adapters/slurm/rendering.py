@@ -22,6 +22,7 @@ from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
 from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.unshared import FOLDER, refuse_unshared
 from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
@@ -75,7 +76,7 @@ class Renderer:
         With elements in the scene it is that of a native array, of which the launch is one.
         """
         scene = scene if isinstance(scene, Scene) else Scene(scene)
-        refuse_unknown(launch.job)
+        self._refuse(launch.job)
         run_dir = self.folder(launch, scene.site)
         if is_group(launch.job):
             return self._render_group(launch, scene, held, test_only)
@@ -120,15 +121,24 @@ class Renderer:
         """The job's run directory on the cluster."""
         return f"{resolve_root(self.root, site.home)}/runs/{name_run(launch)}"
 
+    def _refuse(self, job: Job) -> None:
+        refuse_unknown(job)
+        if not self.settings.shared_root:
+            refuse_unshared(job)
+
+    def _find_place(self, run_dir: str) -> str:
+        """Where a job runs that does not see the submitter's files."""
+        return run_dir if self.settings.shared_root else FOLDER
+
     def paths(self, launch: Launch, native: int, site: Site) -> tuple[str, str]:
         """Where the job will write its output and its error on the cluster."""
         run_dir = self.folder(launch, site)
-        job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
+        job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         return expect_paths(job, native, site.user)
 
     def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
-        refuse_unknown(job)
+        self._refuse(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
@@ -159,7 +169,7 @@ class Renderer:
         nodes: Sequence[Node],
         elements: Mapping[int, int] | None = None,
     ) -> tuple[Submission, Job]:
-        job = launch.job if self.settings.shared else relocate_single(launch.job, run_dir)
+        job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         job = place_volumes(job, posixpath.dirname(posixpath.dirname(run_dir)))
         task = job.spec.tasks[0]
         setting = Setting(
@@ -167,7 +177,7 @@ class Renderer:
             native_ids=name_needs(launch.needs),
             secrets_path=f"{run_dir}/secrets",
             script_path=f"{run_dir}/script" if task.args else "",
-            run_dir="" if self.settings.shared else run_dir,
+            run_dir="" if self.settings.shared or not self.settings.shared_root else run_dir,
             held=held,
             elements=elements,
             throttle=launch.throttle,

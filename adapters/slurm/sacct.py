@@ -43,7 +43,7 @@ FIELDS = (
 """Fields that sacct has from Slurm 20.02 to 26.05. SubmitLine came with 21.08 and is asked for only where it exists."""
 SUBMIT_LINE = "SubmitLine"
 SUBMIT_LINE_SINCE = (21, 8)
-_ID = re.compile(r"(\d+)(?:_(\d+)|_\[([^\]]*)\]|\+(\d+))?(?:\.(\w+))?")
+JOB_ID = re.compile(r"(\d+)(?:_(\d+)|_\[([^\]]*)\]|\+(\d+))?(?:\.(\w+))?")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def read_accounts(text: str, version: tuple[int, ...] = ()) -> Accounts:
 
 
 def _read_record(row: dict[str, str]) -> AccountingRecord | None:
-    match = _ID.fullmatch(row["JobID"].strip())
+    match = JOB_ID.fullmatch(row["JobID"].strip())
     raw = read_number(row["JobIDRaw"].partition(".")[0])
     if match is None or raw is None:
         return None
@@ -169,9 +169,3 @@ def _read_record(row: dict[str, str]) -> AccountingRecord | None:
 def _read_minutes(text: str) -> Limit:
     minutes = read_number(text)
     return read_limit(text) if minutes is None else Limit(minutes * 60)
-
-
-def newest_run(records: Sequence[AccountingRecord], raw: int) -> AccountingRecord | None:
-    """The last run of a job among its records: the one submitted or started last."""
-    runs = [record for record in records if record.raw == raw and not record.step]
-    return max(runs, key=lambda run: (run.submit or 0.0, run.start or 0.0), default=None)

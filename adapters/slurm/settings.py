@@ -36,6 +36,8 @@ class Settings:
     path: str = ""
     python: str = "python3"
     shared: bool = True
+    shared_root: bool = True
+    """Whether compute nodes see `root`, which is on the login node."""
     partition: str = ""
     account: str = ""
     qos: str = ""
@@ -59,7 +61,13 @@ def read_settings(config: ClusterConfig) -> Settings:
             f"clusters.{config.name}: `transport: {values['transport']}` needs a host",
             remedy="set `host` to the login node, by the name that ssh knows",
         )
-    values.setdefault("shared", not remote)
+    apart = not values.get("shared_root", True)
+    if apart and values.get("shared"):
+        raise InvalidRequest(
+            f"clusters.{config.name}: with `shared: true` jobs see this machine's files, so `root` can be among those",
+            remedy="set `root` to a folder that the compute nodes share, or leave `shared` out",
+        )
+    values.setdefault("shared", not (remote or apart))
     if remote and values.get("reader") == PYSLURM:
         raise InvalidRequest(
             f"clusters.{config.name}: `reader: pyslurm` asks from this machine, and the cluster is reached by ssh",
@@ -135,6 +143,7 @@ _BY_KEY: Mapping[str, Callable[[Any], Any]] = {
     "path": _read_path,
     "python": _read_text,
     "shared": _read_switch,
+    "shared_root": _read_switch,
     "partition": _read_text,
     "account": _read_text,
     "qos": _read_text,

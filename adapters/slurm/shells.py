@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from overspan.adapters.contract import Entrance, ShellRequest
+from overspan.adapters.abilities import Entrance, ShellRequest
 from overspan.adapters.slurm.group_rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.library import Library

@@ -114,18 +114,6 @@ def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, sp
     return ask(*words, f"--Format={join_format(FIELDS)}")
 
 
-def ask_states(ids: Sequence[int]) -> tuple[str, ...]:
-    """The cheaper question of Slurm 23.11 and later for states alone; it goes with ids and no other filter."""
-    listed = ",".join(map(str, [*ids, *ids[:1]] if len(ids) == 1 else ids))
-    return ask(
-        "squeue",
-        "--noheader",
-        "--only-job-state",
-        f"--jobs={listed}",
-        f"--Format={join_format(('JobArrayID', 'JobID', 'State'))}",
-    )
-
-
 def read_queue(text: str) -> Queue:
     """Read the answer to `ask_queue`."""
     answer = split_records(text, len(FIELDS))
@@ -137,11 +125,6 @@ def read_queue(text: str) -> Queue:
         else:
             records.append(record)
     return Queue(tuple(records), wrong)
-
-
-def read_states(text: str) -> dict[str, NativeState]:
-    """Read the answer to `ask_states`: the state by the id as shown."""
-    return {shown.strip(): read_state(state) for shown, _, state in split_records(text, 3).records}
 
 
 def _read_record(row: dict[str, str]) -> QueueRecord | None:

@@ -65,11 +65,15 @@ class Told(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """An order that was carried out: its place among the cluster's orders, and when it was."""
+    """An order that was carried out: its place among the cluster's orders, and when it was, by this machine's clock.
+
+    `there` is the time by the cluster's own clock just before; None where that was not asked for.
+    """
 
     number: int
     event: Event
     done_at: float
+    there: float | None = None
 
 
 def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> View:
@@ -209,8 +213,12 @@ def _is_moot(order: Ordered, view: View) -> bool:
     if view.outcome.phase is not Phase.ENDED or view.outcome.cause is Cause.CANCEL or view.end is None:
         return False
     by_order = view.outcome.signal in _STOPPING or view.outcome.exit_code - 128 in _STOPPING
-    # Slurm tells whole seconds.
-    return view.end + 1 <= order.event.at and not by_order
+    return is_before(view.end, order) and not by_order
+
+
+def is_before(end: float, order: Ordered) -> bool:
+    """Whether an end that Slurm tells, in whole seconds, surely came before an order was carried out."""
+    return end + 1 <= (order.event.at if order.there is None else order.there)
 
 
 def _tell_end(handle: Handle, view: View, ran: bool) -> list[Event]:

@@ -9,25 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import Native, Unit, earlier_keys, identify, is_element, make_units, native_of
+from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, list_alive, read_native
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
 from overspan.adapters.slurm.forms import is_group, needs_nodes
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
 from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.order_words import TOGETHER
-from overspan.adapters.slurm.outcomes import Phase, judge
 from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
-from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.staging import Stager
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.unshared import refuse_files
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut
 
 BATCH = 100
@@ -37,17 +37,6 @@ SIZE_WORDS = "job submit limit"
 LOOKS = 2
 _MARGIN = 3600.0
 """Seconds by which the clocks of this machine and the cluster may differ."""
-
-Answer = Accepted | Refusal
-
-
-@dataclass
-class Doubt:
-    """A submission whose effect is not known: since when, and how often Slurm was asked without finding it."""
-
-    since: float
-    looks: int = 0
-    looked_at: float = 0.0
 
 
 class Submitter:
@@ -114,7 +103,8 @@ class Submitter:
         again = [launch for launch in launches if launch.job.launch and launch.token not in self._doubts]
         if again:
             await self._adopt_requeued([launch for launch in again if not is_group(launch.job)])
-            await self._end_earlier([launch for launch in again if is_group(launch.job)])
+            # Of a job that races, another bid may be there; what it has left is released.
+            await self._end_earlier([one for one in again if is_group(one.job) and not one.job.racers])
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
                 # Whoever made the call may still be at it.
@@ -129,7 +119,7 @@ class Submitter:
             return
         keys = {key for launch in launches for key in earlier_keys(launch)}
         found = await self._questions.find_in_queue(keys)
-        left = sorted({record.raw for records in found.values() for record in _alive(records)})
+        left = sorted({record.raw for records in found.values() for record in list_alive(records)})
         if left:
             await self._questions.transport.run(["scancel", *map(str, left)])
 
@@ -141,8 +131,8 @@ class Submitter:
         held = []
         for launch in launches:
             key = identify(launch)
-            own = _newest(found[key])
-            earlier = [record for one in earlier_keys(launch) for record in _alive(found[one])]
+            own = find_newest(found[key])
+            earlier = [record for one in earlier_keys(launch) for record in list_alive(found[one])]
             record = own or next(iter(earlier), None)
             if record is None:
                 continue
@@ -180,7 +170,7 @@ class Submitter:
         missing = []
         for launch in launches:
             key = identify(launch)
-            record = _newest(queued[key])
+            record = find_newest(queued[key])
             if record is not None:
                 await self._accept(launch, native_of(record, key.element).job, record.restarts)
             else:
@@ -201,8 +191,8 @@ class Submitter:
         surplus, single = [], []
         for launch in sent:
             key, answer = identify(launch), self._known[launch.token]
-            own = _read_native(answer)
-            others = sorted(native_of(record, key.element) for record in _alive(found[key]))
+            own = read_native(answer)
+            others = sorted(native_of(record, key.element) for record in list_alive(found[key]))
             others = [other for other in others if other != own]
             if others:
                 surplus.append(own)
@@ -337,6 +327,9 @@ class Submitter:
 
     async def _stage(self, launch: Launch, site: Site) -> Launch:
         """The launch with its files on a cluster that does not see the submitter's."""
+        if not self._renderer.settings.shared_root:
+            await asyncio.to_thread(refuse_files, launch.job)
+            return launch
         if self._stager is None or (isinstance(launch, MemberLaunch) and launch.first):
             # What a replacement needs is there since the set began.
             return launch
@@ -369,7 +362,7 @@ class Submitter:
 
     async def _release_sent(self, rendered: Sequence[tuple[Unit, Rendered]]) -> None:
         held = [
-            _read_native(answer)
+            read_native(answer)
             for unit, one in rendered
             for launch in unit.launches
             if one.release and isinstance(answer := self._known.get(launch.token), Accepted)
@@ -386,20 +379,3 @@ class Submitter:
         else:
             handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site))
         self._known[launch.token] = Accepted(launch.token, str(handle), handle.name)
-
-
-def _read_native(answer: Answer) -> Native:
-    """The native job of an accepted launch."""
-    name = answer.native_id if isinstance(answer, Accepted) else ""
-    job, _, index = name.partition("_")
-    return Native(int(job), int(index) if index else None)
-
-
-def _alive(records: Sequence[QueueRecord]) -> list[QueueRecord]:
-    return [record for record in records if judge(record.state).phase not in (Phase.ENDED, Phase.ENDING)]
-
-
-def _newest(records: Sequence[QueueRecord]) -> QueueRecord | None:
-    """The job that counts among those of one token: a live one before an ended one, then the first."""
-    alive = _alive(records) or list(records)
-    return min(alive, key=lambda record: record.raw, default=None)

@@ -30,7 +30,7 @@ from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
 from overspan.adapters.slurm.sets.watching import Sets
 from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_ended_array, view_queue
 from overspan.adapters.slurm.throttles import Throttles
@@ -95,6 +95,11 @@ class Watch:
         """What was seen of a launch last."""
         seen = self._seen.get(handle)
         return seen.view if seen else None
+
+    def nodes_of(self, handle: str) -> tuple[str, ...]:
+        """The names of a launch's nodes, in the order of its members; none where they are not known."""
+        view = self.view_of(handle)
+        return () if view is None else view.nodes
 
     async def look(self, since: Mapping[str, str]) -> None:
         """Ask what is due, until the first answer; whoever stops waiting does not stop a question."""
@@ -247,7 +252,8 @@ class Watch:
             events = (*events, *(event for seen in queued[:1] for event in self._waiting(seen, GroupCursor())))
         if not events and str(told.cursor) == place:
             return None
-        return Report(text, events, str(told.cursor))
+        natives = join_natives(handle.native for handle in self.sets.members(text))
+        return Report(text, events, str(told.cursor), native_id=natives)
 
     def _see_member(self, handle: GroupHandle, offset: int) -> Sight:
         """What was seen of one native job of a set."""

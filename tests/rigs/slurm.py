@@ -41,6 +41,7 @@ class Variant:
     `lines` replaces lines of slurm.conf: from how a line begins to the whole new line, which is added where there is
     none; an empty one removes it. `files` are written as they are; what begins with `#!` may be executed. `nodes` is
     how many nodes run; `closed` names those with the engine's own seccomp profile, which forbids user namespaces.
+    Without `shared_home` each machine has homes of its own.
     """
 
     name: str = "default"
@@ -48,6 +49,7 @@ class Variant:
     files: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 3
     closed: frozenset[str] = frozenset({"node3"})
+    shared_home: bool = True
 
 
 class Done(NamedTuple):
@@ -144,7 +146,7 @@ def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> A
         security_opt=open_profile,
         network=network,
         networking_config={network: docker.types.EndpointConfig(client.api._version, aliases=[name])},
-        volumes={f"{token}-home": {"bind": "/home", "mode": "rw"}},
+        volumes={f"{token}-home": {"bind": "/home", "mode": "rw"}} if variant.shared_home else {},
         # Names that nobody here has are answered at once: the network leads nowhere.
         dns=["127.0.0.1"],
         dns_opt=["timeout:1", "attempts:1"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -42,6 +43,11 @@ class SetHandle:
         parts = [f"{part.task}={part.nodes}={part.native}" for part in self.parts]
         return SET + "|".join([*map(str, numbers), quote(self.token), quote(self.folder), *parts])
 
+    @property
+    def orders(self) -> str:
+        """The path of the orders about the set as a whole."""
+        return f"{self.folder}/orders.{self.launch}.jsonl"
+
     def part(self, task: str) -> Part:
         """The part of a task. NotFound for another job's."""
         for part in self.parts:
@@ -52,6 +58,11 @@ class SetHandle:
     def task_folder(self, task: str) -> str:
         """What all native jobs of a task share."""
         return f"{self.folder}/members/{task}"
+
+
+def join_natives(natives: Iterable[int]) -> str:
+    """What a set is called: the ids of its present native jobs, as squeue(1) takes them."""
+    return ",".join(map(str, natives))
 
 
 def is_set_handle(text: str) -> bool:

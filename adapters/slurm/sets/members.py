@@ -12,7 +12,7 @@ from overspan.adapters.slurm.lifetimes import latest_ends
 from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import RestartScope, TaskSpec
+from overspan.bridge.model.spec import Form, RestartScope, TaskSpec
 
 MARK = "/"
 """Stands in a token between the launch's and the parts of the native job: the task, and its first attempt."""
@@ -32,8 +32,10 @@ class MemberLaunch(Launch):
 
 
 def is_set(job: Job) -> bool:
-    """Whether the job asks to be a set: several tasks, and `restart: task` written out."""
+    """Whether the job asks to be a set: several tasks, and `restart: task` written out; or it races."""
     spec = job.spec
+    if job.racers:
+        return True
     scopes = [spec.restart, *(task.restart for task in spec.tasks)]
     return is_group(job) and len(spec.tasks) > 1 and RestartScope.TASK in scopes
 
@@ -41,6 +43,15 @@ def is_set(job: Job) -> bool:
 def may_be_set(job: Job) -> bool:
     """Whether the job could be a set where it cannot be one allocation."""
     return is_group(job) and len(job.spec.tasks) > 1 and not any(task.share for task in job.spec.tasks)
+
+
+def find_obstacle(job: Job) -> str:
+    """Why a job that races cannot be a set, which alone has a barrier that the daemon lifts; empty where it can."""
+    if any(task.form is Form.BATCH for task in job.spec.tasks):
+        return "Slurm starts a batch script by itself"
+    if any(task.share for task in job.spec.tasks):
+        return "tasks that share nodes are one allocation there, which starts by itself"
+    return ""
 
 
 def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
@@ -93,4 +104,5 @@ def narrow(job: Job, name: str) -> Job:
     )
     tasks: Sequence[TaskSpec] = (only,)
     facts = tuple(replace(one, time=None) for one in job.tasks if one.name == name)
-    return replace(job, spec=replace(job.spec, tasks=tuple(tasks)), tasks=facts)
+    # What a failed job keeps its nodes for is in the task's time already.
+    return replace(job, spec=replace(job.spec, tasks=tuple(tasks), hold_on_failure=0), tasks=facts)

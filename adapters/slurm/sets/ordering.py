@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.group_files import CLOSED, LOCKED, NO_FOLDER, append_words
 from overspan.adapters.slurm.group_ordering import hint_words
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.order_words import SCANCEL, VERBS, Steps, Words, render_change
+from overspan.adapters.slurm.order_words import VERBS, Steps, Words, render_change
 from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.sets.handles import name_member
+from overspan.adapters.slurm.sets.limits import plan_times
 from overspan.adapters.slurm.sets.stories import Missed
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.sets.watching import Known
@@ -21,9 +22,31 @@ from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event
 
-SET_ECHOED = (events.Suspend, events.Resume, events.Expire)
+SET_ECHOED = (events.Suspend, events.Resume, events.Expire, events.SetTime)
 """Orders on sets whose effect is told as the order itself."""
 _ON_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
+_WAIT = "40"
+"""Seconds for a withdrawal, which asks the controller twice for each native job."""
+_WITHDRAW = """\
+mode=$1; shift; waiting= started=
+for job; do
+  if said=$(LC_ALL=C scontrol update JobId="$job" StartTime=now+1hour 2>&1); then waiting="$waiting $job"; continue; fi
+  case $said in
+  *"no longer pending"*) started="$started $job" late=$said;;
+  *"Invalid job id"*|*"already"*) ;;
+  *) printf '%s\\n' "$said" >&2; exit 1;;
+  esac
+done
+if [ -n "$started" ] && { [ "$mode" = any ] || [ -z "$waiting" ]; }; then
+  for job in $waiting; do scontrol update JobId="$job" StartTime=now; done
+  printf '%s\\n' "$late" >&2; exit 1
+fi
+[ -z "$waiting$started" ] || exec scancel $waiting $started
+"""
+"""Puts off what waits, which the controller refuses for what has started, and what was put off cannot start.
+
+Then nothing of a set that starts together can begin: those that have their nodes already stand at the barrier.
+"""
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
 
 
@@ -42,6 +65,8 @@ class SetOrderer:
             return Refusal(order.token, "the set has not been looked at yet", transient=True)
         if isinstance(order.event, events.Launch):
             return await self._launch(known, order, order.event)
+        if isinstance(order.event, events.SetTime):
+            return await plan_times(known.handle, list_live(known), order, self._watch.transport)
         steps = plan_order(known, order, self._watch.journals.has_begun)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
@@ -49,7 +74,7 @@ class SetOrderer:
     async def _launch(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
         member = known.now.member(event.task)
         handle = name_member(known.handle, member.task, member.first, member.native)
-        if event.attempt < member.first:
+        if event.attempt < member.first or event.attempt <= known.cursor.member(event.task).attempt:
             return Steps(())
         if event.attempt == member.first and not event.attempt:
             if member.over:
@@ -71,8 +96,6 @@ class SetOrderer:
 
     def _miss(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
         """A task's first job is gone before anything started there: that ends the attempt; the next has a new job."""
-        if known.cursor.member(event.task).attempt >= event.attempt:
-            return Steps(())
         self._watch.sets.miss(order.handle, event.task, Missed(event.attempt, time.time()))
         self._watch.fresh.set()
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
@@ -93,6 +116,8 @@ class SetOrderer:
                 native = await asyncio.shield(self._submitter.replace(known.handle, order, event))
         except OverspanError as error:
             return Refusal(order.token, error.message, transient=True)
+        if isinstance(native, Refusal):
+            return native
         self._watch.sets.add(order.handle, event.task, event.attempt, native)
         self._watch.fresh.set()
         # The order stays owed until the cursor has the new job, so that no crash forgets it.
@@ -103,12 +128,13 @@ def plan_order(known: Known, order: Order, has_begun: Callable[[GroupHandle], bo
     """What carries an order out that launches nothing; None for one that has no form here."""
     cursor, event = known.now, order.event
     live = [member for member in cursor.members if not member.over]
-    handles = [name_member(known.handle, member.task, member.first, member.native) for member in live]
+    handles = list_live(known)
     if isinstance(event, events.HoldOver):
         return Steps(())
     if isinstance(event, events.Expire):
         # It withdraws what waits, and never what has started.
-        return Steps(() if cursor.granted else tuple((*SCANCEL, handle.name) for handle in handles))
+        names = [handle.name for handle in handles]
+        return Steps(() if cursor.granted or not names else (withdraw_words(names, known.handle.together),))
     if isinstance(event, _ON_QUEUE):
         return Steps(tuple(_queue_words(handle, event) for handle in handles))
     if isinstance(event, (*_FOR_TASK, events.Signal)):
@@ -124,6 +150,23 @@ def plan_order(known: Known, order: Order, has_begun: Callable[[GroupHandle], bo
         changes = tuple(("scontrol", VERBS[type(event)], handle.name) for handle in handles)
         return Steps(changes, then=lines) if isinstance(event, events.Suspend) else Steps((*lines, *changes))
     return None
+
+
+def list_live(known: Known) -> list[GroupHandle]:
+    """The native jobs that can still run something."""
+    return [
+        name_member(known.handle, member.task, member.first, member.native)
+        for member in known.now.members
+        if not member.over
+    ]
+
+
+def withdraw_words(names: Sequence[str], together: bool) -> Words:
+    """End a set that waits: all of its native jobs, and none where user code may have started.
+
+    A set that starts `together` has started when its last native job has.
+    """
+    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", "all" if together else "any", *names)
 
 
 def _queue_words(handle: GroupHandle, event: Event) -> Words:

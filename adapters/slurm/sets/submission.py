@@ -6,19 +6,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.adapters.slurm.doubts import Answer
 from overspan.adapters.slurm.order_words import TOGETHER
 from overspan.adapters.slurm.outcomes import Phase, judge
 from overspan.adapters.slurm.rendering import explain
 from overspan.adapters.slurm.script import find_token
-from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, parse_set
+from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, join_natives, parse_set
+from overspan.adapters.slurm.sets.limits import read_limits
 from overspan.adapters.slurm.sets.members import MemberLaunch, list_members, member_of, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
-from overspan.adapters.slurm.submission import Answer, Submitter
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.adapters.slurm.submission import Submitter
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.events import Launch as LaunchEvent
 from overspan.bridge.model.spec import Start
 
 _WHOLE = 64 << 20
+_PASSES = "not available"
+"""In Slurm's words for nodes, partitions and reservations that are away: the set had them before."""
 
 
 class SetSubmitter:
@@ -71,26 +76,28 @@ class SetSubmitter:
             await self._submitter.folder(members[0]),
             parts,
         )
-        first = next((part for part, task in zip(parts, tasks, strict=True) if task.primary), parts[0])
-        return Accepted(launch.token, str(handle), str(first.native))
+        return Accepted(launch.token, str(handle), join_natives(natives))
 
-    async def replace(self, handle: SetHandle, order: Order, event: LaunchEvent) -> int:
+    async def replace(self, handle: SetHandle, order: Order, event: LaunchEvent) -> int | Refusal:
         """Submit a new native job for an attempt, or find the one that was submitted; gives its id.
 
         Raises OverspanError where that cannot be done now.
         """
         path = f"{handle.task_folder(event.task)}/launch.{handle.launch}.json"
+        transport = self._submitter.questions.transport
         try:
-            data = (await self._submitter.questions.transport.read(path, 0, _WHOLE)).data
-            job, environment = read_launch_file(data)
+            job, environment = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
         except (NotFound, ValueError, KeyError) as error:
-            raise OverspanError(f"{path} cannot be read: {error}") from None
+            return Refusal(order.token, f"{path} cannot be read: {error}")
+        for limit in await read_limits(handle, transport):
+            job = reduce(job, limit)
         # Its submission is not older than the order.
         launch = Launch(handle.token, replace(job, submitted_at=event.at), environment)
         member = member_of(launch, event.task, event.attempt, order)
         answer = (await self._submitter.submit([member]))[0]
         if isinstance(answer, Refusal):
-            raise OverspanError(answer.message)
+            passes = answer.transient or _PASSES in answer.message
+            return replace(answer, token=order.token, transient=passes)
         return int(answer.native_id)
 
     def saw(self, since: Collection[str]) -> None:

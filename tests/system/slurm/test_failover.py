@@ -19,9 +19,9 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.states import State
 
-SINGLE = "name: moved\ncluster: [rig, local]\nfailover_after: 2s\nresources: {memory: 50M}\nrun: echo ran once\n"
+SINGLE = "name: moved\ncluster: [rig, local]\nfailover_after: 5s\nresources: {memory: 50M}\nrun: echo ran once\n"
 GROUP = (
-    "name: moved\nexecution: parallel\ncluster: [rig, local]\nfailover_after: 2s\n"
+    "name: moved\nexecution: parallel\ncluster: [rig, local]\nfailover_after: 5s\n"
     "---\nname: a\nresources: {memory: 50M}\nrun: echo ran once\n"
     "---\nname: b\nresources: {memory: 50M}\nrun: sleep 0.1\n"
 )

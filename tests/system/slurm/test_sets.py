@@ -252,6 +252,55 @@ def test_a_waiting_set_is_cancelled_as_a_whole_and_a_running_one_with_its_grace(
     until_nothing_left(remote, site, job)
 
 
+def test_a_replacement_that_slurm_refuses_for_good_ends_its_task_in_slurms_words(remote: Span, site: Site) -> None:
+    wait = "while [ ! -e $OVERSPAN_RUN_DIR/stop ]; do sleep 0.1; done"
+    tasks: dict[str, dict[str, Any]] = {
+        "trainer": {"run": wait},
+        "server": {"run": SERVE, "slurm": {"partition": "short"}},
+    }
+    job = start(remote, make_set(tasks, primary_tasks=["trainer"]))
+    until_said(remote, job, "server", "up")
+    update = ["scontrol", "update", "PartitionName=short"]
+    assert site.rig.run([*update, "AllowGroups=root"], user="root").rc == 0
+    try:
+        site.slurm("scancel", str(natives(remote, site, job)["server"][0]))
+        server = remote.until(job, "FAILED", task="server")
+    finally:
+        assert site.rig.run([*update, "AllowGroups=ALL"], user="root").rc == 0
+    assert len(server["attempts"]) == 2 and server["reason"] == "BadConstraints"
+    assert "not permitted to use this partition" in remote.run("show", str(job)).stdout
+    assert len(natives(remote, site, job)["server"]) == 1
+    stop(remote, site, job)
+    remote.wait_until(lambda: remote.job(job)["ended_at"], 20, "the end of the group")
+    until_nothing_left(remote, site, job)
+
+
+def find_limits(span: Span, site: Site, job: int) -> set[str]:
+    """The time limits of a set's native jobs as Slurm has them."""
+    numbers = [number for listed in natives(span, site, job).values() for number in listed]
+    texts = [site.slurm("scontrol", "show", "job", str(number)) for number in numbers]
+    return {match[1] for text in texts if (match := re.search(r"TimeLimit=(\S+)", text))}
+
+
+def test_a_new_wall_time_reaches_every_native_job_or_is_not_in_force(remote: Span, site: Site) -> None:
+    job = start(remote, make_set({"a": {"run": SERVE, "time": "10m"}, "b": {"run": SERVE, "time": "10m"}}))
+    for name in ("a", "b"):
+        until_said(remote, job, name, "up")
+    assert find_limits(remote, site, job) == {"00:12:00"}
+    remote.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")
+    remote.wait_until(lambda: find_limits(remote, site, job) == {"00:07:00"}, 20, "the new limits")
+    show = ("scontrol", "show", "job", str(job))
+    remote.wait_until(lambda: "TimeLimit=00:05:00" in remote.run(*show).stdout, 20, "the new wall time")
+    # Only an operator may lengthen the limit of a running job.
+    remote.run("scontrol", "update", f"JobId={job}", "TimeLimit=20")
+    log = remote.state / "daemon.log"
+    remote.wait_until(lambda: "Access/permission denied" in log.read_text(), 20, "Slurm's refusal")
+    assert "TimeLimit=00:05:00" in remote.run(*show).stdout
+    assert find_limits(remote, site, job) == {"00:07:00"}
+    remote.run("scancel", str(job))
+    remote.until(job, "CANCELLED")
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site whose scheduler starts no hetjobs."""

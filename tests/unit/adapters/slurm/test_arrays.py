@@ -25,6 +25,7 @@ from overspan.adapters.slurm.arrays import (
     make_units,
     share_limit,
 )
+from overspan.adapters.slurm.doubts import Answer
 from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.order_words import cancel_words, merge_words, share_answer
@@ -36,7 +37,6 @@ from overspan.adapters.slurm.script import find_token
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.stories import view_ended_array
-from overspan.adapters.slurm.submission import Answer
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.adapters.slurm.transports.pacing import Bucket, Limit, Paced

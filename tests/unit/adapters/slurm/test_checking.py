@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from overspan.adapters.contract import ClusterConfig, Finding, Import, Login
+from overspan.adapters.abilities import Finding, Import, Login
+from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.checking import check_cluster
 from overspan.adapters.slurm.findings import (

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from tests.unit.adapters.slurm.test_submission import record
 
+from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Unmet
-from overspan.adapters.contract import Dependencies as NativeDependencies
 from overspan.adapters.slurm import SlurmCluster
 from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.dependencies import (

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
-from overspan.adapters.contract import Check, ClusterConfig, Launch, Node, Plan
+from overspan.adapters.abilities import Check, Plan
+from overspan.adapters.contract import ClusterConfig, Launch, Node
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.handles import make_handle

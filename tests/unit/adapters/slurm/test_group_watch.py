@@ -243,7 +243,8 @@ class TestOrders:
             again = Bench(bench.folder)
             assert await again.order(cancel) is None
             assert bench.given == ["Cancel"]
-            assert bench.link.commands == [("timeout", "20", "scancel", "--state=PENDING", "42")]
+            clock, pending = ("date", "+%s"), ("timeout", "20", "scancel", "--state=PENDING", "42")
+            assert bench.link.commands == [clock, pending]
             # It had started meanwhile: the supervisor tells.
             bench.be("RUNNING")
             bench.write(*START, cancel)

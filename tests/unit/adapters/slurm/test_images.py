@@ -30,7 +30,6 @@ from overspan.adapters.slurm.images import (
     member_words,
     pyxis_options,
     quote_words,
-    refuse_images,
 )
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.script import Setting, Submission, render_job
@@ -105,13 +104,11 @@ class TestNames:
     )
     def test_what_cannot_run_is_refused_with_a_remedy(self, image: str, runtime: str, words: str) -> None:
         job = read_file(IMAGE.format(image=image))
-        for attempt in (lambda: render_job(job, setting(runtime)), lambda: refuse_images(job, runtime)):
-            with pytest.raises(InvalidRequest) as caught:
-                attempt()
-            assert "the task 'x' has the image" in caught.value.message and words in caught.value.remedy
+        with pytest.raises(InvalidRequest) as caught:
+            render_job(job, setting(runtime))
+        assert "the task 'x' has the image" in caught.value.message and words in caught.value.remedy
 
     def test_a_job_without_images_needs_no_setting(self) -> None:
-        refuse_images(read_file("name: x\nrun: x\n"), "")
         assert make_container(read_file("name: x\nrun: x\n").spec.tasks[0], {}, ImagePlace()) is None
 
 

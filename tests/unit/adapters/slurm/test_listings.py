@@ -76,24 +76,17 @@ def test_the_question_keeps_arrays_whole_and_survives_one_unknown_id() -> None:
     )
 
 
-def test_states_alone() -> None:
-    text = f"4_0{FIELD_END}9{FIELD_END}RUNNING{RECORD_END}\n18{FIELD_END}18{FIELD_END}PENDING,REQUEUED{RECORD_END}\n"
-    assert squeue.read_states(text)["18"] == NativeState("PENDING", frozenset({"REQUEUED"}))
-    assert "--only-job-state" in squeue.ask_states([1, 2])
-
-
 def test_accounting_with_every_run_and_step() -> None:
     accounts = sacct.read_accounts(read_golden("sacct.txt"), (22, 5, 8))
     assert accounts.unreadable == 0
     records = accounts.records
     runs = [record for record in records if record.raw == 18 and not record.step]
     assert [run.state for run in runs] == [NativeState("", frozenset({"REQUEUED"})), NativeState("PENDING")]
-    newest = sacct.newest_run(records, 18)
-    assert newest is runs[1]
-    cancelled = sacct.newest_run(records, 8)
-    assert cancelled is not None and cancelled.state == NativeState("CANCELLED", by=1000)
-    failed = sacct.newest_run(records, 7)
-    assert failed is not None and failed.exit == ExitStatus(3, 0) and failed.elapsed == 0
+    cancelled, failed = (
+        next(record for record in reversed(records) if record.raw == raw and not record.step) for raw in (8, 7)
+    )
+    assert cancelled.state == NativeState("CANCELLED", by=1000)
+    assert failed.exit == ExitStatus(3, 0) and failed.elapsed == 0
     assert "overspan=t23.0" in failed.submit_line
     rest = next(record for record in records if record.shown == "3_[0-9%2]")
     assert (rest.rest, rest.array_job, rest.start, rest.nodes, rest.limit) == ("0-9%2", 3, None, (), Limit(300))
@@ -253,7 +246,6 @@ def test_no_answer_breaks_a_reader(text: str) -> None:
     sacct.read_accounts(text, (22, 5))
     nodes.read_nodes(text)
     nodes.read_addresses(text)
-    squeue.read_states(text)
 
 
 @given(st.lists(st.lists(st.text(max_size=5), min_size=4, max_size=4), max_size=4))

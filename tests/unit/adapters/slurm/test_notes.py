@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
+from overspan.adapters.abilities import Notes as NotesOf
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.contract import Notes as NotesOf
 from overspan.adapters.slurm import SlurmCluster
 from overspan.adapters.slurm.images import APPTAINER, PYXIS
 from overspan.adapters.slurm.lifetimes import latest_ends

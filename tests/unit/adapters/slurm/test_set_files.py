@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
-from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file
+from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 from tests.unit.adapters.slurm.test_submission import SITE
 
 from overspan.adapters.contract import Launch, Order
+from overspan.adapters.slurm.forms import is_group
 from overspan.adapters.slurm.library import name_archive
 from overspan.adapters.slurm.packing import NodeSize
 from overspan.adapters.slurm.placement import plan_group
 from overspan.adapters.slurm.rendering import Rendered, Renderer, name_run
 from overspan.adapters.slurm.script import find_token
-from overspan.adapters.slurm.sets.members import is_set, list_members, member_of, narrow, split_token
+from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, member_of, narrow, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
@@ -52,6 +54,27 @@ def test_a_set_is_asked_for(header: str, task: str, wanted: bool) -> None:
 
 def test_a_task_alone_is_no_set() -> None:
     assert not is_set(read_file("name: a\nnum_nodes: 2\nrestart: task\nrun: x\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "obstacle"),
+    [
+        ("name: a\nrun: x\n", ""),
+        (TEXT.replace("restart: task\n", ""), ""),
+        (TEXT.replace("run: s\n", "share: trainer\nrun: s\n"), "share nodes"),
+    ],
+)
+def test_a_job_that_races_is_a_set_where_it_can_be(text: str, obstacle: str) -> None:
+    job = read_file(text)
+    assert obstacle in find_obstacle(job) and bool(obstacle) is bool(find_obstacle(job))
+    racing = replace(job, racers=("a", "b"))
+    assert is_group(racing) and is_set(racing)
+    if not obstacle:
+        assert [member.task for member in list_members(Launch("inst-7-0", racing))] == [t.name for t in job.spec.tasks]
+
+
+def test_a_batch_script_does_not_race() -> None:
+    assert "batch script" in find_obstacle(read_script("#!/bin/sh\nsrun hostname\n"))
 
 
 def test_the_plan_shows_every_job() -> None:
@@ -102,6 +125,9 @@ def test_a_job_lasts_as_long_as_its_task_may() -> None:
     # The trainer's hour and grace, the delay, its own grace, and a minute for starts and ends.
     assert server.time == 3600 + 30 + 10 + 30 + 60
     assert len(server.bins) == 1
+    # The nodes of a failed job are kept once.
+    kept = read_file(TEXT.replace("termination_delay: 10s", "termination_delay: 10s\nhold_on_failure: 5m"), 42)
+    assert plan_group(narrow(kept, "server"), sizes).components[0].time == (server.time or 0) + 300
 
 
 def test_nodes_of_another_job_cannot_be_shared() -> None:

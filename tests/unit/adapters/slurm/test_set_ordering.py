@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.adapters.slurm.samples import NOW
+from tests.unit.adapters.slurm.samples import NOW, read_file
 from tests.unit.adapters.slurm.test_group_watch import Asked, Link
 from tests.unit.adapters.slurm.test_set_stories import STANDS
 from tests.unit.adapters.slurm.test_submission import play, record
 
-from overspan.adapters.contract import Order, Refusal, Report
+from overspan.adapters.contract import Launch, Order, Refusal, Report
 from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.ordering import Orderer
+from overspan.adapters.slurm.placement import plan_group
 from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle, parse_set_cursor
-from overspan.adapters.slurm.sets.ordering import SetOrderer
+from overspan.adapters.slurm.sets.limits import read_limits
+from overspan.adapters.slurm.sets.members import narrow
+from overspan.adapters.slurm.sets.ordering import SetOrderer, withdraw_words
 from overspan.adapters.slurm.sets.submission import SetSubmitter
+from overspan.adapters.slurm.transports.channel import Done
 from overspan.adapters.slurm.watching import Watch, next_kill
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
@@ -31,10 +38,13 @@ class Replacer(SetSubmitter):
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
         self.error = ""
+        self.refusal = ""
 
-    async def replace(self, handle: SetHandle, order: Order, event: events.Launch) -> int:
+    async def replace(self, handle: SetHandle, order: Order, event: events.Launch) -> int | Refusal:
         if self.error:
             raise OverspanError(self.error)
+        if self.refusal:
+            return Refusal(order.token, self.refusal)
         self.asked.append((event.task, event.attempt))
         return 200 + len(self.asked)
 
@@ -174,6 +184,17 @@ def test_a_replacement_that_cannot_be_submitted_stays_owed(bench: Bench) -> None
     play(story())
 
 
+def test_a_replacement_that_slurm_refuses_is_the_end_of_the_order(bench: Bench) -> None:
+    async def story() -> None:
+        bench.be(102, "NODE_FAIL")
+        await bench.look()
+        bench.replacer.refusal = "Invalid qos specification"
+        answer = await bench.order(events.Launch(NOW, "b", 1))
+        assert answer == Refusal("tok", "Invalid qos specification")
+
+    play(story())
+
+
 def test_a_first_attempt_whose_job_is_gone_ends_so_that_the_next_has_another(bench: Bench) -> None:
     async def story() -> None:
         await bench.look()
@@ -205,7 +226,7 @@ def test_only_a_set_that_waits_is_withdrawn(bench: Bench) -> None:
         bench.cursor = replace(bench.cursor, granted=False)
         await bench.look()
         assert await bench.order(events.Expire(NOW, "failover"), "two") is None
-        assert {words[-1] for words in bench.link.commands if "scancel" in words} == {"102"}
+        assert [words[-3:] for words in bench.link.commands if "withdraw" in words] == [("all", "101", "102")]
         (report,) = await bench.look()
         assert events.Expire(NOW, "failover") in report.events
 
@@ -238,3 +259,98 @@ def test_a_suspension_stops_every_job_and_is_told(bench: Bench) -> None:
         assert report.events == (events.Suspend(NOW),)
 
     play(story())
+
+
+def plan_limits(bench: Bench, limits: dict[str, int]) -> None:
+    """Leave the files of native jobs whose tasks have these wall times, in seconds."""
+    tasks = "".join(f"---\nname: {name}\ntime: {seconds}s\nrun: x\n" for name, seconds in limits.items())
+    launch = Launch("t", read_file(f"name: g\nexecution: parallel\nrestart: task\n{tasks}"))
+    for task in limits:
+        job = narrow(launch.job, task)
+        (bench.member(task) / "plan.0.json").write_bytes(render_plan_file(launch, launch.job, "rig", True))
+        (bench.member(task) / "placement.0.json").write_bytes(render_placement_file("t", plan_group(job)))
+
+
+def updates(bench: Bench) -> list[tuple[str, ...]]:
+    return [words[2:] for words in bench.link.commands if words[:2] == ("scontrol", "update")]
+
+
+def test_a_new_wall_time_changes_the_native_jobs_that_it_is_about(bench: Bench) -> None:
+    async def story() -> None:
+        plan_limits(bench, {"a": 3600, "b": 600})
+        await bench.look()
+        longer = events.SetTime(NOW, 7200, "b")
+        assert await bench.order(longer, "one") is None
+        # The grace of 30 s and the margin of a minute are in it.
+        assert updates(bench) == [("JobId=102", "TimeLimit=02:01:30")]
+        (report,) = await bench.look()
+        assert report.events == (longer,)
+        bench.cursor = parse_set_cursor(bench.handle, report.cursor)
+        bench.link.commands.clear()
+        shorter = events.SetTime(NOW, 300)
+        assert await bench.order(shorter, "two") is None
+        assert updates(bench) == [("JobId=101", "TimeLimit=00:06:30"), ("JobId=102", "TimeLimit=00:06:30")]
+        (report,) = await bench.look()
+        assert report.events == (shorter,)
+        assert await read_limits(bench.handle, bench.link) == [longer, shorter]
+
+    play(story())
+
+
+def test_a_wall_time_that_slurm_refuses_is_not_in_force(bench: Bench) -> None:
+    async def story() -> None:
+        plan_limits(bench, {"a": 3600, "b": 600})
+        await bench.look()
+        bench.link.answer = lambda words: Done(1, b"", b"Access/permission denied for job 102\n")
+        answer = await bench.order(events.SetTime(NOW, 7200, "b"))
+        assert answer is not None and not answer.transient and "Access/permission denied" in answer.message
+        assert await bench.look() == []
+        assert await read_limits(bench.handle, bench.link) == []
+
+    play(story())
+
+
+def test_a_set_is_called_by_its_present_native_jobs(bench: Bench) -> None:
+    async def story() -> None:
+        bench.be(102, "NODE_FAIL")
+        await bench.look()
+        await bench.order(events.Launch(NOW, "b", 1))
+        (report,) = await bench.look()
+        assert report.native_id == "101,201"
+
+    play(story())
+
+
+SCONTROL = """#!/bin/sh
+echo "scontrol $*" >>"$0.log"
+case "$2 $3" in
+*"=1 StartTime=now+"*) echo "Job is no longer pending execution for job 1" >&2; exit 1;;
+*"=2 StartTime=now+"*) echo "Job has already finished for job 2" >&2; exit 1;;
+*"=9 "*) echo "Unable to contact slurm controller (connect failure)" >&2; exit 1;;
+esac
+"""
+
+
+def withdraw(folder: Path, names: list[str], together: bool) -> tuple[int, str, list[str]]:
+    """Run the withdrawal where job 1 has started, 2 has ended, 9 is not to be reached and all others wait."""
+    for name in ("scontrol", "scancel"):
+        path = folder / name
+        path.write_text(SCONTROL.replace("scontrol $*", f"{name} $*").replace("$0", str(folder / "all")))
+        path.chmod(0o755)
+    (folder / "all.log").write_text("")
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    words = withdraw_words(names, together)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=20, check=False)
+    said = [line for line in (folder / "all.log").read_text().splitlines() if "now+" not in line]
+    return done.returncode, done.stderr, said
+
+
+def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path) -> None:
+    assert withdraw(tmp_path, ["3", "2", "4"], True) == (0, "", ["scancel 3 4"])
+    # What has its nodes stands at the barrier, since another has none and gets none any more.
+    assert withdraw(tmp_path, ["3", "1"], True) == (0, "", ["scancel 3 1"])
+    late = "Job is no longer pending execution for job 1\n"
+    assert withdraw(tmp_path, ["1", "2"], True) == (1, late, [])
+    assert withdraw(tmp_path, ["3", "1"], False) == (1, late, ["scontrol update JobId=3 StartTime=now"])
+    code, said, commands = withdraw(tmp_path, ["3", "9"], True)
+    assert (code, commands) == (1, []) and "Unable to contact" in said

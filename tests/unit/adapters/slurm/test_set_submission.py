@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.test_submission import Bench, play
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.bridge.model.errors import OverspanError, TimedOut
+from overspan.bridge.model.errors import TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 
 JOB = read_file("name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", 1)
@@ -140,6 +140,7 @@ def test_a_replacement_is_submitted_once() -> None:
         handle = await sets.accepted()
         order, event = launch_order()
         native = await sets.sets.replace(handle, order, event)
+        assert isinstance(native, int)
         assert await sets.sets.replace(handle, order, event) == native
         assert sets.world.jobs[native][0] == "inst-1-0/b/1"
         assert sets.world.jobs[native][1] == "PENDING"
@@ -148,13 +149,15 @@ def test_a_replacement_is_submitted_once() -> None:
     play(story())
 
 
-def test_a_replacement_that_is_refused_is_tried_again() -> None:
+def test_a_replacement_is_refused_in_slurms_words() -> None:
     async def story() -> None:
         sets = Sets()
         handle = await sets.accepted()
         sets.world.behaviour = ["refuses"]
-        with pytest.raises(OverspanError, match="Invalid qos"):
-            await sets.sets.replace(handle, *launch_order())
-        assert await sets.sets.replace(handle, *launch_order())
+        answer = await sets.sets.replace(handle, *launch_order())
+        assert isinstance(answer, Refusal) and not answer.transient and "Invalid qos" in answer.message
+        assert answer.token == "tok"
+        # A later try begins anew.
+        assert isinstance(await sets.sets.replace(handle, *launch_order(2)), int)
 
     play(story())

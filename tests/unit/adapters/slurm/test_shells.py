@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.adapters.contract import ShellRequest
+from overspan.adapters.abilities import ShellRequest
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.sets.handles import Part, SetHandle
 from overspan.adapters.slurm.settings import PARAMIKO, Settings

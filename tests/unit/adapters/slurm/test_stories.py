@@ -149,6 +149,14 @@ class TestOrders:
         assert job.state is State.FAILED
         assert cancel.event not in events
 
+    def test_the_clusters_own_clock_tells_what_came_first(self) -> None:
+        ended = view("FAILED", "NonZeroExitCode", (3, 0))
+        # This machine's clock is an hour behind, then an hour ahead.
+        late = Ordered(5, Cancel(END - 3600), END - 3600, END + 2)
+        assert late.event not in follow([ended], [late])[1]
+        early = Ordered(5, Cancel(END + 3600), END + 3600, END - 1)
+        assert early.event in follow([ended], [early])[1]
+
     def test_a_cancel_sets_when_it_is_over(self) -> None:
         _, _, cursor = follow([view("RUNNING")], [Ordered(5, Cancel(NOW + 20.5), NOW + 20.5)])
         assert cursor.kill_at == int(NOW + 20) + HANDLE.grace + 1

@@ -17,6 +17,7 @@ from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.watching import Watch
 from overspan.bridge.model import events
+from overspan.bridge.model.events import Event
 
 HANDLE = str(make_handle(read_script("#!/bin/sh\n"), 42))
 EXPIRE = events.Expire(NOW, "failover", "local")
@@ -35,12 +36,12 @@ class Answering(LocalTransport):
         return [self.done for _ in calls]
 
 
-def carry_out(done: Done | None) -> tuple[Refusal | None, bool]:
+def carry_out(done: Done | None, event: Event = EXPIRE) -> tuple[Refusal | None, bool]:
     """The answer to the order, and whether it is to be told."""
     transport = Answering(done)
     questions, orders = Questions(transport, 10), Orders()
     orderer = Orderer(questions, orders, Watch(questions, orders, 1.0))
-    (answer,) = asyncio.run(orderer.order([Order("t", HANDLE, EXPIRE)]))
+    (answer,) = asyncio.run(orderer.order([Order("t", HANDLE, event)]))
     assert len(transport.calls) == 1
     return answer, bool(orders.by_handle.get(HANDLE))
 
@@ -73,3 +74,21 @@ def test_what_has_started_or_ended_is_left_alone(text: bytes) -> None:
 def test_what_is_not_known_is_not_told(done: Done | None, transient: bool) -> None:
     answer, told = carry_out(done)
     assert answer is not None and (answer.transient, told) == (transient, False)
+
+
+def test_a_priority_that_was_lowered_with_a_warning_is_told() -> None:
+    warning = b"Changes to job priority are not persistent, change nice instead for job 42\n"
+    assert carry_out(Done(1, b"", warning), events.SetPriority(NOW, 5)) == (None, True)
+    denied = Done(1, b"", b"Access/permission denied for job 42\n")
+    answer, told = carry_out(denied, events.SetPriority(NOW, 5))
+    assert answer is not None and (answer.transient, told) == (False, False)
+
+
+@pytest.mark.parametrize(("said", "there"), [(b"1795313291\n", 1795313291.0), (b"", None)])
+def test_a_cancel_is_noted_with_the_time_on_the_cluster(said: bytes, there: float | None) -> None:
+    transport = Answering(Done(0, said, b""))
+    questions, orders = Questions(transport, 10), Orders()
+    orderer = Orderer(questions, orders, Watch(questions, orders, 1.0))
+    assert asyncio.run(orderer.order([Order("t", HANDLE, events.Cancel(NOW))])) == [None]
+    assert transport.calls[0].argv == ("date", "+%s")
+    assert [order.there for order in orders.by_handle[HANDLE]] == [there]

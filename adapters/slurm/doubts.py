@@ -1,0 +1,40 @@
+"""What became of a submission whose answer was lost, and which native job counts then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from overspan.adapters.contract import Accepted, Refusal
+from overspan.adapters.slurm.arrays import Native
+from overspan.adapters.slurm.outcomes import Phase, judge
+from overspan.adapters.slurm.squeue import QueueRecord
+
+Answer = Accepted | Refusal
+
+
+@dataclass
+class Doubt:
+    """A submission whose effect is not known: since when, and how often Slurm was asked without finding it."""
+
+    since: float
+    looks: int = 0
+    looked_at: float = 0.0
+
+
+def read_native(answer: Answer) -> Native:
+    """The native job of an accepted launch."""
+    name = answer.native_id if isinstance(answer, Accepted) else ""
+    job, _, index = name.partition("_")
+    return Native(int(job), int(index) if index else None)
+
+
+def list_alive(records: Sequence[QueueRecord]) -> list[QueueRecord]:
+    """Those that wait or run."""
+    return [record for record in records if judge(record.state).phase not in (Phase.ENDED, Phase.ENDING)]
+
+
+def find_newest(records: Sequence[QueueRecord]) -> QueueRecord | None:
+    """The job that counts among those of one token: a live one before an ended one, then the first."""
+    alive = list_alive(records) or list(records)
+    return min(alive, key=lambda record: record.raw, default=None)

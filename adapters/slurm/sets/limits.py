@@ -1,0 +1,50 @@
+"""The wall times that were ordered for a set, and the time limits of its native jobs that follow from them.
+
+The daemon decides by the wall times; Slurm ends what passes its own limit, so that has to change first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overspan.adapters.contract import Order
+from overspan.adapters.slurm.group_files import append_words
+from overspan.adapters.slurm.group_limits import list_limits
+from overspan.adapters.slurm.group_ordering import plan_limits
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.journals import Part, read_orders
+from overspan.adapters.slurm.order_words import Steps, Words
+from overspan.adapters.slurm.sets.handles import SetHandle
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.events import SetTime
+
+_WHOLE = 64 << 20
+
+
+async def read_limits(handle: SetHandle, transport: Transport) -> list[SetTime]:
+    """The wall times that were ordered for a set, oldest first."""
+    try:
+        data = (await transport.read(handle.orders, 0, _WHOLE)).data
+    except NotFound:
+        return []
+    return [event for _, event in read_orders(Part(len(data), data)) if isinstance(event, SetTime)]
+
+
+async def plan_times(handle: SetHandle, members: Sequence[GroupHandle], order: Order, transport: Transport) -> Steps:
+    """The steps of a new wall time: longer limits have to be had first, then it is noted, shorter ones follow."""
+    given = await read_limits(handle, transport)
+    longer: list[Words] = []
+    shorter: list[Words] = []
+    for member in members:
+        files = [f"{member.folder}/{name}.{member.launch}.json" for name in ("plan", "placement")]
+        try:
+            plan, placement = [(await transport.read(path, 0, _WHOLE)).data for path in files]
+            before, after = (list_limits(plan, placement, orders) for orders in (given, [*given, order.event]))
+        except (NotFound, ValueError):
+            continue
+        steps = plan_limits(member, Steps(()), before, after)
+        longer += steps.first
+        shorter += (*steps.then, *steps.hints)
+    note = append_words(handle.orders, order.token, order.event)
+    return Steps(tuple(longer), then=(note, *shorter)) if longer else Steps((note,), tuple(shorter))

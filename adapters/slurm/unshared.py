@@ -1,0 +1,62 @@
+"""Clusters whose compute nodes do not see `root`: what can run there, and how output is read.
+
+Such a job has nothing but what Slurm itself carries: its script and variables. It runs in a folder that every node has,
+and what it writes there is read beside it, by a step, for as long as it runs.
+"""
+
+from __future__ import annotations
+
+from overspan.adapters.slurm.errors import Kind, read_failure
+from overspan.adapters.slurm.forms import is_group
+from overspan.adapters.slurm.staging import choose_local, find_sources
+from overspan.adapters.slurm.transports.channel import Piece, Transport
+from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
+from overspan.bridge.model.errors import Conflict, Denied, NotFound, Rejected
+from overspan.bridge.model.job import Job
+
+FOLDER = "/tmp"
+"""Where jobs run and write unless they say otherwise."""
+_REMEDY = "set `root` of the cluster to a folder that the compute nodes share, and leave `shared_root: false` out"
+_SECONDS = 60.0
+
+
+def refuse_unshared(job: Job) -> None:
+    """Refuse what needs a folder that the nodes share. Raises Rejected."""
+    tasks = job.spec.tasks
+    if is_group(job):
+        what = "a supervisor runs several tasks or nodes, budgets and probes; it"
+    elif any(task.secrets for task in tasks):
+        what = "a task with `secrets:`, which are a file that only its owner may read,"
+    elif any(not path.startswith(("/", "~/")) for task in tasks for path in task.volumes.values()):
+        what = "a volume by its name"
+    else:
+        return
+    raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=_REMEDY)
+
+
+def refuse_files(job: Job) -> None:
+    """Refuse files that would have to travel; a path that is not here is the cluster's own. Raises Rejected."""
+    found = choose_local(find_sources(job), job.spec.origin.directory)
+    if found:
+        raise Rejected(f"{found[0]} cannot be brought to nodes that share no folder", remedy=_REMEDY)
+
+
+async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> Piece:
+    """Bytes of a file on the first node of a running job. NotFound for no such file, Conflict where it runs no more."""
+    step = ("srun", f"--jobid={native}", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0")
+    program = render_read(path, offset, limit).encode("utf-8", "surrogateescape")
+    done = await transport.run((*step, INTERPRETER), stdin=program, timeout=_SECONDS)
+    if done.rc == 0:
+        size, _, data = done.out.partition(b"\n")
+        return Piece(data, int(size))
+    if done.rc in (NO_FILE, NO_REGULAR):
+        raise NotFound(f"there is no file {path} on the first node of job {native}")
+    if done.rc == NO_RIGHT:
+        raise Denied(f"{path} may not be read")
+    failure = read_failure(done.words, done.rc)
+    if failure.transient or failure.kind is Kind.MISSING:
+        raise failure.error()
+    raise Conflict(
+        f"job {native} does not run, and its node shares no folder with the login node: {path} stayed there",
+        remedy="have it write to a folder that is seen everywhere, with `#SBATCH --output`",
+    )
