@@ -28,7 +28,8 @@ from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.records import NodeRecord, read_record
 from overspan.bridge.supervisor.rundir import RunDirectory
 from overspan.bridge.supervisor.shim import NodeLaunch
-from overspan.bridge.supervisor.steps.allocation import describe_allocation, own_program, write_allocation
+from overspan.bridge.supervisor.steps.allocation import own_program, write_allocation
+from overspan.bridge.supervisor.steps.description import describe_allocation
 from overspan.bridge.supervisor.streams import NodeKey, daemon_paths
 
 _FIRST_LOOK = 0.002

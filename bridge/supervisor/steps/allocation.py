@@ -17,22 +17,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
-from overspan.bridge.model.allocations import is_held, is_kept, runs_daemon
-from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Form
-
 FORMAT = 1
 KEY_SIZE = 32
 _FOLDER = "steps"
-# What belongs to one node or one rank, and not to the allocation.
-_PLACED = frozenset(
-    {
-        *("OVERSPAN_TASK", "OVERSPAN_NODE_INDEX", "OVERSPAN_HOST", "OVERSPAN_ADDR", "OVERSPAN_NODE_KEY"),
-        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_PRIO_PROCESS"),
-    }
-)
 _END = b'{"end":true}\n'
-_SHARED_PREFIXES = ("SLURM_", "OVERSPAN_", "SKYPILOT_")
 
 
 class Node(NamedTuple):
@@ -44,6 +32,8 @@ class Node(NamedTuple):
     address: str
     gpus: tuple[int, ...]
     served: bool
+    port: int = 0
+    """Where its step daemon listens; 0 where it says so itself."""
 
 
 class Component(NamedTuple):
@@ -67,6 +57,8 @@ class Allocation(NamedTuple):
     components: tuple[Component, ...]
     environment: Mapping[str, str]
     launch: int = 0
+    pods: bool = False
+    """Whether each node is a pod, of which nothing but its own processes is seen."""
 
 
 class Endpoint(NamedTuple):
@@ -84,62 +76,6 @@ def own_program() -> tuple[str, ...]:
     return (sys.executable, "-m", "overspan.bridge.supervisor")
 
 
-def describe_allocation(
-    job: Job, environment: Mapping[str, str], names: Mapping[tuple[str, int], str]
-) -> dict[str, Any]:
-    """The document of a job that has its nodes; `names` are those of its members. Pure but for the program's words."""
-    tasks = job.spec.tasks
-    batch = tasks[0].form is Form.BATCH
-    return {
-        "format": FORMAT,
-        "program": own_program(),
-        "job": job.id,
-        "launch": job.launch,
-        "name": job.spec.name,
-        "user": job.spec.origin.user,
-        "array": None if job.element is None else [job.element.array, job.element.index],
-        "batch": batch,
-        "components": [
-            {
-                "nodes": [
-                    {
-                        "task": task.name,
-                        "index": item.index,
-                        "name": names[(task.name, item.index)],
-                        "address": item.address,
-                        "gpus": item.gpus,
-                        "served": runs_daemon(task, item.index) or (batch and _is_held(job, item.index)),
-                    }
-                    for item in job.placements
-                    if item.task == task.name
-                ],
-                "ntasks": task.ntasks or 0,
-                "ntasks_per_node": task.ntasks_per_node or 0,
-                "cpus": _count_cpus(job, task.name) if batch else 0,
-            }
-            for task in tasks
-        ],
-        "environment": {
-            name: value
-            for name, value in environment.items()
-            if name.startswith(_SHARED_PREFIXES) and name not in _PLACED
-        },
-    }
-
-
-def _is_held(job: Job, index: int) -> bool:
-    return index == 0 and (is_held(job.spec.tasks[0]) or is_kept(job.spec.tasks[0]))
-
-
-def _count_cpus(job: Job, name: str) -> int:
-    """CPUs of a node as its steps count them; 0 where they were not asked for in tasks."""
-    spec = job.spec_of(name)
-    if spec.ntasks is None and spec.ntasks_per_node is None and spec.cpus_per_task is None:
-        return 0
-    each = spec.ntasks_per_node or -(-(spec.ntasks or 1) // spec.num_nodes)
-    return each * (spec.cpus_per_task or 1)
-
-
 def write_allocation(run_dir: str, document: Mapping[str, Any]) -> None:
     """Leave the document, and the job's key where there is none yet. Raises OSError."""
     folder = os.path.join(run_dir, _FOLDER)
@@ -154,18 +90,16 @@ def read_allocation(run_dir: str) -> Allocation:
     """The allocation of a run directory. Raises OSError where there is none, ValueError for another format."""
     folder = os.path.join(run_dir, _FOLDER)
     with open(os.path.join(folder, "allocation.json"), encoding="utf-8") as file:
-        document = json.load(file)
+        return parse_allocation(json.load(file), folder)
+
+
+def parse_allocation(document: Mapping[str, Any], folder: str) -> Allocation:
+    """An allocation from its document; `folder` is that of its steps. Raises ValueError for another format."""
     if document.get("format") != FORMAT:
         raise ValueError(f"{folder}/allocation.json has format {document.get('format')}")
     components = tuple(
         Component(
-            tuple(
-                Node(row["task"], row["index"], row["name"], row["address"], tuple(row["gpus"]), row["served"])
-                for row in part["nodes"]
-            ),
-            part["ntasks"],
-            part["ntasks_per_node"],
-            part["cpus"],
+            tuple(_parse_node(row) for row in part["nodes"]), part["ntasks"], part["ntasks_per_node"], part["cpus"]
         )
         for part in document["components"]
     )
@@ -180,7 +114,13 @@ def read_allocation(run_dir: str) -> Allocation:
         components,
         document["environment"],
         document.get("launch", 0),
+        document.get("pods", False),
     )
+
+
+def _parse_node(row: Mapping[str, Any]) -> Node:
+    gpus = tuple(row["gpus"])
+    return Node(row["task"], row["index"], row["name"], row["address"], gpus, row["served"], row.get("port", 0))
 
 
 def read_key(folder: str) -> bytes:
@@ -208,6 +148,8 @@ def announce(folder: str, task: str, index: int, endpoint: Endpoint) -> None:
 
 def find_endpoint(folder: str, node: Node) -> Optional[Endpoint]:
     """Where a node's step daemon listens; None while it has not said so."""
+    if node.port:
+        return Endpoint(node.address, node.port)
     try:
         with open(os.path.join(folder, f"{node.task}.{node.number}"), encoding="utf-8") as file:
             address, port = json.load(file)

@@ -50,6 +50,8 @@ class Step(NamedTuple):
     older: frozenset[int] = frozenset()
     """Children of this process that are not the step's."""
     viewers: Optional[Viewers] = None
+    in_pod: bool = False
+    """Whether signals of a pod's first process, or of one that entered the pod, are for all that runs there."""
 
 
 class StepClient:
@@ -218,7 +220,7 @@ class StepClient:
                 self._channels[node].send(wire.INPUT, wire.pack_rank(rank, data))
 
     def _heed(self, info: kernel.SignalInfo) -> None:
-        if info.sender and kernel.read_comm(info.sender) in _SUPERVISING:
+        if info.sender and self._is_for_all(info.sender):
             # The whole job is being signalled: the ranks have it already.
             self._ended_by_order = self._ended_by_order or info.number in _FORCING
             return
@@ -234,6 +236,12 @@ class StepClient:
             self._kill()
         else:
             self._signal(info.number)
+
+    def _is_for_all(self, sender: int) -> bool:
+        if self._step.in_pod:
+            process = kernel.read_process(sender)
+            return process is not None and process.parent == 0
+        return kernel.read_comm(sender) in _SUPERVISING
 
     def _listen_to(self, frames: Sequence[Frame]) -> None:
         """What somebody asks for who names the step: a signal, or its end."""

@@ -35,16 +35,21 @@ def main(words: Sequence[str]) -> int:
     """Serve one node; gives the exit code."""
     run_dir, task, index, address, *rest = words
     folder = os.path.join(run_dir, "steps")
+    daemon = open_daemon(Endpoint(address, 0), read_key(folder), held="hold" in rest)
+    announce(folder, task, int(index), daemon.endpoint)
+    return daemon.serve()
+
+
+def open_daemon(endpoint: Endpoint, key: bytes, *, held: bool = False) -> StepDaemon:
+    """Have this process listen for steps; port 0 is any. Raises OSError."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
     kernel.set_comm(_COMM)
     try:
         kernel.set_subreaper()
     except OSError:
         pass
-    listener = socket.create_server((address, 0), backlog=128)
-    daemon = StepDaemon(listener, read_key(folder), "hold" in rest)
-    announce(folder, task, int(index), Endpoint(*listener.getsockname()[:2]))
-    return daemon.serve()
+    family = socket.AF_INET6 if ":" in endpoint.address else socket.AF_INET
+    return StepDaemon(socket.create_server(endpoint, family=family, backlog=128), key, held)
 
 
 class StepDaemon:
@@ -55,6 +60,8 @@ class StepDaemon:
         self._listener = listener
         self._key = key
         self._held = held
+        self.endpoint = Endpoint(*listener.getsockname()[:2])
+        """Where it listens."""
         self._holder = 0
         self._hold_by = time.monotonic() + _HOLD_SECONDS
         self._children: set[int] = set()

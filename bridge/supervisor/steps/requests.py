@@ -21,6 +21,9 @@ from overspan.bridge.supervisor.steps.plan import (
 from overspan.bridge.supervisor.steps.terminal import read_window
 from overspan.bridge.supervisor.steps.wish import Flow, Manner
 
+_OWN_IN_PODS = ("OVERSPAN_ADDR", "NVIDIA_VISIBLE_DEVICES")
+"""Variables that a pod has from its cluster, each its own: the ranks there find them as the pod has them."""
+
 
 class Prepared(NamedTuple):
     """A step that has been laid out: where, how, and the command of each rank."""
@@ -122,6 +125,7 @@ def make_requests(prepared: Prepared, streams: Sequence[Streams], fields: Filena
                 "umask": umask,
                 "append": side.wish.flow.append,
                 "terminal": window,
+                "own": _OWN_IN_PODS if allocation.pods else (),
                 "ranks": rows,
             }
         )

@@ -12,7 +12,7 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 from overspan.bridge.supervisor import kernel
@@ -140,7 +140,7 @@ class Runner:
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         self._begun = True
-        node = node_variables()
+        node = node_variables(request.get("own", ()))
         for row in request["ranks"]:
             environment = {**request["environment"], **row["environment"], **node}
             rank = start_rank(request, row, environment)
@@ -273,9 +273,9 @@ class Runner:
 _NODE_NAMES = ("OVERSPAN_NODE_KEY", "HOSTNAME", "NSS_WRAPPER_HOSTS", "NSS_WRAPPER_HOSTNAME")
 
 
-def node_variables() -> dict[str, str]:
-    """What only this node knows: the mark of its processes, and how its names are given."""
-    result = {name: os.environ[name] for name in _NODE_NAMES if name in os.environ}
+def node_variables(own: Sequence[str] = ()) -> dict[str, str]:
+    """What only this node knows: the mark of its processes, how its names are given, and what `own` names."""
+    result = {name: os.environ[name] for name in (*_NODE_NAMES, *own) if name in os.environ}
     if "NSS_WRAPPER_HOSTS" in result and "LD_PRELOAD" in os.environ:
         result["LD_PRELOAD"] = os.environ["LD_PRELOAD"]
     return result

@@ -257,7 +257,7 @@ def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
     ranks = tuple(tuple(place.rank for place in plan.on_node(node)) for node in range(len(hosts)))
     readers = choose_readers(manner, plan, streams)
     viewers = Viewers(allocation.folder, number, len(plan.places))
-    step = Step(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers)
+    step = Step(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
     client = StepClient(step, manner, channels, sinks)
     record = describe_step(allocation, plan, number, line, time.time())
     _keep(note_start, allocation, record)
@@ -269,7 +269,7 @@ def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
 
 def _find_joined(prepared: Prepared, own: Sequence[Node]) -> Optional[Body]:
     """What runs on the own node, where the step has ranks there and srun is outside of it. Raises LinkError."""
-    if not any(node in own for node in prepared.plan.nodes):
+    if prepared.allocation.pods or not any(node in own for node in prepared.plan.nodes):
         return None
     body = find_body(prepared.allocation, own[0])
     if body is None:
