@@ -17,12 +17,17 @@ class Eligibility(NamedTuple):
     at: Optional[float] = None
 
 
+def merely_waits(job: Job) -> bool:
+    """Whether the job waits for a cluster and has nothing that would have to be ended."""
+    return job.state is State.PENDING and job.granted_at is None and job.ending is None
+
+
 def judge(job: Job, now: float, waited_for: bool = False) -> Eligibility:
     """Whether the job may be submitted to its cluster at `now`.
 
     `waited_for`: the cluster itself waits for what is not met yet of the dependency.
     """
-    if job.state is not State.PENDING or job.granted_at is not None or job.ending is not None:
+    if not merely_waits(job):
         return Eligibility(False)
     if job.held:
         return Eligibility(False, job.reason if job.reason.startswith("JobHeld") else "JobHeldUser")

@@ -6,27 +6,36 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Callable, Optional
 
+from overspan.bridge.lifecycle.eligibility import merely_waits
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Departure, Job
-from overspan.bridge.model.states import State
 
 
 def list_next(job: Job) -> tuple[str, ...]:
-    """The clusters that may have the job after the present one, in order; none while it does not merely wait."""
+    """The clusters that may have the job after the present one, in order; none while it does not merely wait.
+
+    A job that races waits on them already.
+    """
     names = job.spec.clusters
-    if job.cluster not in names or not _waits(job):
+    if job.cluster not in names or job.racers or not merely_waits(job):
         return ()
     return names[names.index(job.cluster) + 1 :]
 
 
 def failover_time(job: Job) -> Optional[float]:
-    """When the job is to leave its cluster for not having been started; None: it stays."""
-    if job.held or job.offered_at is None or job.spec.failover_after is None or not list_next(job):
+    """When the job is to leave its cluster for not having been started; None: it stays.
+
+    Where only the cluster says how long, a job stays that has no reason to wait: it has its nodes and is being started.
+    """
+    after: Optional[float] = job.spec.failover_after
+    if after is None and job.reason != "None":
+        after = job.patience
+    if job.held or job.offered_at is None or after is None or not list_next(job):
         return None
-    return job.offered_at + job.spec.failover_after
+    return job.offered_at + after
 
 
 def is_withdrawal(event: Event) -> bool:
@@ -62,19 +71,15 @@ def withdraw(job: Job, event: events.Expire) -> Optional[Job]:
 
 
 def _offer(job: Job, event: events.Offer) -> Optional[Job]:
-    if event.cluster != job.cluster or not _waits(job):
+    if event.cluster != job.cluster or not merely_waits(job):
         return None
-    return replace(job, offered_at=event.at)
+    return replace(job, offered_at=event.at, patience=event.patience)
 
 
 def _move(job: Job, event: events.Move) -> Optional[Job]:
     if event.cluster not in list_next(job):
         return None
     return _relocate(job, event.cluster, Departure(event.at, job.cluster, event.text, event.refused, job.launch))
-
-
-def _waits(job: Job) -> bool:
-    return job.state is State.PENDING and job.granted_at is None and job.ending is None
 
 
 def _relocate(job: Job, cluster: str, departure: Departure) -> Job:

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from overspan.bridge.lifecycle import decision_effects, failover, order_effects, preemption, report_effects, suspension
+from overspan.bridge.lifecycle import (
+    bids,
+    decision_effects,
+    failover,
+    order_effects,
+    preemption,
+    report_effects,
+    suspension,
+)
 from overspan.bridge.lifecycle.arrays import reduce_array
 from overspan.bridge.lifecycle.settlement import settle
 from overspan.bridge.model.events import Event
@@ -23,6 +31,7 @@ _HANDLERS = {
     **suspension.HANDLERS,
     **decision_effects.HANDLERS,
     **failover.HANDLERS,
+    **bids.HANDLERS,
 }
 
 

@@ -18,6 +18,10 @@ from overspan.bridge.model.states import State, move
 
 
 def _queued(job: Job, event: events.Queued) -> Optional[Job]:
+    if event.task:
+        task = find_task(job, event.task)
+        waits = task is not None and task.state is State.CONFIGURING
+        return put_task(job, replace(task, reason=event.reason)) if task is not None and waits else None
     if job.state is not State.PENDING or job.granted_at is not None or job.held:
         return None
     return replace(job, reason=event.reason, expected_start=event.until)
@@ -29,7 +33,8 @@ def _granted(job: Job, event: events.Granted) -> Optional[Job]:
     placements = tuple(Placement(*member) for member in event.members)
     if job.granted_at is not None:
         return _move_members(job, placements)
-    return replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None)
+    # Whoever has it runs it: the bids elsewhere end with this.
+    return replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
 
 
 def _move_members(job: Job, placements: tuple[Placement, ...]) -> Optional[Job]:

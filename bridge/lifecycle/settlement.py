@@ -78,7 +78,10 @@ def reset(job: Job) -> Job:
         expected_start=None,
         exit_code=0,
         signal=0,
-        launch=job.launch + 1,
+        launch=job.next_launch,
+        newest=job.next_launch,
+        unstarted=job.unstarted + job.next_launch - job.launch - 1,
+        bids=(),
         suspended_at=None,
         suspended=0.0,
     )
@@ -135,6 +138,12 @@ def _codes(job: Job, ending: Ending) -> tuple[int, int]:
     return 0, 0
 
 
+def _find_trouble(job: Job) -> str:
+    """Why an attempt under way does not start, where that is known."""
+    reasons = (task.reason for task in job.tasks if task.state is State.CONFIGURING)
+    return next((reason for reason in reasons if reason != "None"), "None")
+
+
 def _derive(job: Job) -> tuple[State, str]:
     if job.ending is not None:
         if job.ending.hold_until is not None:
@@ -155,5 +164,5 @@ def _derive(job: Job) -> tuple[State, str]:
     if State.CONFIGURING in states or any(
         task.state is State.PENDING and task.next_start is None for task in job.tasks
     ):
-        return State.CONFIGURING if before in (State.PENDING, State.CONFIGURING) else before, "None"
+        return State.CONFIGURING if before in (State.PENDING, State.CONFIGURING) else before, _find_trouble(job)
     return State.PENDING, "BeginTime"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -34,6 +34,9 @@ _TOLD = (
     events.Expire,
     events.Offer,
     events.Move,
+    events.Enter,
+    events.Withdraw,
+    events.Promote,
     *events.ORDERS,
 )
 
@@ -68,6 +71,8 @@ def describe(event: Event) -> str:
         return f"given to the cluster {event.cluster}"
     if isinstance(event, events.Move):
         return f"goes to the cluster {event.cluster}: {event.text}"
+    if isinstance(event, (events.Enter, events.Withdraw, events.Promote)):
+        return describe_bid(event)
     if isinstance(event, events.Expire) and event.cluster:
         return f"goes to the cluster {event.cluster}: it did not start in time"
     if isinstance(event, events.Expire):
@@ -86,6 +91,15 @@ def describe(event: Event) -> str:
         by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
         return f"{type(event).__name__.lower()}{by}"
     return _WORDS.get(type(event), type(event).__name__)
+
+
+def describe_bid(event: Union[events.Enter, events.Withdraw, events.Promote]) -> str:
+    """What happens to a bid, in a few words."""
+    if isinstance(event, events.Enter):
+        return f"waits for the cluster {event.cluster} too"
+    if isinstance(event, events.Promote):
+        return f"goes to the cluster {event.cluster}: {event.text or 'it is the first to have room'}"
+    return f"waits for the cluster {event.cluster} no more" + (f": {event.text}" if event.text else "")
 
 
 _WORDS = {

@@ -15,11 +15,15 @@ from typing import Any, NamedTuple, Optional, Union, get_args
 
 
 class Queued(NamedTuple):
-    """The cluster keeps the job waiting, for this reason in Slurm's words; `until` is its own estimate."""
+    """The cluster keeps the job waiting, for this reason in Slurm's words; `until` is its own estimate.
+
+    With a `task` it is that one's present attempt that does not start, in a job that has been granted.
+    """
 
     at: float
     reason: str
     until: Optional[float] = None
+    task: str = ""
 
 
 class Granted(NamedTuple):
@@ -322,10 +326,14 @@ class Expire(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """A job with a choice of clusters is given to that one; `failover_after` counts from here."""
+    """A job with a choice of clusters is given to that one; `failover_after` counts from here.
+
+    `patience` is the seconds after which it goes on where its file does not say.
+    """
 
     at: float
     cluster: str
+    patience: Optional[float] = None
 
 
 class Move(NamedTuple):
@@ -334,6 +342,31 @@ class Move(NamedTuple):
     at: float
     cluster: str
     text: str
+    refused: bool = False
+
+
+class Enter(NamedTuple):
+    """A waiting job that races gets a bid on that cluster: a further launch, which may only wait."""
+
+    at: float
+    cluster: str
+
+
+class Withdraw(NamedTuple):
+    """The bid on that cluster ends without having started; `text` says why where the cluster itself ended it."""
+
+    at: float
+    cluster: str
+    text: str = ""
+    refused: bool = False
+
+
+class Promote(NamedTuple):
+    """The bid on that cluster takes the place of the job's launch; `text` says what became of the former one."""
+
+    at: float
+    cluster: str
+    text: str = ""
     refused: bool = False
 
 
@@ -356,7 +389,22 @@ Order = Union[
     Suspend,
     Resume,
 ]
-Decision = Union[Launch, NodeRelaunch, Notice, Warn, Terminate, Kill, HoldOver, Drawn, Expire, Offer, Move]
+Decision = Union[
+    Launch,
+    NodeRelaunch,
+    Notice,
+    Warn,
+    Terminate,
+    Kill,
+    HoldOver,
+    Drawn,
+    Expire,
+    Offer,
+    Move,
+    Enter,
+    Withdraw,
+    Promote,
+]
 Event = Union[Report, Order, Decision]
 
 REPORTS: tuple[type[Any], ...] = get_args(Report)

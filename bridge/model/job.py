@@ -178,13 +178,34 @@ class Resolution(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """A cluster of the job's list that has not started it, and why; `launch` is the one that it had, if any."""
+    """A cluster of the job's list that has not started it, and why; `launch` is the one that it had, if any.
+
+    `raced`: it was one of several at the time, and may have the job again.
+    """
 
     at: float
     cluster: str
     text: str
     refused: bool = False
     launch: Optional[int] = None
+    raced: bool = False
+
+
+@dataclass(frozen=True)
+class Bid:
+    """A further launch of a waiting job, on another cluster: it waits there behind a barrier, and may only wait.
+
+    `launch` is its number, `at` the time of the offer. Handle, native id and cursor are those of the cluster; without
+    a handle it is not known to be there.
+    """
+
+    cluster: str
+    launch: int
+    at: float
+    handle: str = ""
+    native_id: str = ""
+    cursor: str = ""
+    reason: str = "None"
 
 
 @dataclass(frozen=True)
@@ -233,6 +254,16 @@ class Job:
     """Since when it waits for that one."""
     passed: tuple[Departure, ...] = ()
     """The clusters that it was not started by, oldest first."""
+    patience: Optional[float] = None
+    """Seconds after which it goes on where its file does not say: the present cluster's own choice."""
+    racers: tuple[str, ...] = ()
+    """The clusters that it may wait on at the same time (`race`); empty where it does not race."""
+    bids: tuple[Bid, ...] = ()
+    """Its launches on the other racers, while it waits."""
+    newest: int = 0
+    """The highest number that a launch or a bid of it had."""
+    unstarted: int = 0
+    """How many of the numbers up to the present launch's were bids that nobody started."""
 
     @property
     def over(self) -> bool:
@@ -242,7 +273,12 @@ class Job:
     @property
     def restarts(self) -> int:
         """How often it was put back after it had resources; a launch that only waited on another cluster is none."""
-        return self.launch - sum(departure.launch is not None for departure in self.passed)
+        return self.launch - self.unstarted - sum(departure.launch is not None for departure in self.passed)
+
+    @property
+    def next_launch(self) -> int:
+        """The number of its next launch or bid; none is given twice."""
+        return max(self.launch, self.newest) + 1
 
     @property
     def live(self) -> bool:

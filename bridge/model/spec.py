@@ -182,6 +182,8 @@ class TaskSpec:
     termination_delay: int = 0
     grace_period: int = 30
     notice_signal: str = ""
+    on_preemption: str = ""
+    """Shell text for the moment when the cluster takes its resources away, before TERM and within the grace period."""
     time: Optional[int] = None
     signal: Optional[SignalBefore] = None
     on_failure: OnFailure = OnFailure.IGNORE

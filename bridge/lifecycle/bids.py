@@ -1,0 +1,131 @@
+"""A race: a waiting job has a launch on one cluster and bids on others, and the first that has room runs it.
+
+A bid waits behind a barrier that only the daemon lifts, so ending it is a decision and nothing else: whatever a cluster
+tells of a bid that is gone changes nothing. Which bids a job is to have follows from its facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable, NamedTuple, Optional
+
+from overspan.bridge.lifecycle.eligibility import judge, merely_waits
+from overspan.bridge.model import events
+from overspan.bridge.model.job import Bid, Departure, Job
+
+AGAIN_SECONDS = 60.0
+"""After which a bid is made again that its cluster has lost; longer each time."""
+MOST_LOSSES = 5
+"""How many bids a cluster may lose before it takes no more part."""
+
+
+class Entries(NamedTuple):
+    """The clusters where a bid is to end, those where one is to begin, and when there may be another."""
+
+    withdrawn: tuple[str, ...] = ()
+    entered: tuple[str, ...] = ()
+    wake_at: Optional[float] = None
+
+
+def plan_bids(job: Job, now: float) -> Entries:
+    """How the bids of a job differ from those that it is to have: one on each rival, while it may start."""
+    if not job.racers:
+        return Entries()
+    times = {name: _entry_time(job, name) for name in list_rivals(job)} if judge(job, now).now else {}
+    present = {bid.cluster for bid in job.bids}
+    wanted = {name: at for name, at in times.items() if name not in present}
+    return Entries(
+        tuple(bid.cluster for bid in job.bids if bid.cluster not in times),
+        tuple(name for name, at in wanted.items() if at <= now),
+        min((at for at in wanted.values() if at > now), default=None),
+    )
+
+
+def list_rivals(job: Job) -> tuple[str, ...]:
+    """The clusters that a job may have bids on, in its order; none where it does not race."""
+    if job.cluster not in job.racers:
+        return ()
+    refused = {departure.cluster for departure in job.passed if departure.refused}
+    return tuple(
+        name
+        for name in job.racers
+        if name != job.cluster and name not in refused and len(_losses(job, name)) < MOST_LOSSES
+    )
+
+
+def find_bid(job: Job, cluster: str) -> Optional[Bid]:
+    """The bid on that cluster."""
+    return next((bid for bid in job.bids if bid.cluster == cluster), None)
+
+
+def find_launch(job: Job, number: int) -> Optional[Job]:
+    """The job as its launch of that number has it: the present one, or a bid's; None where there is none."""
+    if number == job.launch:
+        return replace(job, bids=()) if job.bids else job
+    bid = next((bid for bid in job.bids if bid.launch == number), None)
+    return None if bid is None else _take_place(replace(job, bids=()), bid)
+
+
+def note_bid(job: Job, cluster: str, **facts: Any) -> Job:
+    """The job with what is known now of its bid on a cluster."""
+    return replace(job, bids=tuple(replace(bid, **facts) if bid.cluster == cluster else bid for bid in job.bids))
+
+
+def _enter(job: Job, event: events.Enter) -> Optional[Job]:
+    if not merely_waits(job) or event.cluster not in list_rivals(job) or find_bid(job, event.cluster) is not None:
+        return None
+    number = job.next_launch
+    return replace(job, bids=(*job.bids, Bid(event.cluster, number, event.at)), newest=number)
+
+
+def _withdraw(job: Job, event: events.Withdraw) -> Optional[Job]:
+    if find_bid(job, event.cluster) is None:
+        return None
+    job = replace(job, bids=_without(job, event.cluster))
+    return _depart(job, event, event.cluster) if event.text else job
+
+
+def _promote(job: Job, event: events.Promote) -> Optional[Job]:
+    bid = find_bid(job, event.cluster)
+    if bid is None or not merely_waits(job):
+        return None
+    after = replace(_take_place(job, bid), bids=_without(job, event.cluster))
+    return _depart(after, event, job.cluster) if event.text else after
+
+
+def _take_place(job: Job, bid: Bid) -> Job:
+    return replace(
+        job,
+        cluster=bid.cluster,
+        launch=bid.launch,
+        unstarted=job.unstarted + bid.launch - job.launch,
+        offered_at=bid.at,
+        reason=bid.reason,
+        expected_start=None,
+    )
+
+
+def _depart(job: Job, event: Any, cluster: str) -> Job:
+    return replace(job, passed=(*job.passed, Departure(event.at, cluster, event.text, event.refused, raced=True)))
+
+
+def _without(job: Job, cluster: str) -> tuple[Bid, ...]:
+    return tuple(bid for bid in job.bids if bid.cluster != cluster)
+
+
+def _losses(job: Job, cluster: str) -> list[Departure]:
+    return [departure for departure in job.passed if departure.cluster == cluster and departure.raced]
+
+
+def _entry_time(job: Job, cluster: str) -> float:
+    """From when on a cluster may have a bid."""
+    losses = _losses(job, cluster)
+    return losses[-1].at + AGAIN_SECONDS * len(losses) if losses else 0.0
+
+
+HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
+    events.Enter: _enter,
+    events.Withdraw: _withdraw,
+    events.Promote: _promote,
+}
+"""Each gives the job after the event; None where the event is late or makes no sense."""
