@@ -9,7 +9,7 @@ import socket
 import subprocess
 from dataclasses import dataclass
 
-from overspan.adapters.contract import Finding
+from overspan.adapters.abilities import Finding
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI

@@ -9,12 +9,11 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 
+from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Step
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
     Decider,
-    Entrance,
-    Finding,
     Launch,
     LogPart,
     LogRequest,
@@ -22,8 +21,6 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
-    ShellRequest,
-    Step,
 )
 from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.capacity import Capacity, measure_capacity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.adapters.contract import Entrance, ShellRequest
+from overspan.adapters.abilities import Entrance, ShellRequest
 from overspan.adapters.local.rundir import parse_handle
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.supervisor.archive import build_archive

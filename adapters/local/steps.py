@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 
-from overspan.adapters.contract import Step
+from overspan.adapters.abilities import Step
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.bridge.supervisor.steps.accounting import StepRecord, read_steps
 

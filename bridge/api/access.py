@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 from pydantic import Field
 
+from overspan.bridge.api.asking import Anyone, Reader
 from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
 from overspan.bridge.api.jobs import answer
@@ -32,24 +33,24 @@ class ShellBody(Document):
     terminal: bool = True
 
 
-def build_access_routes(access: Access, me: str) -> APIRouter:
-    """The routes; `me` is the user whose jobs these are."""
+def build_access_routes(access: Access) -> APIRouter:
+    """The routes; each way in is that of whoever asks."""
     router = APIRouter(prefix="/v1")
 
     @router.post("/clusters/{name}/login", summary="The command that opens the way to a cluster on a terminal")
-    async def login(name: ClusterName, body: Annotated[EmptyBody | None, Body()] = None) -> Response:
-        found = await access.login(name)
+    async def login(name: ClusterName, by: Anyone, body: Annotated[EmptyBody | None, Body()] = None) -> Response:
+        found = await access.login(name, by.name)
         return answer(message=found.message, words=list(found.words), check=list(found.check))
 
     @router.post("/jobs/{ref}/shell", summary="What to run on a terminal for a shell beside the work")
-    async def enter(ref: Ref, body: Annotated[ShellBody, Body()]) -> Response:
+    async def enter(ref: Ref, by: Reader, body: Annotated[ShellBody, Body()]) -> Response:
         wish = ShellWish(body.task, body.node, tuple(body.command), body.terminal)
         entrance, place = await access.enter(ref, wish)
         return answer(place=place, words=list(entrance.words), environment=dict(entrance.environment))
 
     @router.post("/clusters/{name}/import", summary="Watch a job that the cluster has")
-    async def take_in(name: ClusterName, body: Annotated[ImportBody, Body()]) -> Response:
-        entry = await access.take_in(name, body.native, me)
+    async def take_in(name: ClusterName, by: Anyone, body: Annotated[ImportBody, Body()]) -> Response:
+        entry = await access.take_in(name, body.native, by.name)
         return answer(id=entry.job.id, name=entry.job.spec.name, cluster=entry.cluster, state=entry.job.state.value)
 
     return router

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -13,12 +12,14 @@ from fastapi.responses import Response
 
 import overspan
 from overspan.bridge.api.access import build_access_routes
-from overspan.bridge.api.bodies import EmptyBody
+from overspan.bridge.api.asking import Anyone, Operator, Reception
+from overspan.bridge.api.bodies import EmptyBody, FsckBody
 from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.leftovers import Sweep
 
 FORMATS = [1]
 
@@ -30,8 +31,10 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build_app(controller: Controller, stop: Callable[[], None] | None = None) -> FastAPI:
-    """The application; `stop` ends the daemon that it runs in."""
+def build_app(
+    controller: Controller, stop: Callable[[], None] | None = None, reception: Reception | None = None
+) -> FastAPI:
+    """The application; `stop` ends the daemon that it runs in, `reception` knows who asks."""
     app = FastAPI(
         title="Overspan",
         version=overspan.__version__,
@@ -41,44 +44,50 @@ def build_app(controller: Controller, stop: Callable[[], None] | None = None) ->
         redoc_url=None,
         responses=_FAILURES,
     )
+    app.state.controller = controller
+    app.state.reception = reception or Reception()
     add_handlers(app)
     app.add_middleware(Guard)
-    app.include_router(build_job_routes(controller, user_name()))
+    app.include_router(build_job_routes(controller))
     app.include_router(build_listing_routes(controller))
-    app.include_router(build_schedule_routes(controller, user_name()))
+    app.include_router(build_schedule_routes(controller))
     app.include_router(_build_cluster_routes(controller))
-    app.include_router(build_access_routes(controller.access, user_name()))
+    app.include_router(build_access_routes(controller.access))
     app.include_router(_build_daemon_routes(controller, stop))
     return app
-
-
-def user_name() -> str:
-    """The name of the user whose daemon this is."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def _build_cluster_routes(controller: Controller) -> APIRouter:
     router = APIRouter(prefix="/v1")
 
     @router.get("/clusters", summary="The configured clusters")
-    async def clusters() -> Response:
+    async def clusters(by: Anyone) -> Response:
         return answer(clusters=controller.list_clusters())
 
     @router.get("/nodes", summary="Nodes with capacity, use and state")
-    async def nodes(clusters: Annotated[str, Query(max_length=4096)] = "") -> Response:
+    async def nodes(by: Anyone, clusters: Annotated[str, Query(max_length=4096)] = "") -> Response:
         found, health = await controller.nodes([name for name in clusters.split(",") if name])
         rows = [{"cluster": cluster, **_node_document(node)} for cluster, node in found]
         return answer(now=controller.clock(), clusters=health, nodes=rows)
 
     @router.post("/clusters/{name}/check", summary="What works on a cluster")
     async def check(
-        name: Annotated[str, Path(max_length=256)], body: Annotated[EmptyBody | None, Body()] = None
+        name: Annotated[str, Path(max_length=256)], by: Anyone, body: Annotated[EmptyBody | None, Body()] = None
     ) -> Response:
-        findings = await controller.check(name)
+        findings = await controller.check(name, by.name)
         return answer(findings=[vars(finding) for finding in findings])
+
+    @router.post("/clusters/{name}/fsck", summary="What launches have left on a cluster; remove it if asked")
+    async def fsck(
+        name: Annotated[str, Path(max_length=256)], by: Operator, body: Annotated[FsckBody | None, Body()] = None
+    ) -> Response:
+        asked = body or FsckBody()
+        sweep = Sweep(asked.release, tuple(asked.installations), asked.all_installations)
+        found = await controller.leftovers.check(name, sweep)
+        launches = [{**vars(one.trace), "standing": one.standing.value, "removed": one.removed} for one in found.found]
+        return answer(
+            installation=found.installation, looked=found.looked, launches=launches, missing=list(found.missing)
+        )
 
     return router
 
@@ -91,7 +100,7 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
     router = APIRouter(prefix="/v1")
 
     @router.get("/ping", summary="Who answers")
-    async def ping() -> Response:
+    async def ping(by: Anyone) -> Response:
         return answer(
             version=overspan.__version__,
             pid=os.getpid(),
@@ -104,7 +113,7 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
         )
 
     @router.post("/shutdown", summary="End the daemon; jobs go on")
-    async def shutdown(body: Annotated[EmptyBody | None, Body()] = None) -> Response:
+    async def shutdown(by: Operator, body: Annotated[EmptyBody | None, Body()] = None) -> Response:
         if stop is not None:
             stop()
         return answer()

@@ -102,6 +102,14 @@ class EmptyBody(Body):
     """Nothing but the wish itself."""
 
 
+class FsckBody(Body):
+    """What is to be removed besides looking: what this installation left, and all that others did."""
+
+    release: bool = False
+    installations: Names = []
+    all_installations: bool = False
+
+
 class RequeueBody(Body):
     """Whether the job is held afterwards."""
 

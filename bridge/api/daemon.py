@@ -15,13 +15,20 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from overspan.bridge.api.records import start_records
-from overspan.bridge.config.paths import Paths, find_paths, make_folders
+from overspan.bridge.config.paths import (
+    Paths,
+    find_paths,
+    find_shared_paths,
+    make_folders,
+    make_shared_folders,
+)
 from overspan.bridge.config.settings import Settings, load_settings
 from overspan.bridge.config.shims import ensure_shims
-from overspan.bridge.model.errors import Conflict, ExitCode, OverspanError
+from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, release_lease, renew_lease, take_lease
 
 if TYPE_CHECKING:
@@ -35,12 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon until it is told to end; the exit code. What is wrong is one line on stderr."""
     parser = argparse.ArgumentParser(prog="span daemon", description="Run the daemon.")
     parser.add_argument("--foreground", action="store_true", help="also write messages to stderr")
+    parser.add_argument("--shared", action="store_true", help="serve all users of this machine; for root")
     options = parser.parse_args(arguments)
     try:
         if not options.foreground:
             # The folder it was started in may go away, or be one that should be unmounted.
             os.chdir("/")
-        run_daemon(find_paths(os.environ), foreground=options.foreground)
+        if options.shared:
+            run_shared_daemon(find_shared_paths(os.environ), foreground=options.foreground)
+        else:
+            run_daemon(find_paths(os.environ), foreground=options.foreground)
     except OverspanError as error:
         if logging.getLogger().handlers:
             log.error("%s", error)
@@ -55,6 +66,24 @@ def run_daemon(paths: Paths, foreground: bool = False) -> None:
     """Be the daemon of that state folder. Raises OverspanError when it cannot start, Conflict when there is one."""
     os.umask(0o077)
     make_folders(paths)
+    _run(paths, foreground, shared=False)
+
+
+def run_shared_daemon(paths: Paths, foreground: bool = False) -> None:
+    """Be the daemon of all users of this machine. Raises as run_daemon does, and Denied for who is not root."""
+    os.umask(0o077)
+    if os.geteuid() != 0:
+        raise Denied(
+            "a shared daemon does each user's work in that user's name, which only root can",
+            remedy="let a service of root's start it; `span daemon` alone is your own daemon",
+        )
+    # Whatever is started in a user's name starts there, never in a folder that is somebody's.
+    os.chdir("/")
+    make_shared_folders(paths)
+    _run(paths, foreground, shared=True)
+
+
+def _run(paths: Paths, foreground: bool, shared: bool) -> None:
     settings = load_settings(paths.config, paths.site_config)
     lease_path = os.path.join(paths.state, "daemon.lease")
     lease = take_lease(lease_path, identify(paths.socket), time.time())
@@ -64,7 +93,7 @@ def run_daemon(paths: Paths, foreground: bool = False) -> None:
 
         store = Store.open(os.path.join(paths.state, "overspan.db"))
         try:
-            asyncio.run(_serve(paths, settings, store, (lease_path, lease)))
+            asyncio.run(_serve(_Place(paths, settings, shared), store, (lease_path, lease)))
         finally:
             store.close()
     finally:
@@ -72,15 +101,28 @@ def run_daemon(paths: Paths, foreground: bool = False) -> None:
     log.info("the daemon has ended; jobs go on")
 
 
-async def _serve(paths: Paths, settings: Settings, store: Store, held: tuple[str, Lease]) -> None:
+@dataclass(frozen=True)
+class _Place:
+    """Where the daemon is, how it is set, and whether it is everybody's."""
+
+    paths: Paths
+    settings: Settings
+    shared: bool
+
+
+async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
+    from overspan.bridge.api.asking import Reception, SharedReception
     from overspan.bridge.api.server import Server, bind_socket, remove_socket
     from overspan.bridge.controller.controller import Controller, Parts
     from overspan.bridge.controller.reading import read
     from overspan.bridge.controller.timers import ScheduledTimers
 
-    environment = _work_environment(paths, os.environ)
-    parts = Parts(store, settings, paths.state, ScheduledTimers(), time.time, read, environment=environment)
+    paths, settings, shared = place.paths, place.settings, place.shared
+    environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)
+    timers = ScheduledTimers()
+    parts = Parts(store, settings, paths.state, timers, time.time, read, environment=environment, personal=shared)
+    reception = SharedReception(settings.server.operators) if shared else Reception()
     controller = await Controller.open(parts)
     try:
 
@@ -89,11 +131,11 @@ async def _serve(paths: Paths, settings: Settings, store: Store, held: tuple[str
             controller.end_waits()
             server.stop()
 
-        server = Server(build_app(controller, stop))
+        server = Server(build_app(controller, stop, reception))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        listener = bind_socket(paths.socket)
+        listener = bind_socket(paths.socket, 0o666 if shared else 0o600)
         inode = os.lstat(paths.socket).st_ino
         beating = asyncio.ensure_future(_beat(*held, server))
         try:

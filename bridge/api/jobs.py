@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from overspan.bridge.api.asking import Anyone, Owner, Reader, Viewer
 from overspan.bridge.api.bodies import (
     CancelBody,
     EmptyBody,
@@ -20,7 +21,8 @@ from overspan.bridge.api.failures import describe_error
 from overspan.bridge.api.parameters import LogFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.listing import check_states
-from overspan.bridge.controller.orders import CancelRequest, Filters, Update
+from overspan.bridge.controller.requests import CancelRequest, Filters, Update
+from overspan.bridge.controller.rights import Asker
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.submission import Submission
@@ -42,21 +44,21 @@ def row_document(row: TimelineRow) -> dict[str, Any]:
     return row._asdict()
 
 
-def build_job_routes(controller: Controller, me: str) -> APIRouter:
-    """The routes; `me` is the user whose orders these are."""
+def build_job_routes(controller: Controller) -> APIRouter:
+    """The routes."""
     router = APIRouter(prefix="/v1")
-    _add_submission(router, controller, me)
+    _add_submission(router, controller)
     _add_views(router, controller)
     _add_output(router, controller)
-    _add_cancel(router, controller, me)
-    _add_orders(router, controller, me)
+    _add_cancel(router, controller)
+    _add_orders(router, controller)
     return router
 
 
-def _add_submission(router: APIRouter, controller: Controller, me: str) -> None:
+def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs", summary="Submit a job")
-    async def submit(body: SubmissionBody) -> Response:
-        done = await controller.submitter.submit(_submission(body, me))
+    async def submit(body: SubmissionBody, by: Anyone) -> Response:
+        done = await controller.submitter.submit(_submission(body, by))
         return answer(
             id=done.id,
             task_ids=list(done.task_ids),
@@ -70,18 +72,20 @@ def _add_submission(router: APIRouter, controller: Controller, me: str) -> None:
         )
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
-    async def plan(body: SubmissionBody) -> Response:
-        text, notes = await controller.submitter.plan(_submission(body, me))
+    async def plan(body: SubmissionBody, by: Anyone) -> Response:
+        text, notes = await controller.submitter.plan(_submission(body, by))
         return answer(text=text, notes=list(notes))
 
     @router.get("/schema", summary="The JSON Schema of a job file")
-    async def schema() -> Response:
+    async def schema(by: Anyone) -> Response:
         from overspan.bridge.readers.schema import job_file_schema
 
         return answer(schema=job_file_schema())
 
 
-def _submission(body: SubmissionBody, me: str) -> Submission:
+def _submission(body: SubmissionBody, by: Asker) -> Submission:
+    """The submission; whose it is the client may say only where there is but one user."""
+    user, uid = (body.user or by.name, body.uid) if by.alone else (by.name, by.uid)
     return Submission(
         kind=body.kind,
         text=body.text,
@@ -90,8 +94,8 @@ def _submission(body: SubmissionBody, me: str) -> Submission:
         environment=body.environment,
         directory=body.directory,
         umask=body.umask,
-        user=body.user or me,
-        uid=body.uid,
+        user=user,
+        uid=uid,
         host=body.host or "",
         command=tuple(body.command),
         overrides=tuple(body.overrides),
@@ -106,7 +110,7 @@ def _submission(body: SubmissionBody, me: str) -> Submission:
 
 def _add_views(router: APIRouter, controller: Controller) -> None:
     @router.get("/jobs/{ref}", summary="One job in full")
-    async def show(ref: Ref) -> Response:
+    async def show(ref: Ref, by: Viewer) -> Response:
         return answer(now=controller.clock(), job=await controller.job(ref))
 
     @router.get(
@@ -114,22 +118,24 @@ def _add_views(router: APIRouter, controller: Controller) -> None:
         summary="The batch script or job file as it was submitted",
         response_class=PlainTextResponse,
     )
-    async def script(ref: Ref) -> Response:
+    async def script(ref: Ref, by: Owner) -> Response:
         return PlainTextResponse(await controller.script(ref))
 
     @router.get("/jobs/{ref}/timeline", summary="Every transition of a job")
-    async def timeline(ref: Ref) -> Response:
+    async def timeline(ref: Ref, by: Owner) -> Response:
         rows = await controller.timeline(ref)
         return answer(now=controller.clock(), rows=[row_document(row) for row in rows])
 
     @router.get("/jobs/{ref}/wait", summary="Wait for a job's end")
-    async def wait(ref: Ref, timeout: Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False)] = 30) -> Response:
+    async def wait(
+        ref: Ref, by: Viewer, timeout: Annotated[float, Query(ge=0, le=MAX_WAIT, allow_inf_nan=False)] = 30
+    ) -> Response:
         return answer(**await controller.wait(ref, timeout))
 
 
 def _add_output(router: APIRouter, controller: Controller) -> None:
     @router.get("/jobs/{ref}/streams", summary="Which logs there are")
-    async def streams(ref: Ref) -> Response:
+    async def streams(ref: Ref, by: Reader) -> Response:
         return answer(streams=await controller.logs.list(ref))
 
     @router.get(
@@ -138,7 +144,7 @@ def _add_output(router: APIRouter, controller: Controller) -> None:
         response_class=Response,
         responses={200: {"content": {"application/octet-stream": {}}}},
     )
-    async def logs(ref: Ref, wanted: Annotated[LogFilter, Query()]) -> Response:
+    async def logs(ref: Ref, by: Reader, wanted: Annotated[LogFilter, Query()]) -> Response:
         found = await controller.logs.read(ref, wanted.select())
         part = found.part
         headers = {
@@ -151,9 +157,9 @@ def _add_output(router: APIRouter, controller: Controller) -> None:
         return Response(part.data, media_type="application/octet-stream", headers=headers)
 
 
-def _add_cancel(router: APIRouter, controller: Controller, me: str) -> None:
+def _add_cancel(router: APIRouter, controller: Controller) -> None:
     @router.post("/cancel", summary="End or signal jobs")
-    async def cancel(body: CancelBody) -> Response:
+    async def cancel(body: CancelBody, by: Anyone) -> Response:
         part = body.filters
         filters = Filters(
             states=check_states(part.states),
@@ -167,53 +173,54 @@ def _add_cancel(router: APIRouter, controller: Controller, me: str) -> None:
         )
         if not body.refs and filters == Filters():
             raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
-        request = CancelRequest(body.refs, body.task, filters, body.signal or "", body.batch_only, me, body.full)
+        wish = (body.refs, body.task, filters, body.signal or "", body.batch_only, by.name, body.full)
+        request = CancelRequest(*wish, within=by.within)
         outcome = await controller.orders.cancel(request)
         errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
         return answer(done=outcome.done, errors=errors)
 
 
-def _add_orders(router: APIRouter, controller: Controller, me: str) -> None:
+def _add_orders(router: APIRouter, controller: Controller) -> None:
     give = controller.orders.give
 
     @router.post("/jobs/{ref}/hold", summary="Do not start a job")
-    async def hold(ref: Ref, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Hold(at, me))
+    async def hold(ref: Ref, by: Owner, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Hold(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/release", summary="End a hold")
-    async def release(ref: Ref, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Release(at, me))
+    async def release(ref: Ref, by: Owner, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Release(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/requeue", summary="Put a job back into the queue")
-    async def requeue(ref: Ref, body: Annotated[RequeueBody | None, Body()] = None) -> Response:
+    async def requeue(ref: Ref, by: Owner, body: Annotated[RequeueBody | None, Body()] = None) -> Response:
         held = body is not None and body.hold
-        await give(ref, lambda at, task: events.Requeue(at, me, held))
+        await give(ref, lambda at, task: events.Requeue(at, by.name, held))
         return answer()
 
     @router.post("/jobs/{ref}/suspend", summary="Stop a job's processes without ending them")
-    async def suspend(ref: Ref, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Suspend(at, me))
+    async def suspend(ref: Ref, by: Owner, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Suspend(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/resume", summary="Let a suspended job go on")
-    async def resume(ref: Ref, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Resume(at, me))
+    async def resume(ref: Ref, by: Owner, body: Empty = None) -> Response:
+        await give(ref, lambda at, task: events.Resume(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/top", summary="Put a waiting job before the user's others")
-    async def top(ref: Ref, body: Empty = None) -> Response:
-        await controller.orders.top(ref, me)
+    async def top(ref: Ref, by: Owner, body: Empty = None) -> Response:
+        await controller.orders.top(ref, by.name)
         return answer()
 
     @router.post("/jobs/{ref}/restart", summary="Start a task, or all, again in place")
-    async def restart(ref: Ref, body: Annotated[RestartBody | None, Body()] = None) -> Response:
+    async def restart(ref: Ref, by: Owner, body: Annotated[RestartBody | None, Body()] = None) -> Response:
         name = (body.task if body is not None else None) or ""
-        await give(ref, lambda at, task: events.Restart(at, task, me), name)
+        await give(ref, lambda at, task: events.Restart(at, task, by.name), name)
         return answer()
 
     @router.post("/jobs/{ref}/update", summary="Change limits and labels")
-    async def update(ref: Ref, body: UpdateBody) -> Response:
-        await controller.orders.update(ref, Update(body.given(), me))
+    async def update(ref: Ref, body: UpdateBody, by: Owner) -> Response:
+        await controller.orders.update(ref, Update(body.given(), by.name))
         return answer()

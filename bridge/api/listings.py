@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
+from overspan.bridge.api.asking import Anyone
 from overspan.bridge.api.jobs import row_document
 from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
@@ -22,14 +24,16 @@ def build_listing_routes(controller: Controller) -> APIRouter:
     router = APIRouter(prefix="/v1")
 
     @router.get("/queue", summary="Live jobs")
-    async def queue(wanted: Annotated[QueueFilter, Query()]) -> Response:
+    async def queue(wanted: Annotated[QueueFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
-        found = await controller.queue_with_steps(chosen) if chosen.steps else controller.queue(chosen)
+        found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
         return Response(found, media_type=JSON)
 
     @router.get("/history", summary="Jobs of any age, newest last")
-    async def history(wanted: Annotated[HistoryFilter, Query()]) -> Response:
-        return Response(await controller.history(wanted.select()), media_type=JSON)
+    async def history(wanted: Annotated[HistoryFilter, Query()], by: Anyone) -> Response:
+        chosen = wanted.select()
+        found = await controller.history(replace(chosen, users=by.narrow(chosen.users)))
+        return Response(found, media_type=JSON)
 
     _add_events(router, controller)
     return router
@@ -42,9 +46,11 @@ def _add_events(router: APIRouter, controller: Controller) -> None:
         response_class=StreamingResponse,
         responses={200: {"content": {NDJSON: {}}}},
     )
-    async def events(since: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None, follow: bool = False) -> Response:
+    async def events(
+        by: Anyone, since: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None, follow: bool = False
+    ) -> Response:
         async def lines() -> AsyncIterator[bytes]:
-            async for rows in controller.events(since, follow):
+            async for rows in controller.events(since, follow, by.within):
                 texts = [json.dumps(row_document(row), ensure_ascii=False) for row in rows]
                 yield ("\n".join(texts) + "\n").encode()
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 from pydantic import Field
 
+from overspan.bridge.api.asking import Anyone
 from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, Variables
 from overspan.bridge.api.bodies import Body as RequestBody
 from overspan.bridge.api.jobs import answer
@@ -31,64 +32,65 @@ class CrontabBody(RequestBody):
     host: Name | None = ""
 
 
-def build_schedule_routes(controller: Controller, me: str) -> APIRouter:
-    """The routes; `me` is the user whose orders these are."""
+def build_schedule_routes(controller: Controller) -> APIRouter:
+    """The routes; a schedule is its owner's alone."""
     router = APIRouter(prefix="/v1")
-    _add_schedules(router, controller, me)
-    _add_crontab(router, controller, me)
+    _add_schedules(router, controller)
+    _add_crontab(router, controller)
     return router
 
 
-def _add_schedules(router: APIRouter, controller: Controller, me: str) -> None:
+def _add_schedules(router: APIRouter, controller: Controller) -> None:
     schedules = controller.schedules
 
     @router.get("/schedules", summary="Every schedule with its next run and its counts")
-    async def listing() -> Response:
-        return answer(now=controller.clock(), schedules=await schedules.describe())
+    async def listing(by: Anyone) -> Response:
+        found = [each for each in await schedules.describe() if by.within in ("", each["user"])]
+        return answer(now=controller.clock(), schedules=found)
 
     @router.post("/schedules/{number}/pause", summary="Make no more runs")
-    async def pause(number: ScheduleNumber, body: Empty = None) -> Response:
-        await schedules.pause(number, me)
+    async def pause(number: ScheduleNumber, by: Anyone, body: Empty = None) -> Response:
+        await schedules.pause(number, by.name)
         return answer()
 
     @router.post("/schedules/{number}/resume", summary="End a pause")
-    async def resume(number: ScheduleNumber, body: Empty = None) -> Response:
-        await schedules.resume(number, me)
+    async def resume(number: ScheduleNumber, by: Anyone, body: Empty = None) -> Response:
+        await schedules.resume(number, by.name)
         return answer()
 
     @router.post("/schedules/{number}/run", summary="Make a run now")
-    async def run(number: ScheduleNumber, body: Empty = None) -> Response:
-        done = await schedules.run(number, me)
+    async def run(number: ScheduleNumber, by: Anyone, body: Empty = None) -> Response:
+        done = await schedules.run(number, by.name)
         return answer(id=done.id, name=done.name, cluster=done.cluster, notes=list(done.notes))
 
     @router.post("/schedules/{number}/delete", summary="Forget a schedule; its jobs go on")
-    async def delete(number: ScheduleNumber, body: Empty = None) -> Response:
-        await schedules.delete(number, me)
+    async def delete(number: ScheduleNumber, by: Anyone, body: Empty = None) -> Response:
+        await schedules.delete(number, by.name)
         return answer()
 
 
-def _add_crontab(router: APIRouter, controller: Controller, me: str) -> None:
+def _add_crontab(router: APIRouter, controller: Controller) -> None:
     crontabs = controller.crontabs
 
     @router.get("/crontab", summary="The user's crontab")
-    async def show() -> Response:
-        return answer(text=await crontabs.show(me))
+    async def show(by: Anyone) -> Response:
+        return answer(text=await crontabs.show(by.name))
 
     @router.post("/crontab", summary="Install a crontab in place of the former one")
-    async def install(body: CrontabBody) -> Response:
+    async def install(body: CrontabBody, by: Anyone) -> Response:
         base = Submission(
             kind=SCRIPT,
             text="",
             environment=body.environment,
             directory=body.directory,
             umask=body.umask,
-            user=me,
-            uid=body.uid,
+            user=by.name,
+            uid=body.uid if by.alone else by.uid,
             host=body.host or "",
         )
         return answer(ids=await crontabs.install(body.text, base))
 
     @router.post("/crontab/remove", summary="Remove the crontab; its jobs go on")
-    async def remove(body: Empty = None) -> Response:
-        await crontabs.remove(me)
+    async def remove(by: Anyone, body: Empty = None) -> Response:
+        await crontabs.remove(by.name)
         return answer()

@@ -1,4 +1,4 @@
-"""uvicorn on a unix socket that only the owner can reach."""
+"""uvicorn on a unix socket: only the owner can reach it, or everybody and the kernel says who it is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import contextlib
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from overspan.bridge.api.asking import PEER
 from overspan.bridge.model.errors import Conflict, OverspanError
 
 BACKLOG = 2048
@@ -21,6 +24,38 @@ KNOCK = 2.0
 """Seconds to wait for whoever may listen on a socket that is already there."""
 
 
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: pid, uid, gid (unix(7))."""
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """HTTP whose requests carry the number of the user who connected, as the kernel noted it then."""
+
+    _peer: int | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the number down."""
+        self._peer = read_peer(transport.get_extra_info("socket"))
+        super().connection_made(transport)
+
+    def on_message_begin(self) -> None:
+        """Give it to the request."""
+        super().on_message_begin()
+        self.scope["state"][PEER] = self._peer
+
+
+def read_peer(sock: socket.socket | None) -> int | None:
+    """The user at the other end of a unix socket; None where the kernel does not tell."""
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    try:
+        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return None
+    uid: int = _CREDENTIALS.unpack(data)[1]
+    return uid if uid >= 0 else None
+
+
 class Server(uvicorn.Server):
     """A server that sleeps until it is stopped: uvicorn's own wakes ten times a second."""
 
@@ -28,7 +63,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=PeerProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -54,14 +89,14 @@ class Server(uvicorn.Server):
         await self._stopped.wait()
 
 
-def bind_socket(path: str) -> socket.socket:
-    """Listen at the path, 0600. The caller holds the lease, so a socket that nobody answers on is a dead daemon's.
+def bind_socket(path: str, mode: int = 0o600) -> socket.socket:
+    """Listen at the path. The caller holds the lease, so a socket that nobody answers on is a dead daemon's.
 
     Raises Conflict when somebody listens there, OverspanError when it cannot be made.
     """
     _clear_way(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
+    mask = os.umask(~mode & 0o777)
     try:
         listener.bind(path)
         listener.listen(BACKLOG)

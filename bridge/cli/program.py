@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command] = {
     "check": Command("check", "what works on a cluster, and what to do about the rest", _SITE),
     "login": Command("login", "open the connection to a cluster, here on the terminal", _SITE),
     "import": Command("import_", "watch jobs that a cluster has already", _SITE),
+    "fsck": Command("fsck", "what launches left on a cluster; --release removes it", _SITE),
     "ping": Command("ping", "is the daemon well", _SITE),
     "daemon": Command("daemon", "run the daemon in the foreground", _SITE),
     "shutdown": Command("shutdown", "end the daemon; jobs go on", _SITE),

@@ -43,34 +43,13 @@ def show(call: Call, words: Words, rest: Sequence[str]) -> int:
 
 def _show_hosts(kind: str) -> Callable[[Call, Words, Sequence[str]], int]:
     def run(call: Call, words: Words, names: Sequence[str]) -> int:
-        from overspan.bridge.model.hostlists import compress, expand
+        from overspan.bridge.model.slurm_answers import answer_hosts
 
-        if len(names) > 1:
-            return complain("too many arguments for keyword:show")
-        if names == ("",):
-            return 0
-        text = ",".join(names) or (call.environment.get("SLURM_NODELIST", "") if kind == "hostnames" else "")
-        if not text:
-            return complain(
-                "scontrol: error: host list is empty" if kind == "hostnames" else "invalid encode argument",
-                kind != "hostnames",
-            )
-        try:
-            hosts = expand(text)
-        except ValueError:
-            return complain(f"Invalid hostlist: {text}", 0)
-        if kind == "hostnames":
-            write("".join(f"{host}\n" for host in hosts))
-        else:
-            write(compress(sorted(hosts, key=_host_key) if kind == "hostlistsorted" else hosts) + "\n")
-        return 0
+        answer = answer_hosts(kind, names, call.environment)
+        write(answer.text)
+        return complain(answer.error, answer.code) if answer.error else answer.code
 
     return run
-
-
-def _host_key(name: str) -> tuple[str, int, str]:
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0), name
 
 
 def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:

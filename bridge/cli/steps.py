@@ -144,7 +144,7 @@ def srun_step(row: JobRow, step: StepRow) -> Step:
         ended_at=row.ended_at if lost else step.ended_at,
         layout=step.layout,
         submit_line=step.submit_line,
-        srun=f"{step.host}:{step.pid}",
+        srun=f"{step.host or '(null)'}:{step.pid}",
     )
 
 

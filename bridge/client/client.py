@@ -226,6 +226,21 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
         """What works on a cluster and what to do about the rest: what, works, seen, remedy."""
         return list(self._post(f"/v1/clusters/{quote_part(cluster)}/check", {})["findings"])
 
+    def fsck(
+        self,
+        cluster: str,
+        *,
+        release: bool = False,
+        installations: Sequence[str] = (),
+        all_installations: bool = False,
+    ) -> dict[str, Any]:
+        """What launches have left on a cluster: installation, looked, launches, missing jobs.
+
+        `release` removes what no job of this daemon wants any more, of other installations only those that are named.
+        """
+        body = {"release": release, "installations": list(installations), "all_installations": all_installations}
+        return self._post(f"/v1/clusters/{quote_part(cluster)}/fsck", body)
+
     def shutdown(self) -> bool:
         """End the daemon; jobs go on. False when none was running."""
         connection = daemon.connect(self.paths, self.timeout)

@@ -10,7 +10,7 @@ from typing import Any
 
 from overspan.bridge.client import daemon
 from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
-from overspan.bridge.config.paths import find_paths
+from overspan.bridge.config.paths import find_paths, find_server
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable, error_from_document
 
 FORMAT = 1
@@ -29,7 +29,10 @@ class Transport:
         self, *, environment: Mapping[str, str] | None = None, autostart: bool = True, timeout: float = 60.0
     ) -> None:
         self.environment: Mapping[str, str] = os.environ if environment is None else environment
-        self.paths = find_paths(self.environment)
+        paths = find_paths(self.environment)
+        self.server = find_server(self.environment, paths)
+        """The socket of the shared daemon; empty for the user's own."""
+        self.paths = paths._replace(socket=self.server) if self.server else paths
         self.timeout = timeout
         self._autostart = autostart
         self._connection: Connection | None = None
@@ -86,13 +89,24 @@ class Transport:
 
     def _open(self) -> Connection:
         if self._connection is None:
-            if self._autostart:
+            if self.server:
+                self._connection = self._open_server()
+            elif self._autostart:
                 self._connection = daemon.ensure_daemon(self.paths, self.environment, self.timeout)
             else:
                 self._connection = daemon.connect(self.paths, self.timeout)
         if self._connection is None:
             raise Unreachable("the daemon is not running", remedy="any command starts it; `span daemon` runs it here")
         return self._connection
+
+    def _open_server(self) -> Connection:
+        connection = daemon.connect(self.paths, self.timeout)
+        if connection is None:
+            raise Unreachable(
+                f"the shared daemon does not run: nobody listens on {self.server}",
+                remedy="whoever looks after this machine starts it; SPAN_SERVER= before a command uses your own",
+            )
+        return connection
 
 
 def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:

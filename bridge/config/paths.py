@@ -13,6 +13,10 @@ from typing import NamedTuple
 from overspan.bridge.model.errors import Denied, OverspanError
 
 SOCKET_NAME = "span.sock"
+SHARED_STATE, SHARED_RUNTIME = "/var/lib/overspan", "/run/overspan"
+"""The folders of a daemon of several users."""
+SERVER_FILE = "server"
+"""Beside the site's configuration: the socket of the shared daemon, for commands to find, in one line."""
 MAX_SOCKET_PATH = 107
 """Bytes of a unix socket's path: sun_path has 108 with the closing zero (unix(7))."""
 
@@ -64,6 +68,57 @@ def find_paths(environment: Mapping[str, str]) -> Paths:
         config=os.path.abspath(config),
         site_config=os.path.abspath(environment.get("SPAN_SITE_CONFIG") or "/etc/overspan/config.yaml"),
     )
+
+
+def find_shared_paths(environment: Mapping[str, str]) -> Paths:
+    """Find the places of a daemon of several users; without SPAN_CONFIG it has the site's configuration alone."""
+    site_config = os.path.abspath(environment.get("SPAN_SITE_CONFIG") or "/etc/overspan/config.yaml")
+    runtime = os.path.abspath(environment.get("SPAN_RUNTIME_DIR") or SHARED_RUNTIME)
+    return Paths(
+        state=os.path.abspath(environment.get("SPAN_STATE_DIR") or SHARED_STATE),
+        runtime=runtime,
+        socket=os.path.join(runtime, SOCKET_NAME),
+        config=os.path.abspath(environment.get("SPAN_CONFIG") or os.devnull),
+        site_config=site_config,
+    )
+
+
+def find_server(environment: Mapping[str, str], paths: Paths) -> str:
+    """The socket of the shared daemon that commands are to use; empty for the user's own daemon.
+
+    SPAN_SERVER says which, and that there is none where it is empty. A state or runtime folder that is named means the
+    daemon of that folder. Else the site says it, in the file beside its configuration.
+    """
+    if "SPAN_SERVER" in environment:
+        named = environment["SPAN_SERVER"]
+        return os.path.abspath(named) if named else ""
+    if environment.get("SPAN_STATE_DIR") or environment.get("SPAN_RUNTIME_DIR"):
+        return ""
+    try:
+        with open(os.path.join(os.path.dirname(paths.site_config), SERVER_FILE)) as file:
+            path = file.readline(4096).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return path if os.path.isabs(path) else ""
+
+
+def make_shared_folders(paths: Paths) -> None:
+    """Make the state folder, 0700, and the runtime folder, which everybody may enter. Raises as make_folders does."""
+    make_private_folder(paths.state)
+    try:
+        os.makedirs(paths.runtime, mode=0o755, exist_ok=True)
+        facts = os.lstat(paths.runtime)
+        if facts.st_uid != os.geteuid() or not stat.S_ISDIR(facts.st_mode) or stat.S_IMODE(facts.st_mode) & 0o022:
+            raise Denied(
+                f"others may write to {paths.runtime}, so anybody could stand in for the daemon",
+                remedy="give it to root with mode 0755, or name another folder with SPAN_RUNTIME_DIR",
+            )
+        # The daemon's umask leaves others out.
+        os.chmod(paths.runtime, 0o755)
+    except OSError as error:
+        raise OverspanError(
+            f"cannot use the folder {paths.runtime}: {error.strerror}", remedy="name another with SPAN_RUNTIME_DIR"
+        ) from None
 
 
 def make_folders(paths: Paths) -> None:

@@ -68,6 +68,13 @@ class Limits(_Part):
     max_nodes: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
+class Server(_Part):
+    """What a daemon of several users keeps to; others have no use for it."""
+
+    operators: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(default=(), max_length=1000)
+    """Names of users who may order about everybody's jobs, as root may."""
+
+
 class Settings(_Part):
     """Everything a configuration file can say, with its defaults."""
 
@@ -75,6 +82,7 @@ class Settings(_Part):
     clusters: dict[Annotated[str, Field(pattern=_NAME)], ClusterSettings] = Field(default_factory=dict, max_length=1000)
     ticks: Ticks = Ticks()
     limits: Limits = Limits()
+    server: Server = Server()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
 

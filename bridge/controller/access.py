@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from overspan.adapters.contract import Entrance, Exec, Import, Invitation, Login, ShellRequest
+from overspan.adapters.abilities import Entrance, Exec, Import, Invitation, Login, ShellRequest
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.logs import choose_task
@@ -40,9 +40,9 @@ class Access:
         self._clusters = clusters
         self._directory = Directory(recorder.book, recorder.ledger)
 
-    async def login(self, name: str) -> Invitation:
-        """What opens the way to a cluster. NotFound for no such cluster."""
-        adapter = self._clusters.get(name).adapter
+    async def login(self, name: str, user: str = "") -> Invitation:
+        """What opens the way to a cluster, for that user where it is reached as each. NotFound for no such cluster."""
+        adapter = self._clusters.get(name).adapter_for(user)
         if not isinstance(adapter, Login):
             return Invitation(f"{name}: there is nothing to log in to")
         invitation: Invitation = await adapter.login()
@@ -77,7 +77,7 @@ class Access:
         Raises NotFound, InvalidRequest, Denied, Conflict for one that is watched already, Rejected, Unreachable.
         """
         cluster = self._clusters.get(name)
-        adapter = cluster.adapter
+        adapter = cluster.adapter_for(user)
         if not isinstance(adapter, Import):
             raise InvalidRequest(
                 f"the cluster {cluster.name} cannot watch jobs of others",
@@ -85,6 +85,9 @@ class Access:
             )
         foreign = await adapter.find_job(native)
         spec = replace(foreign.spec, clusters=(cluster.name,))
+        if cluster.config.personal:
+            # Whose job it is says who asks, not what commands in that user's name have printed.
+            spec = replace(spec, origin=replace(spec.origin, user=user))
         self._check_new(cluster, spec.adopted)
         number = await self._recorder.ledger.next_ids(1)
         submitted = self._recorder.clock() if foreign.submitted_at is None else foreign.submitted_at
@@ -97,7 +100,7 @@ class Access:
 
     def _check_new(self, cluster: Cluster, native: str) -> None:
         for entry in self._recorder.book:
-            if entry.cluster == cluster.name and native in (entry.native_id, entry.job.spec.adopted):
+            if entry.cluster == cluster.name and native in (*entry.native_id.split(","), entry.job.spec.adopted):
                 raise Conflict(
                     f"{cluster.name}:{native} is job {entry.job.id}", remedy=f"`span show {entry.job.id}` shows it"
                 )

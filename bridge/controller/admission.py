@@ -16,6 +16,7 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.lifecycle.bids import note_bid
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
@@ -107,14 +108,14 @@ class Admission:
         """Whether calls of that lane wait for slots."""
         return lane[1] == SUBMIT and lane[0] in self._gates
 
-    def follow(self, entry: Entry) -> bool:
-        """Heed a job's change; whether somebody may go in on its cluster."""
-        gate = self._gates.get(entry.cluster)
+    def follow(self, entry: Entry, cluster: str) -> bool:
+        """Heed a job's change; whether somebody may go in on that cluster of it."""
+        gate = self._gates.get(cluster)
         if gate is None:
             return False
         job = entry.job
-        row = self.recorder.outbox.submit_of(job.id)
-        if entry.watched:
+        row = self.recorder.outbox.submit_of(job.id, cluster)
+        if entry.watches(cluster):
             gate.occupy(job.id)
         elif row is None:
             gate.leave(job.id)
@@ -152,8 +153,9 @@ class Admission:
         admitted = [*again, *gate.admit(max(0, most - len(again)))]
         waiting = [job_id for job_id in fresh if job_id in gate]
         if waiting:
-            self.recorder.spawn(self._tell(gate, waiting), f"telling who waits for the cluster {lane[0]}")
-        return outbox.start(row.token for row in map(outbox.submit_of, admitted) if row is not None)
+            self.recorder.spawn(self._tell(lane[0], waiting), f"telling who waits for the cluster {lane[0]}")
+        rows = (outbox.submit_of(job_id, lane[0]) for job_id in admitted)
+        return outbox.start(row.token for row in rows if row is not None)
 
     def refuse(self, row: OutboxRow) -> None:
         """The cluster did not take a job for now."""
@@ -182,11 +184,17 @@ class Admission:
         if limited is not marked:
             await ledger.set_meta(key, "1" if limited else "")
 
-    async def _tell(self, gate: Gate, job_ids: list[int]) -> None:
+    async def _tell(self, cluster: str, job_ids: list[int]) -> None:
+        gate = self._gates[cluster]
+
         def work(drafts: list[Draft]) -> None:
             now = self.recorder.clock()
             for draft in drafts:
-                if draft.job.id in gate and not draft.away and draft.job.reason != gate.reason:
+                if draft.job.id not in gate:
+                    continue
+                if draft.cluster != cluster:
+                    draft.job = note_bid(draft.job, cluster, reason=gate.reason)
+                elif not draft.away and draft.job.reason != gate.reason:
                     draft.advance(events.Queued(now, gate.reason))
 
         for start in range(0, len(job_ids), _AT_ONCE):

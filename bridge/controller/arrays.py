@@ -7,8 +7,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from overspan.adapters.contract import Adapter, Throttle
-from overspan.adapters.contract import Arrays as NativeArrays
+from overspan.adapters.abilities import Arrays as NativeArrays
+from overspan.adapters.abilities import Throttle
+from overspan.adapters.contract import Adapter
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import make_gate
 from overspan.bridge.controller.book import Entry

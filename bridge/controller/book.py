@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from overspan.bridge.lifecycle.bids import find_bid
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import StoredJob
 
@@ -49,6 +50,21 @@ class Entry:
     def watched(self) -> bool:
         """Whether news of it is wanted."""
         return self.launched and not self.job.over
+
+    def places(self) -> tuple[str, ...]:
+        """The clusters that have the job or are to have it, its bids' too."""
+        return (self.cluster, *(bid.cluster for bid in self.job.bids))
+
+    def watches(self, cluster: str) -> bool:
+        """Whether news of its launch or bid on a cluster is wanted."""
+        bid = find_bid(self.job, cluster)
+        return self.watched if bid is None else bool(bid.handle)
+
+    def cursor_of(self, handle: str) -> str:
+        """How far the news of its launch or bid of that handle were read."""
+        if handle == self.handle:
+            return self.cursor
+        return next((bid.cursor for bid in self.job.bids if bid.handle == handle), "")
 
 
 def entry_of(stored: StoredJob) -> Entry:
@@ -120,17 +136,20 @@ class Book:
         if job.over:
             self._finished.append((job.ended_at or 0.0, job.id))
         self._index(entry, entry.watched)
+        self._index_bids(entry, True)
 
     def put(self, entry: Entry, job: Job) -> None:
         """Give an entry its next facts; the caller has set handle and cursor before."""
         self.live += entry.job.over - job.over
         if job.over and not entry.job.over:
             self._finished.append((job.ended_at or 0.0, job.id))
+        self._index_bids(entry, False)
         entry.job = job
         entry.row = entry.task_rows = None
         if job.element is not None:
             self._touch(job.element.array)
         self._index(entry, entry.watched)
+        self._index_bids(entry, True)
 
     def _touch(self, array_id: int) -> None:
         """The row of an array tells which of its elements wait, so it changes with them."""
@@ -143,8 +162,12 @@ class Book:
         self._index(entry, False)
 
     def watched(self, cluster: str) -> dict[str, int]:
-        """Job ids by handle of every launch on the cluster that is not over."""
+        """Job ids by handle of every launch and bid on the cluster that is not over."""
         return self._watched.get(cluster, {})
+
+    def watched_clusters(self) -> list[str]:
+        """The clusters that have any."""
+        return [cluster for cluster, handles in self._watched.items() if handles]
 
     def forget_finished(self, now: float) -> None:
         """Let go of jobs that finished long ago, or are too many."""
@@ -161,6 +184,7 @@ class Book:
         """Let go of a job."""
         entry = self._entries.pop(job_id)
         self._index(entry, False)
+        self._index_bids(entry, False)
         self.live -= not entry.job.over
         if entry.job.element is not None:
             elements = self._elements.get(entry.job.element.array, {})
@@ -197,3 +221,10 @@ class Book:
                 handles[entry.handle] = entry.job.id
             else:
                 handles.pop(entry.handle, None)
+
+    def _index_bids(self, entry: Entry, watched: bool) -> None:
+        for bid in entry.job.bids:
+            if bid.handle and watched:
+                self._watched.setdefault(bid.cluster, {})[bid.handle] = entry.job.id
+            elif bid.handle:
+                self.watched(bid.cluster).pop(bid.handle, None)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Deciders, Forget, Opener
+from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Patience, Personal
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
+from overspan.bridge.model.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +22,7 @@ LOCAL = "local"
 GROUP = "overspan.adapters"
 BUILT_IN: Mapping[str, str] = {
     "local": "overspan.adapters.local:open_cluster",
-    "slurm": "overspan.adapters.slurm:open_cluster",
+    "slurm": "overspan.adapters.slurm.opening:open_configured",
     "kubernetes": "overspan.adapters.kubernetes:open_cluster",
 }
 """Adapters that need no entry point, so that a source tree works as it is."""
@@ -30,7 +32,7 @@ OpenerOf = Callable[[str], Opener]
 GIVE_BACK = frozenset({LOCAL, "slurm"})
 """Kinds of clusters where an `Expire` ends a launch only while it waits, and is told only when it surely did.
 
-Elsewhere a job that the cluster has is not taken back for another.
+Elsewhere a job that the cluster has is taken back for another only where it waits behind a barrier (`Barrier`).
 """
 ANSWER_SECONDS = 5.0
 """How long a cluster has to answer to count as one that does, where there is another."""
@@ -66,20 +68,40 @@ class Cluster:
     @property
     def gives_back(self) -> bool:
         """Whether a launch that waits there can be taken back for certain."""
-        return self.config.kind in GIVE_BACK
+        return self.config.kind in GIVE_BACK or self.holds_back
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a launch waits there behind a barrier, so that a decision of the daemon's is enough to end it."""
+        try:
+            return self.config.kind not in GIVE_BACK and isinstance(self.adapter, Barrier)
+        except OverspanError:
+            return False
 
     @property
     def adapter(self) -> Adapter:
         """The adapter. Raises Unreachable when it cannot be opened."""
         if self._adapter is None:
             try:
-                self._adapter = self.opener_of(self.config.kind)(self.config)
+                opened = self.opener_of(self.config.kind)(self.config)
+                if self.config.personal and not isinstance(opened, Personal):
+                    raise InvalidRequest(
+                        f"the shared daemon cannot use the cluster {self.name}: clusters of the kind"
+                        f" {self.config.kind} are not reached as each user",
+                        remedy="a daemon of your own can: put SPAN_SERVER= before the command",
+                    )
+                self._adapter = opened
             except OverspanError:
                 raise
             except Exception as error:
                 log.exception("cluster %s cannot be opened", self.name)
                 raise Unreachable(f"the cluster {self.name} cannot be opened: {error}") from error
         return self._adapter
+
+    def adapter_for(self, user: str) -> Adapter:
+        """The adapter as a user has it, for what is asked without a job. Raises as `adapter` does."""
+        adapter = self.adapter
+        return adapter.as_user(user) if isinstance(adapter, Personal) else adapter
 
     async def find_default_partition(self) -> str:
         """The partition of jobs that name none; asked for once, empty where it is not known."""
@@ -148,9 +170,11 @@ class Cluster:
 class Clusters:
     """All clusters by name, and the default one."""
 
-    def __init__(self, settings: Settings, state_dir: str, opener_of: OpenerOf | None = None) -> None:
+    def __init__(
+        self, settings: Settings, state_dir: str, opener_of: OpenerOf | None = None, *, personal: bool = False
+    ) -> None:
         finder = opener_of or find_opener
-        configs = list(_configure(settings, state_dir))
+        configs = list(_configure(settings, state_dir, personal))
         self._clusters = {config.name: Cluster(config, finder) for config in configs}
         self.default = _choose_default(settings, self._clusters)
 
@@ -183,10 +207,41 @@ class Clusters:
             return Decider.SUPERVISOR
         return adapter.decider_of(handle) if isinstance(adapter, Deciders) else adapter.decider
 
+    def keeps_limits(self, name: str, handle: str) -> bool:
+        """Whether the wall time of a launch there has to be had from the cluster."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError:
+            return False
+        return isinstance(adapter, Limits) and adapter.keeps_limits(handle)
+
+    def patience_of(self, name: str, job: Job) -> float | None:
+        """How long a cluster has to start a job that could go elsewhere, by its own settings; None: for ever."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError:
+            return None
+        return adapter.patience(job) if isinstance(adapter, Patience) else None
+
+    def list_racers(self, job: Job) -> tuple[str, ...]:
+        """The clusters of a job's list that may race for it; none where there are not two of them."""
+        if not job.spec.race or job.spec.array is not None:
+            return ()
+        names = tuple(name for name in job.spec.clusters if not self.find_obstacle(name, job))
+        return names if len(names) > 1 else ()
+
+    def find_obstacle(self, name: str, job: Job) -> str:
+        """Why a cluster takes no part in a race for a job; empty where it may."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError as error:
+            return error.message
+        return adapter.find_obstacle(job) if isinstance(adapter, Barrier) else "it starts a job by itself"
+
     def open_local(self) -> None:
         """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""
         for cluster in self:
-            if cluster.config.kind == LOCAL and not cluster.opened:
+            if cluster.config.kind == LOCAL and not cluster.opened and not cluster.config.personal:
                 _ = cluster.adapter
 
     async def forget(self, before: float) -> None:
@@ -222,17 +277,18 @@ def installed_kinds() -> set[str]:
     return {*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}
 
 
-def _configure(settings: Settings, state_dir: str) -> Iterator[ClusterConfig]:
-    """The clusters of the files, and `local` always.
+def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[ClusterConfig]:
+    """The clusters of the files, and `local` always but in a daemon of several users.
 
     A Slurm beside it has to be named in a file: not everything can be sent there yet, and an `sbatch` on PATH may be
     one that calls `span`.
     """
     found = {name: (part.kind, part.own, part.root) for name, part in settings.clusters.items()}
-    found.setdefault("local", ("local", {}, ""))
+    if not personal:
+        found.setdefault("local", ("local", {}, ""))
     for name, (kind, own, root) in found.items():
         state = os.path.join(state_dir, "clusters", name)
-        yield ClusterConfig(name, kind, own, root or (state if kind == LOCAL else ""), state)
+        yield ClusterConfig(name, kind, own, root or (state if kind == LOCAL else ""), state, personal)
 
 
 def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:
@@ -244,4 +300,6 @@ def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:
                 remedy=f"clusters: {', '.join(sorted(clusters))}",
             )
         return settings.default_cluster
+    if LOCAL not in clusters and len(clusters) == 1:
+        return next(iter(clusters))
     return "slurm" if "slurm" in clusters else "local"

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overspan.adapters.contract import Check, Finding, Node
+from overspan.adapters.abilities import Check, Finding
+from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.access import Access
 from overspan.bridge.controller.arrays import Arrays
@@ -25,6 +26,7 @@ from overspan.bridge.controller.drafts import Completion
 from overspan.bridge.controller.failover import Failover
 from overspan.bridge.controller.families import Families
 from overspan.bridge.controller.ledger import Ledger
+from overspan.bridge.controller.leftovers import Leftovers
 from overspan.bridge.controller.listing import Selection, list_history, list_queue
 from overspan.bridge.controller.logs import Logs
 from overspan.bridge.controller.observation import Observer
@@ -38,7 +40,7 @@ from overspan.bridge.controller.submission import Reader, Submitter
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
-from overspan.bridge.store.records import TimelineRow
+from overspan.bridge.store.records import JobQuery, TimelineRow
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ class Parts:
     opener_of: OpenerOf | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for all work, by which it finds this daemon and its commands."""
+    personal: bool = False
+    """Whether there are several users, so that each cluster is to be reached as each of them."""
 
 
 class Controller:
@@ -75,8 +79,9 @@ class Controller:
         self.closing = False
         settings = parts.settings
         backoff = unanswered(settings.ticks)
-        self.clusters = Clusters(settings, parts.state_dir, parts.opener_of)
-        self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, Completion(installation))
+        self.clusters = Clusters(settings, parts.state_dir, parts.opener_of, personal=parts.personal)
+        completion = Completion(installation, self.clusters.keeps_limits, self.clusters.patience_of)
+        self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, completion)
         self.recorder.decider_of = self.clusters.decider_of
         self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
         self.dependencies = Dependencies(self.recorder, self.clusters, settings.clusters)
@@ -92,6 +97,7 @@ class Controller:
         self.steps = Steps(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff, settings.clusters, parts.environment)
         self.releases = Releases(self.recorder, self.clusters, backoff)
+        self.leftovers = Leftovers(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.clusters, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
 
@@ -153,11 +159,12 @@ class Controller:
         self.recorder.book.forget_finished(now)
         return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
 
-    async def queue_with_steps(self, selection: Selection) -> bytes:
-        """The queue, and the steps of its jobs."""
+    async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
+        """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
         shown: list[Entry] = []
         rows = list_queue(self.recorder.book, selection, self.clock(), shown)
-        return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(shown))
+        own = [entry for entry in shown if within in ("", entry.user)]
+        return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(own))
 
     async def history(self, selection: Selection) -> bytes:
         """Jobs of any age, in the same form, with their steps where they are asked for."""
@@ -202,8 +209,11 @@ class Controller:
                 # An element that waited may have become a job.
                 target = await self.directory.find(ref)
 
-    async def events(self, since: int | None, follow: bool) -> AsyncIterator[list[TimelineRow]]:
-        """Transitions after a seq (None: only new ones) in batches; an empty batch shows that the stream is alive."""
+    async def events(self, since: int | None, follow: bool, within: str = "") -> AsyncIterator[list[TimelineRow]]:
+        """Transitions after a seq (None: only new ones) in batches; an empty batch shows that the stream is alive.
+
+        Of one user's jobs only, where `within` names one.
+        """
         bell = self.recorder.wakes.timeline
         seq = self.parts.ledger.last_seq if since is None else since
         while not self.closing:
@@ -211,11 +221,20 @@ class Controller:
             rows = await self.parts.ledger.events(seq, EVENTS_AT_ONCE)
             if rows:
                 seq = rows[-1].seq
-                yield rows
+                yield await self._keep_own(rows, within) if within else rows
             elif not follow:
                 return
             elif not await bell.wait(KEEP_ALIVE, seen):
                 yield []
+
+    async def _keep_own(self, rows: Sequence[TimelineRow], user: str) -> list[TimelineRow]:
+        """The rows of a user's jobs."""
+        entries = {row.job_id: self.recorder.book.get(row.job_id) for row in rows}
+        own = {job_id for job_id, entry in entries.items() if entry is not None and entry.user == user}
+        older = tuple(job_id for job_id, entry in entries.items() if entry is None)
+        stored = await self.parts.ledger.find(JobQuery(ids=older, users=(user,))) if older else []
+        own |= {found.job.id for found in stored}
+        return [row for row in rows if row.job_id in own]
 
     # --- clusters -----------------------------------------------------------------------------------------------------
 
@@ -255,9 +274,9 @@ class Controller:
             answers.append({"name": cluster.name, "message": message})
         return nodes, answers
 
-    async def check(self, name: str) -> list[Finding]:
-        """What works on a cluster and what to do about the rest."""
-        adapter = self.clusters.get(name).adapter
+    async def check(self, name: str, user: str = "") -> list[Finding]:
+        """What works on a cluster, for that user where it is reached as each, and what to do about the rest."""
+        adapter = self.clusters.get(name).adapter_for(user)
         if not isinstance(adapter, Check):
             raise InvalidRequest(f"the cluster {name} cannot be checked")
         findings: list[Finding] = await adapter.check()

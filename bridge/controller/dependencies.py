@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, Unmet
-from overspan.adapters.contract import Dependencies as NativeDependencies
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import make_gate
 from overspan.bridge.controller.book import Entry, entry_of
@@ -186,13 +186,13 @@ class Dependencies(Waits):
         """Whether its cluster can wait for it and has not been given it yet, or the other way round."""
         if entry.launched:
             return False
-        owed = self.recorder.outbox.submit_of(entry.job.id) is not None
+        owed = self.recorder.outbox.submit_of(entry.job.id, entry.cluster) is not None
         return owed is not self.waits_there(entry, entry.job, entry.cluster)
 
     def _hurry(self, job_id: int) -> None:
         """Let a submission go now that was put off while nobody knew how the job stands that it waits for."""
-        outbox = self.recorder.outbox
-        row = outbox.submit_of(job_id)
+        outbox, entry = self.recorder.outbox, self.recorder.book.get(job_id)
+        row = None if entry is None else outbox.submit_of(job_id, entry.cluster)
         if row is not None and row.tries and not outbox.tried(row.token):
             outbox.offer(row.token)
             self.recorder.wakes.owed((row.cluster, row.kind))

@@ -31,6 +31,10 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "passed": [
             {"cluster": each.cluster, "at": each.at, "why": each.text, "refused": each.refused} for each in job.passed
         ],
+        "bids": [
+            {"cluster": bid.cluster, "native_id": bid.native_id, "reason": bid.reason, "since": bid.at}
+            for bid in job.bids
+        ],
         "native_id": entry.native_id,
         "partition": spec.partition,
         "account": spec.account,
@@ -63,7 +67,7 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "next_start": entry.retry_at if entry.retry_at is not None else min(next_starts, default=None),
         "notes": [
             *spec.notes,
-            *(f"left {each.cluster}: {each.text}" for each in job.passed if each.launch is not None),
+            *(f"left {each.cluster}: {each.text}" for each in job.passed if each.launch is not None or each.raced),
         ],
         "tasks": [_describe_task(entry, offset) for offset in range(len(job.tasks))],
     }

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from overspan.adapters.contract import Accepted, Arrays, Launch, Order, Refusal, Unmet
+from overspan.adapters.abilities import Arrays
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import Admission, is_held_back
 from overspan.bridge.controller.backoff import REFUSED, next_try
 from overspan.bridge.controller.bell import Bell
+from overspan.bridge.controller.bids import answer_bid, bid_of
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.drafts import Draft, is_end_of, is_kept, is_start
 from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.recording import Recorder, stored_handle
+from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
 from overspan.bridge.model import events
@@ -35,6 +38,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 """Calls handed to an adapter at once."""
+AGAIN_SECONDS = 1.0
+"""After which a call is made again that had no answer when others of its batch had theirs."""
 
 Answer = Accepted | Refusal | None
 
@@ -80,11 +85,14 @@ class Dispatcher:
 
     def _follow(self, before: Job | None, entry: Entry) -> None:
         """A job has changed: another may have its slot, or another place in the line."""
-        left = before.cluster if before is not None else ""
-        if left and left != entry.cluster and self.admission.leave(left, entry.job.id):
-            self.wake((left, SUBMIT))
-        if self.admission.follow(entry):
-            self.wake((entry.cluster, SUBMIT))
+        places = entry.places()
+        left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))
+        for name in left:
+            if name and name not in places and self.admission.leave(name, entry.job.id):
+                self.wake((name, SUBMIT))
+        for name in places:
+            if self.admission.follow(entry, name):
+                self.wake((name, SUBMIT))
 
     def _take(self, lane: Lane) -> list[OutboxRow]:
         if self.admission.limits(lane):
@@ -210,15 +218,26 @@ class Dispatcher:
         launches = []
         for row in rows:
             entry = self.recorder.book.get(row.job_id)
-            if entry is not None and entry.job.launch == row.payload["launch"]:
-                throttle = self._find_throttle(entry.job)
-                needs = self.recorder.waits.list_unmet(entry, entry.job, cluster.name)
-                launches.append((row, Launch(row.token, entry.job, self.environment, throttle, needs=needs)))
+            job = None if entry is None else find_launch(entry.job, row.payload["launch"])
+            if entry is not None and job is not None:
+                throttle = self._find_throttle(job)
+                needs = self.recorder.waits.list_unmet(entry, job, cluster.name)
+                launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs)))
+        wanted: set[str] = set()
+
+        def write(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+            # A launch that was raced may have lost meanwhile.
+            if any(owed.token == row.token for owed in draft.owed):
+                wanted.add(row.token)
+                _accept(draft, row, answer, now)
+
         await self.recorder.wakes.sending(cluster.name)
-        answers = await cluster.adapter.submit([launch for _, launch in launches]) if launches else []
-        cluster.answered()
-        pairs = [(row, answer) for (row, _), answer in zip(launches, answers, strict=True)]
-        await self._conclude(pairs, _accept)
+        try:
+            call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
+            await self._conclude(await self._hear(cluster, [row for row, _ in launches], call), write)
+        finally:
+            left = (row for row, _ in launches if row.token not in wanted and not self.recorder.outbox.owes(row.token))
+            self.recorder.wakes.sent(cluster.name, any(left))
 
     def _find_throttle(self, job: Job) -> int | None:
         """How many of the array that a job is of may run at once; as submitted where the array is over."""
@@ -238,10 +257,24 @@ class Dispatcher:
                 event = event_from_document(dict(row.payload["event"]))
                 needs = await self._find_needs(entry, event) if isinstance(event, events.SetDependency) else ()
                 orders.append((row, Order(row.token, entry.handle, event, needs)))
-        answers = await cluster.adapter.order([order for _, order in orders]) if orders else []
+        call = cluster.adapter.order([order for _, order in orders]) if orders else None
+        await self._conclude(await self._hear(cluster, [row for row, _ in orders], call), _obey)
+
+    async def _hear(
+        self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[Answer]] | None
+    ) -> list[tuple[OutboxRow, Answer]]:
+        """The answers of a call, each with its row; a row that has none yet is tried again in a moment."""
+        try:
+            pairs = list(zip(rows, await call, strict=True)) if call is not None else []
+        except SomeUnanswered as some:
+            pairs = [(row, some.answers[row.token]) for row in rows if row.token in some.answers]
+            for row in rows:
+                if row.token not in some.answers:
+                    self.recorder.outbox.put_off(row.token, self.recorder.clock() + AGAIN_SECONDS)
+            if not pairs:
+                return pairs
         cluster.answered()
-        pairs = [(row, answer) for (row, _), answer in zip(orders, answers, strict=True)]
-        await self._conclude(pairs, _obey)
+        return pairs
 
     async def _find_needs(self, entry: Entry, event: events.SetDependency) -> tuple[Unmet, ...]:
         """What is not met of a new dependency."""
@@ -264,7 +297,7 @@ class Dispatcher:
             self.recorder.outbox.defer(row.token, at, refusal.message)
             self.admission.refuse(row)
             entry = self.recorder.book.get(row.job_id)
-            if entry is not None and row.kind == SUBMIT:
+            if entry is not None and row.kind == SUBMIT and row.cluster == entry.cluster:
                 entry.retry_at = at
         by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
         for row, answer in pairs:
@@ -302,7 +335,10 @@ class Dispatcher:
 
 def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
     """The answer to a submission: a handle, a reason to wait, or the end."""
-    if isinstance(answer, Accepted):
+    bid = bid_of(draft, row)
+    if bid is not None and answer is not None:
+        answer_bid(draft, bid, row, answer, now)
+    elif isinstance(answer, Accepted):
         draft.handle = stored_handle(draft, answer.handle)
         draft.native_id = answer.native_id
         draft.cursor = ""
@@ -321,6 +357,9 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
 def _refuse(draft: Draft, message: str, now: float) -> None:
     """A final refusal: the next cluster of the list is asked, and the last one's is the end."""
     others = list_next(draft.job)
+    if draft.job.bids:
+        draft.promote(draft.job.bids[0], now, message, refused=True)
+        return
     if others:
         draft.advance(events.Move(now, others[0], message, refused=True))
         return
@@ -354,7 +393,7 @@ def _give_up(draft: Draft, event: events.Launch | events.NodeRelaunch, message: 
     found = find_attempt(draft.job, event.task, event.attempt)
     if found is None:
         return
-    cause = found[1].stop.cause if found[1].stop is not None else Cause.LAUNCH
+    cause = found[1].stop.cause if found[1].stop is not None else Cause.REFUSED
     run = event.run if isinstance(event, events.NodeRelaunch) else 0
     for node in found[1].nodes:
         meant = isinstance(event, events.Launch) or node.index == event.node

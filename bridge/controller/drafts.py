@@ -11,19 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.book import Entry, split_handle
+from overspan.bridge.controller.book import Entry, join_handle, split_handle
 from overspan.bridge.controller.outbox import ORDER, SUBMIT, Outbox
 from overspan.bridge.controller.waits import Waits
+from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
-from overspan.bridge.lifecycle.eligibility import judge
+from overspan.bridge.lifecycle.eligibility import judge, merely_waits
 from overspan.bridge.lifecycle.failover import is_withdrawal, read_withdrawal
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
-from overspan.bridge.model.job import Attempt, Job, NodeRun
+from overspan.bridge.model.job import Attempt, Bid, Job, NodeRun
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import Change, OutboxRow
 
@@ -87,7 +89,7 @@ class Draft:
     def launched(self) -> bool:
         """Whether the present launch is on the cluster."""
         if self.handle:
-            return True
+            return split_handle(self.handle)[0] == self.job.launch
         return bool(self.entry.handle) and self.entry.handle_launch == self.job.launch
 
     @property
@@ -119,6 +121,11 @@ class Draft:
         """Reduce an event of the launch's journal; an order that is in there is not owed any more."""
         if isinstance(event, events.LaunchLost):
             orders = [event_from_document(dict(row.payload["event"])) for row in self.open_rows() if row.kind == ORDER]
+            passes = event.cause != Cause.CANCEL.value and event.launch == self.job.launch and merely_waits(self.job)
+            if self.job.bids and passes:
+                # It still waits elsewhere. The cluster gets another bid some time later.
+                self.promote(self.job.bids[0], event.at, event.detail or "its launch was lost")
+                return
             event = read_withdrawal(self.job, event, orders)
         self.advance(event)
         if isinstance(event, CARRIED_OVER):
@@ -126,6 +133,23 @@ class Draft:
             for row in self.open_rows():
                 if row.kind == ORDER and row.payload["event"] == document:
                     self.strike(row)
+
+    def promote(self, bid: Bid, at: float, text: str = "", refused: bool = False) -> None:
+        """Have a bid take the place of the launch, which nobody wants any more then; orders that wait for it count."""
+        if not self.advance(events.Promote(at, bid.cluster, text, refused)):
+            return
+        self.handle = join_handle(bid.launch, bid.handle) if bid.handle else ""
+        self.native_id, self.cursor, self.tried = bid.native_id, bid.cursor, False
+        self.redirect()
+
+    def redirect(self) -> None:
+        """Apply orders whose launch is gone to the job itself."""
+        for row in self.open_rows():
+            if row.kind == ORDER:
+                event = event_from_document(dict(row.payload["event"]))
+                if isinstance(event, CARRIED_OVER) and _HEEDED not in row.payload:
+                    self.advance(event)
+                self.strike(row)
 
     def amend(self, at: float, job: Job, text: str) -> None:
         """Replace facts that only the daemon keeps (labels, begin), with a line in the timeline."""
@@ -172,7 +196,7 @@ class Draft:
 
 def open_draft(entry: Entry, outbox: Outbox) -> Draft:
     """A draft of a job as it is now."""
-    submit = outbox.submit_of(entry.job.id)
+    submit = outbox.submit_of(entry.job.id, entry.cluster)
     tried = submit is not None and outbox.tried(submit.token)
     return Draft(entry, entry.job, outbox.of_job(entry.job.id), tried)
 
@@ -183,6 +207,10 @@ class Completion:
 
     installation: str
     """Told apart by tokens: two daemons' jobs of one number on the same cluster."""
+    keeps_limits: Callable[[str, str], bool] = lambda cluster, handle: False
+    """Whether a launch's wall time has to be had from its cluster, by the cluster and the launch's handle."""
+    patience_of: Callable[[str, Job], float | None] = lambda cluster, job: None
+    """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
 
     def complete(self, draft: Draft, now: float, decider_of: DeciderOf, waits: Waits) -> None:
         """Bring a draft to rest."""
@@ -190,7 +218,7 @@ class Completion:
         self._clear(draft)
         decides = draft.launched and decider_of(draft.cluster, draft.newest_handle) is Decider.DAEMON
         if not draft.away:
-            self._redirect(draft)
+            draft.redirect()
         elif decides:
             self._heed(draft)
         if not draft.away or decides:
@@ -200,21 +228,11 @@ class Completion:
         if not draft.away:
             needs = draft.job.dependency.needs
             self._submit(draft, now, bool(needs) and waits.waits_there(draft.entry, draft.job, draft.cluster))
+        self._enter(draft, now)
         self._clear(draft)
-        if draft.cluster != draft.entry.cluster:
+        if draft.cluster != draft.entry.cluster and not (draft.handle and draft.launched):
             # What the former cluster calls it means nothing to this one.
             draft.handle = draft.native_id = draft.cursor = ""
-
-    def _redirect(self, draft: Draft) -> None:
-        """Apply orders whose launch is gone to the job itself."""
-        for row in draft.open_rows():
-            if row.kind == ORDER:
-                event = event_from_document(dict(row.payload["event"]))
-                if isinstance(event, CARRIED_OVER) and _HEEDED not in row.payload:
-                    draft.advance(event)
-                draft.strike(row)
-            elif row.payload["launch"] != draft.job.launch:
-                draft.strike(row)
 
     def _heed(self, draft: Draft) -> None:
         """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
@@ -222,7 +240,7 @@ class Completion:
             if row.kind != ORDER or row.payload["launch"] != draft.job.launch or _HEEDED in row.payload:
                 continue
             event = event_from_document(dict(row.payload["event"]))
-            if isinstance(event, _FOR_CLUSTER):
+            if isinstance(event, _FOR_CLUSTER) or (isinstance(event, events.SetTime) and self._is_limited(draft)):
                 continue
             waits = draft.job.granted_at is None
             draft.advance(event)
@@ -230,6 +248,9 @@ class Completion:
             if waits and isinstance(event, _FOR_QUEUE):
                 payload = {**row.payload, _HEEDED: True}
                 draft.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
+
+    def _is_limited(self, draft: Draft) -> bool:
+        return self.keeps_limits(draft.cluster, draft.newest_handle)
 
     def _decide(self, draft: Draft, now: float) -> None:
         for _ in range(_MANY):
@@ -254,17 +275,16 @@ class Completion:
     def _submit(self, draft: Draft, now: float, waited_for: bool) -> None:
         """Owe the submission when the job may go, and only then."""
         verdict = judge(draft.job, now, waited_for)
-        submits = [row for row in draft.open_rows() if row.kind == SUBMIT]
+        submits = [row for row in draft.open_rows() if row.kind == SUBMIT and row.payload["launch"] == draft.job.launch]
         if verdict.now:
             if draft.job.reason != verdict.reason and {draft.job.reason, verdict.reason}.intersection(_WAITING):
                 draft.advance(events.Queued(now, verdict.reason))
             # An array is never sent itself; its elements are.
             if not submits and draft.job.array is None:
-                token = f"{self.installation}-{draft.job.id}-{draft.job.launch}"
-                payload = {"launch": draft.job.launch}
-                draft.add.append(OutboxRow(token, draft.job.id, draft.cluster, SUBMIT, payload, now))
+                self._owe(draft, draft.cluster, draft.job.launch, now)
                 if draft.job.cluster:
-                    draft.advance(events.Offer(now, draft.job.cluster))
+                    patience = self.patience_of(draft.job.cluster, draft.job)
+                    draft.advance(events.Offer(now, draft.job.cluster, patience))
             return
         for row in submits:
             draft.strike(row)
@@ -273,11 +293,28 @@ class Completion:
         if verdict.reason in _WAITING and draft.job.reason != verdict.reason:
             draft.advance(events.Queued(now, verdict.reason, verdict.at))
 
+    def _owe(self, draft: Draft, cluster: str, launch: int, now: float) -> None:
+        token = f"{self.installation}-{draft.job.id}-{launch}"
+        draft.add.append(OutboxRow(token, draft.job.id, cluster, SUBMIT, {"launch": launch}, now))
+
+    def _enter(self, draft: Draft, now: float) -> None:
+        """Bring the bids of a job that races in line with what it is to have; what ends here, the clusters release."""
+        entries = plan_bids(draft.job, now)
+        for name in entries.withdrawn:
+            draft.advance(events.Withdraw(now, name))
+        for name in entries.entered:
+            draft.advance(events.Enter(now, name))
+            self._owe(draft, name, draft.job.newest, now)
+        if entries.wake_at is not None:
+            draft.wake_at = entries.wake_at if draft.wake_at is None else min(draft.wake_at, entries.wake_at)
+
     def _clear(self, draft: Draft) -> None:
-        """Strike out what the job's or a task's end has made pointless."""
+        """Strike out what the job's or a task's end, or that of a launch or bid, has made pointless."""
         job = draft.job
+        launches = {job.launch, *(bid.launch for bid in job.bids)}
         for row in draft.open_rows():
-            if job.over or (row.kind == ORDER and _is_settled(job, row)):
+            pointless = _is_settled(job, row) if row.kind == ORDER else row.payload["launch"] not in launches
+            if job.over or pointless:
                 draft.strike(row)
 
 

@@ -1,7 +1,8 @@
 """Brings waiting jobs to the next cluster of their list: in time, or at once where the present one is down.
 
 What a job's cluster may have is taken back first: an order ends the launch if it still waits, and only the report of
-that lets the job go on. When a job is due is a fact of the job, so a restart changes nothing.
+that lets the job go on. Where it waits behind a barrier that only the daemon lifts, the decision is enough, and the
+launch is released. When a job is due is a fact of the job, so a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Failover:
         self._again[job_id] = self._recorder.clock() + AGAIN_SECONDS
         try:
             if target is not None:
-                text = f"not started within {entry.job.spec.failover_after} s"
+                text = f"not started within {self._recorder.clock() - (entry.job.offered_at or 0.0):.0f} s"
                 moved = await self._recorder.change((job_id,), lambda drafts: self._move_due(drafts, target, text))
         except OverspanError as error:
             log.warning("job %d: %s; trying again", job_id, error)
@@ -102,6 +103,8 @@ class Failover:
         if not draft.launched or not self._gives_back(draft.cluster):
             return False
         event = events.Expire(now, Cause.FAILOVER.value, target.name)
+        if self._clusters.get(draft.cluster).holds_back:
+            return draft.advance(event)
         if not draft.asked(event):
             draft.order(now, event)
         return True

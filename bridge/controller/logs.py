@@ -10,6 +10,7 @@ from overspan.adapters.contract import Adapter, LogPart, LogRequest
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.references import Directory, Target
+from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.job import Task
 
@@ -119,4 +120,6 @@ def _runs(target: Target) -> Iterator[tuple[Task, int, int]]:
         if target.task in ("", task.name):
             for attempt in task.attempts:
                 for node in attempt.nodes:
-                    yield task, attempt.number, node.index
+                    # Where a batch script's steps are waited for, nothing of the user's writes.
+                    if not runs_daemon(target.entry.job.spec_of(task.name), node.index):
+                        yield task, attempt.number, node.index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.adapters.contract import Notes
+from overspan.adapters.abilities import Notes
 from overspan.bridge.controller.clusters import LOCAL, Cluster, Clusters
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
@@ -13,7 +13,7 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
     spec = job.spec
     notes = list(spec.notes)
     if spec.race:
-        notes.append("race has no effect in this version: the clusters are tried in order")
+        notes += _note_race(job, clusters)
     if spec.failover_after is not None and len(spec.clusters) > 1:
         if spec.array is not None:
             notes.append("failover_after has no effect on an array: its cluster is chosen at the submission")
@@ -21,6 +21,8 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
             notes += _note_keepers(spec.clusters, clusters)
     if spec.start_timeout is not None and cluster.config.kind == LOCAL:
         notes.append("start_timeout has no effect on this machine, which gives a job all it needs at once")
+    if any(task.on_preemption for task in spec.tasks) and cluster.config.kind != "kubernetes":
+        notes.append(f"on_preemption has no effect on {cluster.name}: what is preempted there is told by TERM")
     try:
         adapter = cluster.adapter
     except OverspanError:
@@ -28,6 +30,15 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
     if isinstance(adapter, Notes):
         notes += adapter.notes(job)
     return tuple(notes)
+
+
+def _note_race(job: Job, clusters: Clusters) -> list[str]:
+    """Who takes no part in a race, and why."""
+    if job.spec.array is not None:
+        return ["race has no effect on an array: its cluster is chosen at the submission"]
+    obstacles = {name: clusters.find_obstacle(name, job) for name in job.spec.clusters}
+    notes = [f"{name} takes no part in the race: {obstacle}" for name, obstacle in obstacles.items() if obstacle]
+    return notes if job.racers else [*notes, "race has no effect with fewer than two clusters: they are tried in order"]
 
 
 def _note_keepers(names: tuple[str, ...], clusters: Clusters) -> list[str]:

@@ -12,6 +12,7 @@ import logging
 from overspan.adapters.contract import Observation, Report
 from overspan.bridge.controller.backoff import next_try
 from overspan.bridge.controller.bell import Bell
+from overspan.bridge.controller.bids import follow_bid
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.recording import Recorder
@@ -39,7 +40,7 @@ class Observer:
 
     def start(self) -> None:
         """Begin with everything that runs already."""
-        for cluster in {entry.cluster for entry in self.recorder.book if entry.watched}:
+        for cluster in self.recorder.book.watched_clusters():
             self.wake(cluster)
 
     def wake(self, name: str) -> None:
@@ -100,7 +101,7 @@ class Observer:
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
         book = self.recorder.book
         entries = ((handle, book.get(job_id)) for handle, job_id in book.watched(cluster.name).items())
-        return {handle: entry.cursor for handle, entry in entries if entry is not None}
+        return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
 
     async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
         """The cluster's news; None when there is another launch to watch (`more`) first."""
@@ -126,8 +127,10 @@ class Observer:
 
         def work(drafts: list[Draft]) -> None:
             for draft in drafts:
-                if draft.entry.handle == reports[draft.job.id].handle and draft.entry.watched:
-                    follow_report(draft, reports[draft.job.id], now)
+                report = reports[draft.job.id]
+                is_launch = draft.entry.handle == report.handle and draft.entry.watched
+                if is_launch or follow_bid(draft, cluster.name, report, now):
+                    follow_report(draft, report, now)
 
         if reports:
             await self.recorder.change(reports, work)
@@ -141,7 +144,7 @@ class Observer:
 
 def follow_report(draft: Draft, report: Report, now: float) -> None:
     """Copy a launch's news into the draft, up to its end or to the job's next launch."""
-    launch = draft.entry.handle_launch
+    launch = draft.job.launch
     for event in report.events:
         if draft.job.launch != launch:
             break
@@ -151,8 +154,8 @@ def follow_report(draft: Draft, report: Report, now: float) -> None:
             # One line that makes no sense must not stop all others.
             log.exception("job %d: the event %r changes nothing", draft.job.id, event)
     if report.gone and draft.job.launch == launch and not draft.job.over:
-        draft.advance(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
+        draft.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
     if report.native_id and draft.job.launch == launch and report.native_id != draft.entry.native_id:
         draft.native_id = report.native_id
-    if report.cursor != draft.entry.cursor:
+    if report.cursor != draft.entry.cursor and draft.job.launch == launch:
         draft.cursor = report.cursor

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from overspan.adapters.contract import Admission, Verdict
+from overspan.adapters.abilities import Admission, Verdict
 from overspan.bridge.controller.amendments import AMENDABLE, amend
 from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.ceilings import check_time
 from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft, is_kept
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.references import Directory, Target
+from overspan.bridge.controller.requests import CancelRequest, Outcome, Update
+from overspan.bridge.controller.rights import split_allowed
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
@@ -25,64 +28,6 @@ from overspan.bridge.model.states import State
 
 MakeEvent = Callable[[float, str], Event]
 """Makes the order of a time and a task's name."""
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Which live jobs a cancel is about; an empty field means any."""
-
-    states: frozenset[str] = frozenset()
-    users: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    partitions: frozenset[str] = frozenset()
-    clusters: frozenset[str] = frozenset()
-    accounts: frozenset[str] = frozenset()
-    qos: frozenset[str] = frozenset()
-    nodes: frozenset[str] = frozenset()
-
-    def fits(self, entry: Entry) -> bool:
-        """Whether the job passes."""
-        job = entry.job
-        if self.nodes and not any(place.node in self.nodes for place in job.placements):
-            return False
-        facts = (
-            (self.states, job.state.value),
-            (self.users, entry.user),
-            (self.names, job.labels.get("name", job.spec.name)),
-            (self.partitions, job.spec.partition),
-            (self.clusters, entry.cluster),
-            (self.accounts, job.spec.account),
-            (self.qos, job.spec.qos),
-        )
-        return all(not wanted or value in wanted for wanted, value in facts)
-
-
-@dataclass(frozen=True)
-class CancelRequest:
-    """Jobs to end or to signal. No refs: every live job that passes the filters."""
-
-    refs: Sequence[str] = ()
-    task: str = ""
-    filters: Filters = Filters()
-    signal: str = ""
-    batch_only: bool = False
-    by: str = ""
-    full: bool = False
-
-
-class Outcome(NamedTuple):
-    """What was asked of each job: refs that it was done for, and the errors of the others."""
-
-    done: list[str]
-    errors: list[tuple[str, OverspanError]]
-
-
-@dataclass(frozen=True)
-class Update:
-    """New values for a job, only those that were given."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    by: str = ""
 
 
 class Orders:
@@ -134,6 +79,9 @@ class Orders:
         if "dependency" in update.values:
             entries = [target.entry for target in await self._targets(ref)]
             told = await self.recorder.waits.list_takers(entries, update.values["dependency"])
+        if "time_limit" in update.values:
+            for target in await self._targets(ref):
+                await check_time(self.clusters, target, update.values["time_limit"])
         amended = {name: value for name, value in update.values.items() if name in AMENDABLE}
         if amended:
             for target in await self._targets(ref):
@@ -225,7 +173,11 @@ class Orders:
     async def _choose(self, request: CancelRequest, outcome: Outcome) -> list[tuple[str, Target]]:
         if not request.refs:
             entries = [e for e in self.recorder.book if not e.job.over and request.filters.fits(e)]
-            return [(str(entry.job.id), Target(entry)) for entry in entries]
+            chosen = [(str(entry.job.id), Target(entry)) for entry in entries]
+            # Who names no user means the own jobs, as with scancel.
+            allowed, refused = split_allowed(chosen, request.within)
+            outcome.errors.extend(refused if request.filters.users else ())
+            return allowed
         found = []
         refs = list(dict.fromkeys(request.refs))
         for ref, targets in zip(refs, await self.directory.find_all(refs), strict=True):
@@ -233,7 +185,9 @@ class Orders:
                 outcome.errors.append((ref, targets))
             else:
                 found += [(ref, target) for target in targets if request.filters.fits(target.entry)]
-        return found
+        allowed, refused = split_allowed(found, request.within)
+        outcome.errors.extend(refused)
+        return allowed
 
 
 def _check_task(target: Target, task: str) -> None:

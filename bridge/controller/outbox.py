@@ -78,6 +78,13 @@ class Outbox:
             self.untry((token,))
             self._postpone(row)
 
+    def put_off(self, token: str, next_try_at: float) -> None:
+        """Nothing is known of the call yet: it is made again then, and counts as tried until it is answered."""
+        row = self._rows.get(token)
+        if row is not None:
+            row = self._rows[token] = row._replace(next_try_at=next_try_at)
+            self._postpone(row)
+
     def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
         """The oldest calls that may be made now; they count as tried from here on."""
         self._wake(lane, now)
@@ -135,9 +142,9 @@ class Outbox:
         """The calls owed for a job, oldest first."""
         return [self._rows[token] for token in self._of_job.get(job_id, ())]
 
-    def submit_of(self, job_id: int) -> OutboxRow | None:
-        """The submission owed for a job."""
-        return next((row for row in self.of_job(job_id) if row.kind == SUBMIT), None)
+    def submit_of(self, job_id: int, cluster: str) -> OutboxRow | None:
+        """The submission of a job that is owed to a cluster."""
+        return next((row for row in self.of_job(job_id) if row.kind == SUBMIT and row.cluster == cluster), None)
 
     def lanes(self) -> Iterable[Lane]:
         """Every lane that owes something."""

@@ -51,6 +51,8 @@ class Wakes:
     owed: Callable[[Lane], None] = lambda lane: None
     sending: Callable[[str], Awaitable[None]] = lambda cluster: asyncio.sleep(0)
     """Waited for before launches are sent to a cluster."""
+    sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
+    """They were, and what was answered is written; `overtaken`: some are not wanted any more."""
     watched: Callable[[str], None] = lambda cluster: None
     unreached: Callable[[list[int]], None] = lambda job_ids: None
     """Jobs whose cluster does not answer, and surely knows nothing of them."""
@@ -246,13 +248,17 @@ class Recorder:
         for row in draft.add:
             self.outbox.add(row)
             self.wakes.owed((row.cluster, row.kind))
-        if self.outbox.submit_of(entry.job.id) is None:
+        if self.outbox.submit_of(entry.job.id, entry.cluster) is None:
             entry.retry_at = None
+        known = {bid.handle for bid in entry.job.bids}
         self.book.put(entry, draft.job)
         # Now, a little each time, rather than all at once when somebody asks for the queue.
         job_row(entry)
         if entry.watched and not watched:
             self.wakes.watched(entry.cluster)
+        for bid in entry.job.bids:
+            if bid.handle and bid.handle not in known:
+                self.wakes.watched(bid.cluster)
         self.wakes.jobs.ring(entry.job.id)
         if draft.timeline:
             self.wakes.timeline.ring()

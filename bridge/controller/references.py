@@ -140,7 +140,7 @@ class Directory:
 
     def _by_native(self, reference: Reference) -> Entry | None:
         for entry in self.book:
-            if entry.cluster == reference.cluster and entry.native_id == reference.native:
+            if entry.cluster == reference.cluster and reference.native in entry.native_id.split(","):
                 return entry
         return None
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
-from overspan.adapters.contract import Release
+from overspan.adapters.abilities import Release
 from overspan.bridge.controller.backoff import next_try
 from overspan.bridge.controller.bell import Bell
 from overspan.bridge.controller.book import Entry
@@ -37,9 +38,12 @@ class Releases:
         self.backoff = backoff
         recorder.followers.append(self._follow)
         recorder.wakes.sending = self._note
+        recorder.wakes.sent = self._sent
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._bells: dict[str, Bell] = {}
         self._noted: set[str] = set()
+        self._sending: Counter[str] = Counter()
+        """How many calls with launches are under way to each cluster."""
 
     async def start(self) -> None:
         """Take up what an earlier daemon left. Raises StoreFailed."""
@@ -61,12 +65,23 @@ class Releases:
         if name not in self._noted and isinstance(cluster.adapter, Release):
             await self.recorder.ledger.set_meta(_key(name), _OWED)
             self._noted.add(name)
+        self._sending[name] += 1
+
+    def _sent(self, name: str, overtaken: bool) -> None:
+        """They were sent; `overtaken` ones are not wanted any more, and a release under way may have missed them."""
+        self._sending[name] -= 1
+        if overtaken and name in self._noted:
+            self._wake(name)
 
     def _follow(self, before: Job | None, entry: Entry) -> None:
-        """A job has ended, or begins another launch, here or elsewhere: release the former one."""
-        if before is None or not ((entry.job.over and not before.over) or entry.job.launch != before.launch):
+        """A job has ended, or begins another launch, here or elsewhere, or a bid has: release the former one."""
+        if before is None:
             return
-        for name in {entry.cluster, before.cluster} & self._noted:
+        present = {bid.launch for bid in entry.job.bids}
+        left = {bid.cluster for bid in before.bids if bid.launch not in present}
+        if (entry.job.over and not before.over) or entry.job.launch != before.launch:
+            left |= {entry.cluster, before.cluster}
+        for name in left & self._noted:
             self._wake(name)
 
     def _wake(self, name: str) -> None:
@@ -100,14 +115,18 @@ class Releases:
         adapter = cluster.adapter
         if not isinstance(adapter, Release):
             return
-        wanted = self._wanted(cluster.name)
-        await adapter.release(self.recorder.completion.installation, *wanted)
+        wanted, rung = self.wanted(cluster.name), self._bells[cluster.name].count
+        # Two clusters of the configuration may be one place.
+        kin = [self.wanted(other.name) for other in self.clusters if other.config.kind == cluster.config.kind]
+        handles, tokens = (frozenset[str]().union(*parts) for parts in zip(*kin, strict=True))
+        await adapter.release(self.recorder.completion.installation, handles, tokens)
         # What ended during the call has not been released by it.
-        if not any(wanted) and not any(self._wanted(cluster.name)):
+        idle = not self._sending[cluster.name] and self._bells[cluster.name].count == rung
+        if idle and not any(wanted) and not any(self.wanted(cluster.name)):
             self._noted.discard(cluster.name)
             await self.recorder.ledger.set_meta(_key(cluster.name), "")
 
-    def _wanted(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
+    def wanted(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
         """The handles that are watched, and the tokens of submissions that are owed."""
         owed = self.recorder.outbox.of_lane((name, SUBMIT))
         return frozenset(self.recorder.book.watched(name)), frozenset(row.token for row in owed)

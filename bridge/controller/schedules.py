@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.due import GRACE, Due, made, refuse, skip, split_due, take_missed
-from overspan.bridge.controller.orders import CancelRequest, Orders
+from overspan.bridge.controller.orders import Orders
 from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.submission import Run, Submitted, Submitter
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import (

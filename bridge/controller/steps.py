@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from overspan.adapters import contract
+from overspan.adapters import abilities
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.model.errors import OverspanError
@@ -58,7 +58,7 @@ class Steps:
                 continue
             try:
                 adapter = cluster.adapter
-                steps = await adapter.steps(list(found)) if isinstance(adapter, contract.Steps) else ()
+                steps = await adapter.steps(list(found)) if isinstance(adapter, abilities.Steps) else ()
             except OverspanError as error:
                 log.warning("cluster %s does not tell its steps: %s", name, error.message)
                 continue
@@ -66,7 +66,7 @@ class Steps:
         return rows
 
 
-def _row(entry: Entry, step: contract.Step) -> list[Any]:
+def _row(entry: Entry, step: abilities.Step) -> list[Any]:
     """The values in the order of STEP_COLUMNS."""
     names = [task.name for task in entry.job.tasks]
     hosts = {item.index: item.node for item in entry.job.placements if item.task == step.task}

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overspan.adapters.contract import Admission, Plan, Verdict
+from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.notes import list_notes
 from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.controller.rights import deny
 from overspan.bridge.controller.trials import describe_trial
 from overspan.bridge.controller.verdicts import await_verdict
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, Unreachable
@@ -93,7 +94,8 @@ class Submitter:
             return _answer(job, cluster, reading, await self._try(job, cluster))
         first = await self.recorder.ledger.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
-        job = replace(new_job(first, spec, self.recorder.clock()), cluster=job.cluster, passed=job.passed)
+        fresh = new_job(first, spec, self.recorder.clock())
+        job = replace(fresh, cluster=job.cluster, passed=job.passed, racers=job.racers)
         entry = Entry(job, cluster.name, submission.user)
         await self.recorder.insert([entry], run.record(first) if run is not None else None)
         await self._hear(entry, cluster, submission.kind)
@@ -149,7 +151,8 @@ class Submitter:
 
         Where no other takes it, the first that is down has it. Rejected in each one's words where all refuse.
         """
-        names = spec.clusters or ("",)
+        racers = self.clusters.list_racers(new_job(0, spec, self.recorder.clock()))
+        names = racers or spec.clusters or ("",)
         down: list[tuple[Cluster, Job]] = []
         passed: list[Departure] = []
         for name in names:
@@ -190,7 +193,7 @@ class Submitter:
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
         if choice and spec.array is None:
-            job = replace(job, cluster=cluster.name)
+            job = replace(job, cluster=cluster.name, racers=self.clusters.list_racers(job))
         if asked:
             await _admit(cluster, job, submission.kind, trial=choice and spec.array is not None)
             if "," in spec.partition and cluster.config.kind == "local":
@@ -206,7 +209,7 @@ class Submitter:
     def _check(self, spec: JobSpec, submission: Submission) -> None:
         place = Place(submission.file) if submission.file else None
         if spec.parent is not None:
-            self._check_parent(spec.parent, place)
+            self._check_parent(spec.parent, submission.user, place)
         if spec.later:
             raise InvalidRequest(
                 f"this version cannot carry out {', '.join(sorted(spec.later))}",
@@ -223,7 +226,7 @@ class Submitter:
                 remedy="wait until some have ended, or raise limits.max_live_jobs",
             )
 
-    def _check_parent(self, parent: int, place: Place | None) -> None:
+    def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
         entry = self.recorder.book.get(parent)
         if entry is None or entry.job.over or entry.job.ending is not None:
             raise InvalidRequest(
@@ -231,6 +234,8 @@ class Submitter:
                 remedy="submit it with --no-job-group",
                 place=place,
             )
+        if entry.user != user:
+            raise deny(f"the group {parent} is {entry.user}'s: submit the job with --no-job-group")
         if not entry.job.spec.group:
             raise InvalidRequest(f"job {parent} is no group", remedy="leave --job-group out", place=place)
 

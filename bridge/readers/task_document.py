@@ -68,6 +68,7 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
         ports=tuple(dict.fromkeys((*values.get("ports", ()), *wanted.ports))),
         grace_period=values.get("grace_period", 30),
         notice_signal=values.get("notice_signal", ""),
+        on_preemption=values.get("on_preemption", ""),
         time=values.get("time"),
         signal=values.get("signal"),
         on_failure=values.get("on_failure", OnFailure.IGNORE),

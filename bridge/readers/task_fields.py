@@ -224,6 +224,7 @@ OWN: dict[str, Field] = {
     "notice_signal": Field(
         checked(parse_signal_name, {"type": ["integer", "string"]}), "Signal when the primaries are done."
     ),
+    "on_preemption": Field(program(), "Command to run when the cluster takes its resources away, before TERM."),
     "signal": Field(
         checked(parse_signal_before, {"type": ["integer", "string"]}), "Signal before the time limit: USR1@90."
     ),

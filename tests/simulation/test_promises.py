@@ -19,7 +19,7 @@ from tests.simulation.machine import Machine
 
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller, Parts
-from overspan.bridge.controller.orders import CancelRequest, Update
+from overspan.bridge.controller.requests import CancelRequest, Update
 from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError

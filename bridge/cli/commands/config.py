@@ -7,7 +7,7 @@ import os
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import write, write_json
-from overspan.bridge.config.paths import find_paths
+from overspan.bridge.config.paths import find_paths, find_server
 
 
 def run(call: Call) -> int:
@@ -16,7 +16,8 @@ def run(call: Call) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document")
     chosen = parser.parse_args(call.words)
     paths = find_paths(call.environment)
-    places = {**paths._asdict(), "log": paths.log}
+    server = find_server(call.environment, paths)
+    places = {**paths._asdict(), "log": paths.log, **({"server": server} if server else {})}
     if chosen.json:
         write_json({"format": 1, **places})
         return 0

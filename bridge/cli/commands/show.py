@@ -55,6 +55,7 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
         ("Exit", _exit(job) if state not in ("PENDING", "CONFIGURING", "RUNNING") else ""),
         ("User", f"{job.get('user')}"),
         ("Cluster", " ".join(filter(None, (str(job.get("cluster") or ""), str(job.get("native_id") or ""))))),
+        ("Waits too", ", ".join(_bid_text(bid) for bid in job.get("bids") or ())),
         ("Submitted", format_timestamp(job.get("submitted_at"), "")),
         ("Element", str(job.get("element") or "")),
         ("Waiting", f"{array['waiting']}{throttle}" if array.get("waiting") else ""),
@@ -81,6 +82,12 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     ends = [line for task in tasks for line in _attempt_lines(task)]
     lines += ["", *ends] if ends else []
     return "\n".join(lines) + "\n"
+
+
+def _bid_text(bid: Mapping[str, Any]) -> str:
+    """Another cluster that a job waits on at the same time: what it is called there, and why it waits."""
+    reason = "" if bid.get("reason") in (None, "", "None") else f"({bid['reason']})"
+    return " ".join(filter(None, (str(bid.get("cluster")), str(bid.get("native_id") or ""), reason)))
 
 
 def _task_cells(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> tuple[str, ...]:

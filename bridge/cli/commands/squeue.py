@@ -176,7 +176,8 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
         say(call, f"error: Invalid job format specification: {fault}")
     for stale in listing.stale:
         since = time.strftime("%H:%M:%S", time.localtime(stale.since))
-        say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were")
+        why = f": {stale.message}" if stale.message else ""
+        say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were{why}")
     return 0
 
 

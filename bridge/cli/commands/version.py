@@ -5,17 +5,12 @@ from __future__ import annotations
 from overspan import __version__
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import write
+from overspan.bridge.model.slurm_answers import SLURM_VERSION, slurm_version
 
-SLURM_VERSION = "24.05.8"
-"""The Slurm release whose options and formats these verbs follow; clients read the second word."""
+__all__ = ["SLURM_VERSION", "run", "slurm_version"]
 
 
 def run(call: Call) -> int:
     """Print Overspan's version."""
     write(f"span {__version__}\n")
     return 0
-
-
-def slurm_version() -> str:
-    """The line that squeue --version and its like print."""
-    return f"slurm {SLURM_VERSION}\n"

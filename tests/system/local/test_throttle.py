@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.contract.conformance import Follower, handle_of
 from tests.system.local.stories import open_on, play
 
-from overspan.adapters.contract import Launch, Order, Throttle
+from overspan.adapters.abilities import Throttle
+from overspan.adapters.contract import Launch, Order
 from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import Cancel, Event, Hold, Release, SetPriority
 from overspan.bridge.model.job import Element, Job, new_job

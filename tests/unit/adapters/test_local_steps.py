@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from overspan.adapters.contract import Step
+from overspan.adapters.abilities import Step
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.local.steps import list_steps
 from overspan.bridge.controller.book import Entry

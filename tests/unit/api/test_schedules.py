@@ -9,12 +9,13 @@ from dataclasses import replace
 import httpx2
 from tests.unit.controller.fakes import Bench, read, until
 
-from overspan.bridge.api.app import build_app, user_name
+from overspan.bridge.api.app import build_app
+from overspan.bridge.api.asking import own_name
 from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.readers.submission import Submission
 
-ME = user_name()
+ME = own_name()
 
 
 def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:

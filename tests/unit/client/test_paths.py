@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.config.paths import MAX_SOCKET_PATH, find_paths, make_private_folder
-from overspan.bridge.model.errors import Denied, OverspanError
+from overspan.bridge.client import Client
+from overspan.bridge.config.paths import (
+    MAX_SOCKET_PATH,
+    find_paths,
+    find_server,
+    find_shared_paths,
+    make_private_folder,
+    make_shared_folders,
+)
+from overspan.bridge.model.errors import Denied, OverspanError, Unreachable
 
 
 def test_defaults_under_home() -> None:
@@ -52,3 +60,47 @@ def test_private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(Denied, match="another user"):
         make_private_folder(str(folder))
+
+
+def test_the_shared_daemon_is_where_the_site_says(tmp_path: Path) -> None:
+    site = {"HOME": "/h", "SPAN_SITE_CONFIG": str(tmp_path / "config.yaml")}
+
+    def find(**more: str) -> str:
+        environment = {**site, **more}
+        return find_server(environment, find_paths(environment))
+
+    assert find() == ""
+    (tmp_path / "server").write_text("/run/overspan/span.sock\n")
+    assert find() == "/run/overspan/span.sock"
+    assert find(SPAN_SERVER="/other/s") == "/other/s"
+    # Who wants a daemon of his own has one.
+    assert find(SPAN_SERVER="") == find(SPAN_STATE_DIR="/x") == find(SPAN_RUNTIME_DIR="/r") == ""
+    assert find(SPAN_STATE_DIR="/x", SPAN_SERVER="/other/s") == "/other/s"
+    for text in ("", "relative\n", "\xff"):
+        (tmp_path / "server").write_bytes(text.encode("latin-1"))
+        assert find() == ""
+
+
+def test_nobody_starts_a_shared_daemon_by_the_way(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path), "SPAN_SERVER": str(tmp_path / "s")}
+    with Client(environment=environment) as client, pytest.raises(Unreachable, match="shared daemon does not run"):
+        client.ping()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_the_shared_daemon(tmp_path: Path) -> None:
+    paths = find_shared_paths({})
+    assert (paths.state, paths.socket) == ("/var/lib/overspan", "/run/overspan/span.sock")
+    assert (paths.config, paths.site_config) == (os.devnull, "/etc/overspan/config.yaml")
+    folders = {"SPAN_STATE_DIR": str(tmp_path / "state"), "SPAN_RUNTIME_DIR": str(tmp_path / "run")}
+    paths = find_shared_paths(folders)
+    mask = os.umask(0o077)
+    try:
+        make_shared_folders(paths)
+    finally:
+        os.umask(mask)
+    modes = [stat.S_IMODE(os.stat(folder).st_mode) for folder in (paths.state, paths.runtime)]
+    assert modes == [0o700, 0o755]
+    os.chmod(paths.runtime, 0o777)
+    with pytest.raises(Denied, match="others may write"):
+        make_shared_folders(paths)

@@ -37,6 +37,13 @@ def test_user_stands_above_site(tmp_path: Path) -> None:
     assert settings.clusters["big"].own == {"host": "me@login"}
 
 
+def test_operators_of_a_shared_daemon(tmp_path: Path) -> None:
+    site = "server: {operators: [ada, bob]}\nfinal: [server]\n"
+    assert _load(tmp_path, site=site).server.operators == ("ada", "bob")
+    with pytest.raises(InvalidRequest, match="fixed by the site"):
+        _load(tmp_path, user="server: {operators: [eve]}\n", site=site)
+
+
 def test_yaml_words_stay_text(tmp_path: Path) -> None:
     document = read_positioned("a: on\nb: 1:30\nc: true\nd: 010\ne: '5'\nf: 1_000\ng: ~\nh: 1e3\n", "f")
     assert document.value == {"a": "on", "b": "1:30", "c": True, "d": 10, "e": "5", "f": "1_000", "g": None, "h": 1e3}

@@ -63,6 +63,8 @@ class Objects:
     job: Job
     pods: dict[Key, Pod] = field(default_factory=dict)
     placed: bool = False
+    held: bool = False
+    """Whether it holds nothing while it waits: its places are given back."""
 
     def newest(self, task: str, attempt: int, node: int) -> Pod | None:
         """The last run of a node."""
@@ -204,7 +206,12 @@ class PodCluster(FakeCluster):
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        return list(await asyncio.gather(*map(self._submit, launches)))
+        # Nothing of a call happens after its answer.
+        found = await asyncio.gather(*map(self._submit, launches), return_exceptions=True)
+        for answer in found:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [answer for answer in found if not isinstance(answer, BaseException)]
 
     async def _submit(self, launch: Launch) -> Accepted | Refusal:
         await self._travel()
@@ -277,6 +284,9 @@ class PodCluster(FakeCluster):
                 self._start(token, found, Key(found.job.id, event.task, event.attempt, event.node, event.run))
             case events.Terminate() | events.Kill():
                 self._end(token, found, event)
+            case events.Hold() | events.Release():
+                found.held = isinstance(event, events.Hold)
+                self.world.news.set()
             case events.Suspend() | events.Resume():
                 return "a pod cannot be suspended"
         return ""
@@ -329,7 +339,7 @@ class PodCluster(FakeCluster):
         if found is None:
             return Report(handle, (), cursor, gone=True)
         if not cursor:
-            if not found.placed:
+            if not found.placed or found.held:
                 return None
             places = [(key.task, key.node) for key in found.pods]
             members = tuple((task, node, "n", "10.0.0.1", ()) for task, node in places)

@@ -275,13 +275,14 @@ class Bench:
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
-    """Words of a text: names of tasks; hold, kill, later; begin=SECONDS, deadline=SECONDS, array=, needs=, parent=.
+    """Words of a text: names of tasks; hold, kill, later, race.
 
+    begin=SECONDS, deadline=SECONDS, array=, needs= and parent= are what they say.
     clusters=A,B and after=SECONDS are a list of clusters and its failover_after.
     """
     words = submission.text.split()
     facts = dict(word.split("=") for word in words if "=" in word)
-    names = [word for word in words if "=" not in word and word not in ("hold", "kill", "later")]
+    names = [word for word in words if "=" not in word and word not in ("hold", "kill", "later", "race")]
     tasks = tuple(TaskSpec(name, run="true", time=60) for name in names)
     spec = JobSpec(
         name=submission.name or names[0],
@@ -295,6 +296,7 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Readin
         begin=now + float(facts["begin"]) if "begin" in facts else None,
         deadline=now + float(facts["deadline"]) if "deadline" in facts else None,
         clusters=tuple(filter(None, facts.get("clusters", submission.cluster).split(","))),
+        race="race" in words,
         failover_after=int(facts["after"]) if "after" in facts else None,
         later={"on_checkpoint": {}} if "later" in words else {},
         origin=Origin(user=submission.user, directory=submission.directory),

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, read, start_job, until
 
+from overspan.adapters.abilities import Entrance, Foreign, Invitation, ShellRequest
 from overspan.adapters.contract import Accepted as Taken
-from overspan.adapters.contract import Entrance, Foreign, Invitation, Launch, Refusal, ShellRequest
+from overspan.adapters.contract import Launch, Refusal
 from overspan.bridge.controller.access import ShellWish
 from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model import events

@@ -13,7 +13,7 @@ from tests.unit.controller.fakes import Bench, begin, end, give_order, turn, unt
 from overspan.adapters.contract import Refusal
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.admission import MAX_RUNNING, MAX_SUBMITTED, Gate, make_gate
-from overspan.bridge.controller.orders import CancelRequest
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.ranks import Rank
 
@@ -248,10 +248,10 @@ def test_a_call_that_may_have_been_made_before_a_crash_keeps_its_slot(play: Call
         bench.cluster.gate = None
         await bench.start()
         # Only the cluster can tell what became of the call that was under way.
-        row = bench.controller.recorder.outbox.submit_of(1)
+        row = bench.controller.recorder.outbox.submit_of(1, "local")
         assert row is not None and bench.controller.recorder.outbox.tried(row.token)
         await until(lambda: bench.job(4).reason == MAX_RUNNING)
-        await until(lambda: bench.controller.recorder.outbox.submit_of(1) is None)
+        await until(lambda: bench.controller.recorder.outbox.submit_of(1, "local") is None)
         assert launched(bench) == [1, 2] and bench.cluster.submits >= 2
 
     play(scene)

@@ -17,7 +17,7 @@ from tests.unit.controller.fakes import START, Bench
 from tests.unit.controller.virtual_time import VirtualClock, run_virtually
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.orders import CancelRequest
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -114,8 +114,12 @@ class Story:
         with patch("uuid.uuid4", lambda: UUID(int=names.getrandbits(128), version=4)):
             run_virtually(self.clock, self._run)
 
-    async def _run(self) -> None:
+    def _make_world(self) -> None:
         self.world = World(self.clock, self.random)
+        self.worlds = [self.world]
+
+    async def _run(self) -> None:
+        self._make_world()
         await self._start()
         try:
             for _ in range(self.random.choice([1, 1, 2])):
@@ -132,7 +136,7 @@ class Story:
                 assert job.over, f"{job.state} for ever"
             await asyncio.sleep(RELEASED)
             self._check()
-            assert not self.world.launches
+            assert not any(world.launches for world in self.worlds)
             assert not any(pod.end is None for pod in self.world.history.values())
             for job in self.jobs:
                 check_account(job, self.world)
@@ -182,16 +186,17 @@ class Story:
             await asking
 
     async def _lose(self) -> None:
-        (self.world.lose_launch if self.random.random() < 0.2 else self.world.lose_node)()
-        self.world.news.set()
+        world = self.random.choice(self.worlds)
+        (world.lose_launch if self.random.random() < 0.2 else world.lose_node)()
+        world.news.set()
 
     async def _break(self) -> None:
         """Nothing can be written for a while."""
         self.bench.ledger.broken = not self.bench.ledger.broken and self.random.random() < 0.3
 
     async def _calm_down(self) -> None:
-        self.world.trouble = 0.0
-        self.world.full = self.cancelled
+        for world in self.worlds:
+            world.trouble, world.full = 0.0, self.cancelled
         self.bench.ledger.broken = False
         orders = self.bench.controller.orders
         for job in self.jobs:
@@ -201,7 +206,7 @@ class Story:
             await orders.cancel(CancelRequest(tuple(str(job.id) for job in self.jobs)))
 
     def _check(self) -> None:
-        assert not self.world.faults
+        assert not any(world.faults for world in self.worlds)
         if not self.bench.controller.recorder._running:
             self.bench.check()
         for job in self.jobs:

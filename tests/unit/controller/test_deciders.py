@@ -54,3 +54,30 @@ def test_the_queue_of_the_cluster_is_told_of_what_waits_in_it() -> None:
         await until(lambda: len(cluster.orders) == 2)
 
     play(scene, cluster)
+
+
+class Limited(MixedCluster):
+    """A cluster that keeps wall times of its own for what the daemon decides."""
+
+    def keeps_limits(self, handle: str) -> bool:
+        return self.decider_of(handle) is Decider.DAEMON
+
+
+def test_a_wall_time_is_in_force_when_the_cluster_has_told_it() -> None:
+    cluster = Limited()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit("a")
+        await bench.submit("a")
+        await until(lambda: len(cluster.handles) == 2)
+        cluster.tell("2.0", events.Granted(bench.clock.now, (("a", 0, "me", "10.0.0.1", ()),)))
+        await until(lambda: len(cluster.orders) == 1)
+        wanted = events.SetTime(bench.clock.now, 90)
+        await bench.controller.orders.give("2", lambda at, task: wanted)
+        await until(lambda: len(cluster.orders) == 2)
+        assert cluster.orders[-1].event == wanted and bench.job(2).tasks[0].time is None
+        cluster.tell("2.0", wanted)
+        await until(lambda: bench.job(2).tasks[0].time == 90)
+        assert not any(row.payload["event"]["event"] == "SetTime" for row in bench.ledger.rows.values())
+
+    play(scene, cluster)

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
 from tests.unit.controller.test_arrays import element, run
 
-from overspan.bridge.controller.orders import CancelRequest, Update
+from overspan.bridge.controller.requests import CancelRequest, Update
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.dependencies import parse_dependency
 

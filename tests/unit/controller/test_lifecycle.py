@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Bench, begin, end, give_order, play, sta
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.clusters import Cluster
 from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.orders import CancelRequest
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 

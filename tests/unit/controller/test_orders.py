@@ -8,7 +8,7 @@ import pytest
 from tests.unit.controller.fakes import Bench, give_order, play, start_job, turn, until
 
 from overspan.adapters.contract import Refusal
-from overspan.bridge.controller.orders import CancelRequest, Filters, Update
+from overspan.bridge.controller.requests import CancelRequest, Filters, Update
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, NotFound, Rejected
 

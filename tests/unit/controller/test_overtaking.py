@@ -10,8 +10,8 @@ from tests.unit.controller.fakes import Bench, FakeCluster, play, turn, until
 
 from overspan.adapters.contract import Decider, Order, Refusal
 from overspan.bridge.controller import controller
-from overspan.bridge.controller.orders import CancelRequest
 from overspan.bridge.controller.outbox import ORDER, Outbox
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import TimedOut
@@ -128,6 +128,8 @@ def test_a_launch_that_is_refused_for_good_ends_its_attempt() -> None:
         await _grant(bench)
         await until(lambda: bench.state() == "FAILED")
         assert bench.job().tasks[0].attempts[0].detail == "exceeded quota"
+        # No wait mends it, so no budget pays for another try.
+        assert bench.job().reason == "BadConstraints"
 
     play(scene, cluster)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.controller.fakes import FakeCluster, turn
 
-from overspan.adapters.contract import Adapter, Admission, ClusterConfig, Plan
+from overspan.adapters.abilities import Admission, Plan
+from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.bell import Bell, JobBells
 from overspan.bridge.controller.book import Book, Entry, join_handle, split_handle
@@ -79,7 +80,7 @@ def test_the_outbox_gives_the_oldest_first_and_each_once() -> None:
     assert outbox.take(lane, 0.0, 3) == [] and outbox.tried("t0")
     outbox.done("t0")
     outbox.done("t0")
-    assert len(outbox) == 4 and outbox.submit_of(0) is None
+    assert len(outbox) == 4 and outbox.submit_of(0, "local") is None
 
 
 def test_deferred_calls_wait_for_their_time() -> None:

@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, tu
 
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller import releases
-from overspan.bridge.controller.orders import CancelRequest
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 

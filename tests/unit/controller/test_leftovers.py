@@ -1,0 +1,141 @@
+"""What a cluster has, compared with the store: what is live stays, what is left goes, others' goes when it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import httpx2
+from tests.unit.controller.fakes import Bench, FakeCluster, play, until
+
+from overspan.adapters.abilities import Trace
+from overspan.bridge.api.app import build_app
+from overspan.bridge.controller.leftovers import Standing, Sweep
+from overspan.bridge.controller.requests import CancelRequest
+
+
+class TracingCluster(FakeCluster):
+    """A cluster that can list what launches have there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra: list[Trace] = []
+        self.hidden: set[str] = set()
+        self.removed: list[str] = []
+
+    async def find_traces(self) -> list[Trace]:
+        own = [
+            Trace(token, handle, token.partition("-")[0], 1, 0, (f"Pod p-{handle}",))
+            for token, handle in self.handles.items()
+            if handle not in self.hidden
+        ]
+        return [trace for trace in [*own, *self.extra] if trace.token not in self.removed]
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        self.removed += [trace.token for trace in traces]
+
+
+def _other(installation: str) -> Trace:
+    return Trace(f"{installation}-9-0", f"x/{installation}-9-0", installation, 9, 0, ("Pod p",), 1)
+
+
+def test_what_is_live_is_never_removed_and_others_only_by_name() -> None:
+    cluster = TracingCluster()
+    cluster.extra = [_other("aaa"), _other("bbb")]
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: "1.0" in cluster.journals)
+        check = bench.controller.leftovers.check
+
+        async def standings(sweep: Sweep) -> dict[str, tuple[Standing, bool]]:
+            found = await check("local", sweep)
+            assert found.looked and not found.missing
+            return {one.trace.installation: (one.standing, one.removed) for one in found.found}
+
+        mine = bench.controller.recorder.completion.installation
+        others = {"aaa": (Standing.OTHER, False), "bbb": (Standing.OTHER, False)}
+        assert await standings(Sweep()) == {mine: (Standing.LIVE, False), **others}
+        assert await standings(Sweep(release=True)) == {mine: (Standing.LIVE, False), **others}
+        assert await standings(Sweep(installations=("aaa",))) == {mine: (Standing.LIVE, False), **others}
+        assert cluster.removed == []
+        await standings(Sweep(release=True, installations=("aaa", mine)))
+        assert cluster.removed == ["aaa-9-0"]
+        await standings(Sweep(release=True, all_installations=True))
+        assert cluster.removed == ["aaa-9-0", "bbb-9-0"]
+
+    play(scene, cluster)
+
+
+def test_what_an_ended_job_left_is_found_and_removed() -> None:
+    cluster = TracingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: "1.0" in cluster.journals)
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        cluster.lose("1.0")
+        await until(lambda: bench.job().over)
+        (found,) = (await bench.controller.leftovers.check("local", Sweep())).found
+        assert (found.standing, found.removed) == (Standing.LEFT, False)
+        (found,) = (await bench.controller.leftovers.check("local", Sweep(release=True))).found
+        assert found.removed and cluster.removed == [found.trace.token]
+
+    play(scene, cluster)
+
+
+def test_a_job_without_anything_there_is_told() -> None:
+    cluster = TracingCluster()
+    cluster.hidden = {"1.0"}
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: bool(bench.controller.releases.wanted("local")[0]))
+        assert (await bench.controller.leftovers.check("local", Sweep())).missing == (1,)
+
+    play(scene, cluster)
+
+
+class LettingGo(FakeCluster):
+    """A cluster that cannot list launches, and lets go of those that are not named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Collection[str]] = []
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        self.told.append(handles)
+
+
+def test_a_cluster_that_lists_nothing_is_asked_to_let_go() -> None:
+    cluster = LettingGo()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: bool(bench.controller.releases.wanted("local")[0]))
+        assert not (await bench.controller.leftovers.check("local", Sweep())).looked
+        assert cluster.told == []
+        assert not (await bench.controller.leftovers.check("local", Sweep(release=True))).looked
+        assert cluster.told == [frozenset({"1.0"})]
+
+    play(scene, cluster)
+
+
+def test_the_route_looks_and_removes() -> None:
+    cluster = TracingCluster()
+    cluster.extra = [_other("aaa")]
+
+    async def scene(bench: Bench) -> None:
+        transport = httpx2.ASGITransport(app=build_app(bench.controller))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://span") as client:
+            answer = (await client.post("/v1/clusters/local/fsck")).json()
+            (launch,) = answer["launches"]
+            assert (launch["standing"], launch["removed"], launch["objects"]) == ("other", False, ["Pod p"])
+            assert answer["looked"] and answer["missing"] == []
+            body = {"release": True, "all_installations": True}
+            answer = (await client.post("/v1/clusters/local/fsck", json=body)).json()
+            assert answer["launches"][0]["removed"] and cluster.removed == ["aaa-9-0"]
+            assert (await client.post("/v1/clusters/moon/fsck", json={})).status_code == 404
+            for wrong in ({"release": "yes"}, {"installations": "aaa"}, {"more": 1}):
+                assert (await client.post("/v1/clusters/local/fsck", json=wrong)).status_code == 400
+
+    play(scene, cluster)
