@@ -31,8 +31,8 @@ class Streams:
         self.bookmark_seconds = 60.0
         self.logs: dict[tuple[str, str, str], list[tuple[float, bytes]]] = {}
         """Time and bytes of each line, by namespace, pod and container."""
-        self.opened = 0
-        """How many watches were begun."""
+        self.opened = self.followed = 0
+        """How many watches, and how many followed logs, were begun."""
         self._objects = objects
         self._cut = self._expire = 0
         self._silent = False
@@ -126,7 +126,10 @@ class Streams:
         lines = self._select_lines(name, query, 0)
         if query.get("follow") not in ("1", "true"):
             return Reply(text=b"".join(lines)[: int(query.get("limitBytes") or 1 << 60)])
-        return Reply(lines=self._follow(key, name, query))
+        with self._objects.changed:
+            # From here on it can be cut, though nobody has read from it yet.
+            self.followed += 1
+            return Reply(lines=self._follow(key, name, query, self._cut))
 
     def _select_lines(self, name: tuple[str, str, str], query: Mapping[str, str], first: int) -> list[bytes]:
         found = self.logs.get(name, [])[first:]
@@ -138,11 +141,9 @@ class Streams:
             return [_stamp(at) + b" " + line for at, line in found]
         return [line for _, line in found]
 
-    def _follow(self, key: Key, name: tuple[str, str, str], query: Mapping[str, str]) -> Generator[bytes]:
+    def _follow(self, key: Key, name: tuple[str, str, str], query: Mapping[str, str], cut: int) -> Generator[bytes]:
         changed = self._objects.changed
         told = 0
-        with changed:
-            cut = self._cut
         while True:
             with changed:
                 over = self._has_ended(key)

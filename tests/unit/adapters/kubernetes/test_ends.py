@@ -69,7 +69,7 @@ def test_a_log_that_breaks_is_followed_again_and_one_that_is_refused_is_not(benc
     async def story() -> None:
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job())
-            await until_followed(bench, cluster)
+            await bench.until(cluster, lambda: bench.api.streams.followed > 0, "the log is followed")
             bench.api.streams.cut()
             await until_followed(bench, cluster, 2)
             bench.api.streams.write_log(TRAINER, END)

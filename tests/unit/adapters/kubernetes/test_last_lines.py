@@ -115,7 +115,7 @@ def test_a_log_that_is_still_there_is_read_as_it_is(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node) -> None:
         node.log = line(1, "up")
         logs.attend([LIVE])
-        await until(logs, lambda: node.asked)
+        await until(logs, lambda: node.asked and logs._attended[OVER.uid].done())
         node.print(line(1, "up") + line(2, "got TERM"))
         node.log = line(1, "up") + line(2, "got TERM")
         assert await logs.capture(OVER)
