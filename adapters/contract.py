@@ -21,6 +21,10 @@ FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
 
 
+MOST_WORDS = 200
+"""Characters of a refusal that are shown as the reason of a job that waits."""
+
+
 class Decider(StrEnum):
     """Who decides about the jobs of a cluster while they run."""
 
@@ -77,6 +81,12 @@ class Refusal:
     message: str
     transient: bool = False
     reason: str = "BadConstraints"
+
+    @property
+    def waiting_reason(self) -> str:
+        """Why the job waits: Slurm's reason, with the words where that alone would not tell of a refusal."""
+        words = self.message.partition("\n")[0][:MOST_WORDS]
+        return f"{self.reason}: {words}" if self.reason == "Resources" and words else self.reason
 
 
 class SomeUnanswered(Unreachable):

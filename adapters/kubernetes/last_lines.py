@@ -59,10 +59,11 @@ class LastLines:
                 # Nobody takes the lines of a pod that was torn away.
                 del self._followed[uid]
             followed = self._followed[pod.uid] = _Followed()
-        followed.thread = threading.Thread(
-            target=self._listen, args=(followed, pod, since), name=f"log of {pod.name}", daemon=True
-        )
-        followed.thread.start()
+            followed.thread = threading.Thread(
+                target=self._listen, args=(followed, pod, since), name=f"log of {pod.name}", daemon=True
+            )
+            # Within the lock: `close` must not meet a thread that has not begun.
+            followed.thread.start()
 
     def count(self) -> int:
         """How many logs are being followed just now."""

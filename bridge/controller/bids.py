@@ -22,7 +22,7 @@ def answer_bid(draft: Draft, bid: Bid, row: OutboxRow, answer: Accepted | Refusa
         draft.done.append(row.token)
         draft.job = note_bid(draft.job, bid.cluster, handle=answer.handle, native_id=answer.native_id, cursor="")
     elif answer.transient:
-        draft.job = note_bid(draft.job, bid.cluster, reason=answer.reason)
+        draft.job = note_bid(draft.job, bid.cluster, reason=answer.waiting_reason)
     else:
         draft.done.append(row.token)
         draft.advance(events.Withdraw(now, bid.cluster, answer.message, refused=True))

@@ -346,8 +346,8 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         if is_held_back(draft.job):
             draft.advance(events.Queued(now, "None"))
     elif isinstance(answer, Refusal) and answer.transient:
-        if draft.job.reason != answer.reason:
-            draft.advance(events.Queued(now, answer.reason))
+        if draft.job.reason != answer.waiting_reason:
+            draft.advance(events.Queued(now, answer.waiting_reason))
     elif isinstance(answer, Refusal):
         draft.done.append(row.token)
         draft.tried = False

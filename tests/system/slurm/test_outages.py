@@ -111,7 +111,7 @@ def test_a_full_disk_of_the_cluster_holds_a_group_back_and_sends_nothing(remote:
     as_root(site, "head -c 1G /dev/zero > /dev/shm/filler || :")
     try:
         job = start(remote, group({"a": {"run": "true"}, "b": {"run": "true"}}))
-        remote.wait_until(lambda: remote.job(job)["reason"] == "Resources", 30, "the wait")
+        remote.wait_until(lambda: "No space left on device" in remote.job(job)["reason"], 30, "the wait")
         assert remote.job(job)["state"] == "PENDING" and site.slurm("squeue", "-h", "-o", "%i") == ""
         # With room again it is sent by itself; the nodes have a /dev/shm of their own, so it is not to run.
         as_root(site, "rm -f /dev/shm/filler")

@@ -129,6 +129,15 @@ def test_refused_for_now_is_tried_again_with_the_reason_shown() -> None:
     play(scene)
 
 
+def test_what_keeps_a_job_waiting_is_told_where_the_reason_alone_would_not_tell() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.cluster.refusals = [Refusal("", "cannot be written: No space left on device\n#2", True, "Resources")]
+        await bench.submit()
+        await until(lambda: bench.job().reason == "Resources: cannot be written: No space left on device")
+
+    play(scene)
+
+
 def test_a_final_refusal_ends_the_job_in_the_clusters_words() -> None:
     async def scene(bench: Bench) -> None:
         bench.cluster.refusals = [Refusal("", "Invalid account")]
