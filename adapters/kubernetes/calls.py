@@ -53,8 +53,8 @@ class Calls:
         self.namespace = namespace
 
     async def create(self, document: Mapping[str, Any]) -> Answer:
-        """Make an object; the answer is the caller's to judge."""
-        return await self._connection.call("POST", path_of(document, self.namespace), body=document)
+        """Make an object; the answer, with its metadata alone, is the caller's to judge."""
+        return await self._connection.call("POST", path_of(document, self.namespace), body=document, brief=True)
 
     async def get(self, kind: str, name: str) -> Mapping[str, Any] | None:
         """An object of the core group; None where there is none. Raises Denied and the like."""

@@ -58,6 +58,14 @@ def test_a_name_is_taken_once(space: Namespace) -> None:
     assert (missing.status, missing.reason) == (404, "NotFound")
 
 
+def test_an_answer_may_be_no_more_than_metadata(space: Namespace) -> None:
+    made = space.connection.request("POST", f"{space.base}/pods", body=make_pod("brief"), brief=True)
+    assert (made.status, made.document["kind"]) == (201, "PartialObjectMetadata")
+    assert made.document["metadata"]["uid"] and "spec" not in made.document
+    again = space.connection.request("POST", f"{space.base}/pods", body=make_pod("brief"), brief=True)
+    assert (again.status, again.reason) == (409, "AlreadyExists")
+
+
 def test_names_are_checked(space: Namespace) -> None:
     answer = space.ask("POST", "pods", make_pod("Not_a_name"))
     assert (answer.status, answer.reason) == (422, "Invalid")

@@ -160,7 +160,12 @@ class KubernetesApi:
             return Reply(101, lines=self.exec.open(target.key, request.query, request.words, self.objects))
         if request.method == "GET":
             return self._read(target, request.query)
-        return self._write(target, request)
+        reply = self._write(target, request)
+        if "as=PartialObjectMetadata" in request.headers.get("accept", "") and reply.status < 300:
+            metadata = (reply.document or {}).get("metadata")
+            whole = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+            return Reply(reply.status, whole)
+        return reply
 
     def _read_path(self, path: str) -> Target:
         core = re.fullmatch(r"/api/v1(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?", path)
