@@ -197,7 +197,7 @@ def test_nobody_but_owner_and_operator_orders_about_a_job(server: Server) -> Non
 def test_what_a_job_writes_is_its_owners_alone(server: Server) -> None:
     job = server.submit("ada", "echo $SECRET_WORD; sleep 600", SECRET_WORD="plover")
     server.until("ada", job, "RUNNING")
-    server.wait_until(lambda: "plover" in server.ask("ada", "logs", job), 20, "its log")
+    server.wait_until(lambda: "plover" in server.run("ada", "logs", job).stdout, 20, "its log")
     for user in ("bob", "olga"):
         assert DENIED in server.refuse(user, "logs", job)
         assert DENIED in server.refuse(user, "shell", job, "--", "true")
@@ -210,7 +210,7 @@ def test_the_daemon_reads_and_writes_nothing_for_a_user_that_the_user_may_not(se
     server.root("sh", "-c", "echo precious > /etc/precious; chmod 600 /etc/precious")
     # A log that is led elsewhere once the daemon knows its path.
     job = server.submit("ada", "echo mine; sleep 600", "-o", "/home/ada/led")
-    server.wait_until(lambda: server.ask("ada", "logs", job) == "mine\n", 30, "its log")
+    server.wait_until(lambda: server.run("ada", "logs", job).stdout == "mine\n", 30, "its log")
     server.rig.run(["ln", "-sf", "/etc/precious", "/home/ada/led"], user="ada")
     complaint = server.refuse("ada", "logs", job)
     assert "precious" not in complaint.replace("/etc/precious", "") and "may not be read" in complaint
