@@ -6,17 +6,14 @@ Every start of a user's program appends a line to one file on a volume of the no
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from tests.system.faults.test_crashes import find, is_daemon
+from tests.system.kills import kill_daemons
 from tests.system.kubernetes.conftest import KubeSpan
 
 KILLS = 20
@@ -109,22 +106,6 @@ def write_group(name: str, code: int, seconds: float) -> str:
     return str(yaml.safe_dump_all(documents, sort_keys=False))
 
 
-def kill_daemons(kube: KubeSpan, seed: int) -> int:
-    """Kill the daemon at random moments, also while it starts; how often."""
-    chance, kills = random.Random(seed), 0
-    while kills < KILLS:
-        # The moment of a kill is the test's chance, not a wait for anything.
-        time.sleep(chance.uniform(0.2, 3.0))
-        pids = find(kube.state, is_daemon)
-        for pid in pids[:1]:
-            os.kill(pid, signal.SIGKILL)
-            kills += 1
-        # Half of the time nobody asks for a new one for a while.
-        if not pids or chance.random() < 0.5:
-            kube.run("squeue", "--noheader", check=False)
-    return kills
-
-
 def test_the_daemon_is_killed_at_twenty_moments_of_groups_lives(kube: KubeSpan) -> None:
     print(f"seed {SEED}")
     folder = kube.folder / "starts"
@@ -133,7 +114,7 @@ def test_the_daemon_is_killed_at_twenty_moments_of_groups_lives(kube: KubeSpan) 
     load = Load(kube, folder / "starts", SEED)
     submitting = threading.Thread(target=load.run)
     submitting.start()
-    assert kill_daemons(kube, SEED) == KILLS
+    assert kill_daemons(kube, KILLS, SEED) == KILLS
     submitting.join(300)
     assert not submitting.is_alive()
     kube.wait_until(lambda: not kube.run("squeue", "--noheader").stdout.strip(), 60, "all groups to end")

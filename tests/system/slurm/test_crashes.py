@@ -5,17 +5,13 @@ Each run of a user's program appends a line of its own to one file there, and ho
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
-from tests.system.faults.test_crashes import find, is_daemon
+from tests.system.kills import kill_daemons
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.test_chaos import Answered, Load
 from tests.system.slurm.test_groups import connect, group
@@ -70,20 +66,11 @@ class Submitter:
 
 def test_the_daemon_is_killed_at_twenty_moments_of_groups_lives(remote: Span, site: Site) -> None:
     print(f"seed {SEED}")
-    load, chance, kills = Load(remote, site, SEED), random.Random(SEED), 0
+    load = Load(remote, site, SEED)
     submitter = Submitter(load)
     submitting = threading.Thread(target=submitter.run)
     submitting.start()
-    while kills < KILLS:
-        # The moment of a kill is the test's chance, not a wait for anything.
-        time.sleep(chance.uniform(0.2, 2.5))
-        pids = find(remote.state, is_daemon)
-        for pid in pids[:1]:
-            os.kill(pid, signal.SIGKILL)
-            kills += 1
-        # Half of the time nobody asks for a new one for a while.
-        if not pids or chance.random() < 0.5:
-            remote.run("squeue", "--noheader", check=False)
+    kill_daemons(remote, KILLS, SEED, longest=2.5)
     submitting.join(300)
     assert not submitting.is_alive() and not submitter.failure, submitter.failure
     remote.wait_until(lambda: not remote.run("squeue", "--noheader").stdout.strip(), 60, "all jobs to end")
