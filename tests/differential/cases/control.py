@@ -38,6 +38,14 @@ CASES: list[Case] = [
         )
         for text in LISTS["updates"]
     ),
+    # With an elder of a name that no other case has: `singleton` looks at all jobs of a name.
+    case(
+        "scontrol/update to a singleton",
+        f"{HELD} -J updated-singleton {WRAP}",
+        f"{HELD} -J updated-singleton {WRAP}",
+        "scontrol update jobid={2} Dependency=singleton",
+        shown("%E|%r|%t", "{2}"),
+    ),
     *(_inside(line) for line in LISTS["srun"]),
     case("scancel/held", f"{HELD} {WRAP}", "scancel {1}", shown("%t %r"), "scancel {1}"),
     case("scancel/verbose", f"{HELD} {WRAP}", "scancel -v {1}", shown("%t")),
