@@ -15,13 +15,17 @@ from typing import NamedTuple
 from overspan.adapters.kubernetes.evidence import has_begun, judge_end, judge_gone
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.shapes import Shape, TaskShape
-from overspan.bridge.model.events import Event, Granted, NodeEnded, NodeStarted, TaskReady
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NONE, STARTED, READY, ENDED = range(4)
 """How much of one node run has been told."""
 
 STUCK_SECONDS = 30.0
 """How long after its grace a pod that is deleted has to end; then its node does not do it."""
+
+EVICTED = "WorkloadEvicted"
+"""How Kueue's reasons begin for ending all pods of a group (WorkloadEvictedDueToPreempted...)."""
 
 
 # --- the decisions on a pod ------------------------------------------------------------------------------------------
@@ -195,6 +199,21 @@ def _tell_grant(shape: Shape, view: View, now: float) -> Granted | None:
             node, address = (record.node, record.address) if record is not None else ("", "")
             members.append((task.name, index, node, address, ()))
     return Granted(at, tuple(members)) if placed or not members else None
+
+
+def find_eviction(view: View) -> str:
+    """Why Kueue takes the places of all pods back; '' while it does not."""
+    return next((pod.disruption for pod in view.pods.values() if pod.disruption.startswith(EVICTED)), "")
+
+
+def tell_eviction(shape: Shape, view: View, now: float) -> LaunchLost | None:
+    """The loss of a launch whose places are taken back; None while some of its pods run.
+
+    New pods of the same group would wait for ever: Kueue counts one that ended well as if it were there.
+    """
+    if any(pod.node and find_end(pod, False, now) is None for pod in view.pods.values()):
+        return None
+    return LaunchLost(now, shape.launch, Cause.PREEMPTION.value, f"its places were taken back ({find_eviction(view)})")
 
 
 def _find_progress(task: TaskShape, view: View, cursor: Cursor) -> Progress | None:

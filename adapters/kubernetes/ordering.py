@@ -16,10 +16,12 @@ from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.kubernetes.answers import Answer, is_transient
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.facts import write_go
+from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.hooks import MARK_SECONDS, TELL_WORDS
 from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.names import name_anchor
 from overspan.adapters.kubernetes.openings import MOST_PODS, Opener
+from overspan.adapters.kubernetes.queues import list_counted
 from overspan.adapters.kubernetes.records import GO, MAIN
 from overspan.adapters.kubernetes.rendering import PodSet, own, render_pods
 from overspan.adapters.kubernetes.settings import Settings
@@ -49,6 +51,9 @@ WATCH_SECONDS = 5.0
 _REMEMBERED = 2000
 _EXEC_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 3.0
+_PLACE_SECONDS = 5.0
+"""How long pods are waited for that new ones take the place of; a kubelet tells an end up to a second late."""
+_LOOK_SECONDS = 0.1
 _REFUSED = (events.Suspend, events.Resume)
 
 
@@ -221,6 +226,8 @@ async def make_pods(launches: Launches, story: Story, settings: Settings, step: 
         )
     except InvalidRequest as error:
         return dict.fromkeys(step.nodes, error.message)
+    if blueprint.rung is Rung.KUEUE:
+        await _await_places(launches, story, step)
     calls = launches.calls(story.namespace)
     anchor = name_anchor(story.token)
     results = await finish_all(calls.create(own(document, anchor, story.anchor)) for document in documents)
@@ -235,6 +242,19 @@ async def make_pods(launches: Launches, story: Story, settings: Settings, step: 
     if later:
         raise Failed(later)
     return failed
+
+
+async def _await_places(launches: Launches, story: Story, step: Create) -> None:
+    """Wait until Kueue counts the pods no more that new ones take the place of: it deletes one that is too many."""
+    deadline = time.monotonic() + _PLACE_SECONDS
+    while counted := list_counted(launches.pods(story), step):
+        if any(pod.phase == "Succeeded" for pod in counted):
+            raise Failed(
+                "Kueue gives the place of a pod that has succeeded to others; `span requeue` starts the job anew"
+            )
+        if time.monotonic() > deadline:
+            raise Failed(f"pod {counted[0].name}, whose place the new one takes, is not over")
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _judge(answer: Answer) -> str:

@@ -2,7 +2,9 @@
 
 Source: Kueue's documentation of plain pod groups, and pkg/controller/jobs/pod/pod_controller.go (0.19): a group is
 finished when all of its pods have succeeded, or all have ended and one is marked as not to be retried. A group that
-waits for its admission is closed by deleting its Workload, which has the group's name.
+waits for its admission is closed by deleting its Workload, which has the group's name. Of pods that are more than the
+group has members it deletes the youngest; one counts until it has failed, or is gone. The place of one that succeeded
+is given to others, and never back (`reclaimablePods` of a Workload only grow).
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import Any
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.gang import KUEUE_GROUP, MEMBER_LABEL
-from overspan.adapters.kubernetes.records import read_pod
+from overspan.adapters.kubernetes.records import PodRecord, read_pod
+from overspan.adapters.kubernetes.steps import Create
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +30,16 @@ def find_group(pods: Iterable[Document]) -> str:
     open_pods = [pod for pod in pods if (pod.get("status") or {}).get("phase") != "Succeeded"]
     labels = [pod["metadata"].get("labels") or {} for pod in open_pods]
     return next((str(found[MEMBER_LABEL]) for found in labels if found.get(MEMBER_LABEL)), "")
+
+
+def list_counted(pods: Iterable[PodRecord], step: Create) -> list[PodRecord]:
+    """Of the pods that new ones take the place of, those that still count (isPodRunnableOrSucceeded)."""
+    return [
+        pod
+        for pod in pods
+        if pod.task == step.task and pod.index in step.nodes and (pod.attempt, pod.run) < (step.attempt, step.run)
+        if pod.phase != "Failed" and (pod.deleting_at is None or pod.node)
+    ]
 
 
 async def mark_given_up(calls: Calls, pods: Iterable[Document]) -> None:

@@ -16,9 +16,11 @@ from overspan.adapters.kubernetes.facts import (
     Key,
     View,
     collect,
+    find_eviction,
     format_cursor,
     is_placed,
     parse_cursor,
+    tell_eviction,
     view_pods,
 )
 from overspan.adapters.kubernetes.records import PodRecord
@@ -102,6 +104,9 @@ class Story:
             return Report(self.handle, (), since, gone=True)
         if self.verdict is not None and not self.cursor.granted:
             return Report(self.handle, (self.verdict,), since)
+        if find_eviction(view):
+            lost = tell_eviction(self.shape, view, now)
+            return None if lost is None else Report(self.handle, (lost,), since)
         if self.again_at and not self.cursor.granted:
             # What is given back is no trace of a start, nor of an end.
             view = View({}, {})

@@ -53,6 +53,10 @@ class Kueue:
         workload = self._workload(name)
         total = int(pods[0]["metadata"]["annotations"][_COUNT])
         active = [pod for pod in pods if not _is_inactive(pod)]
+        for pod in sorted(active, key=lambda pod: (_is_gated(pod), pod["metadata"]["creationTimestamp"]))[total:]:
+            # More than the group has members.
+            self._finalize([pod])
+            self.api.objects.delete(_key(pod), {})
         if _is_finished(pods, total):
             self._finalize(pods)
         elif workload is None and len(active) == total:

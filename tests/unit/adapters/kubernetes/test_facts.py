@@ -20,7 +20,7 @@ from overspan.adapters.kubernetes.facts import (
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.shapes import Shape, TaskShape
 from overspan.adapters.kubernetes.stories import Story
-from overspan.bridge.model.events import Event, Granted, NodeEnded, NodeStarted, TaskReady
+from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NOW = T + 100
 GROUP = group()
@@ -97,7 +97,7 @@ def test_a_pod_that_ended_at_its_barrier_has_started_nothing() -> None:
     left = ended(code=143, started_at=T + 5, finished_at=T + 8, message=NOT_BEGUN)
     assert tell(SOLO, [left._replace(go="")]) == ()
     (end,) = tell(SOLO, [left])
-    assert isinstance(end, NodeEnded) and (end.at, end.cause, end.exit_code) == (T + 10, "launch", 143)
+    assert isinstance(end, NodeEnded) and (end.at, end.cause, end.exit_code) == (T + 10, "node", 143)
     (end,) = tell(SOLO, [left._replace(go=write_go(T + 10, T + 10))])
     assert isinstance(end, NodeEnded) and end.cause == ""
 
@@ -111,6 +111,23 @@ def test_an_end_that_a_log_told_is_exact_and_told_once() -> None:
     assert story.view([ended(code=7)], ()).pods["trainer", 0, 0].exit_code == 7
     for stopped in (running(deleting_at=NOW + 30), running(disruption="PreemptionByScheduler")):
         assert story.tell(story.view([stopped], ()), "1;0:0:1", NOW) is None
+
+
+def test_a_group_whose_places_are_taken_back_is_lost_as_a_whole() -> None:
+    story = Story("lab/inst-7-0", GROUP, "uid", "lab")
+    taken = {"disruption": "WorkloadEvictedDueToPreempted", "deleting_at": NOW + 30}
+    pods = [running(**taken), running("rollout", 0, **taken), running("rollout", 1, **taken)]
+    cursor = "1;0:0:1;1:0:1x2"
+    assert story.tell(story.view(pods, ()), cursor, NOW) is None
+    # One that ends well meanwhile is no success of its task.
+    over = [ended(**taken), pods[1]._replace(finished_at=NOW, exit_code=143), pods[2]]
+    assert story.tell(story.view(over, ()), cursor, NOW) is None
+    report = story.tell(story.view([*over[:2], pods[2]._replace(finished_at=NOW, exit_code=0)], ()), cursor, NOW)
+    assert report is not None and report.cursor == cursor
+    (lost,) = report.events
+    assert isinstance(lost, LaunchLost) and (lost.launch, lost.cause) == (GROUP.launch, "preemption")
+    # Or their nodes never end them.
+    assert story.tell(story.view(pods, ()), cursor, NOW + 30 + STUCK_SECONDS) is not None
 
 
 def test_a_time_that_was_cut_off_is_told_as_late_as_it_may_be() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,46 @@ def test_a_group_that_is_given_up_before_its_admission_leaves_nothing(queued: Qu
             if how == "hold":
                 assert await queued.order(cluster, handle, events.Release(time.time(), "me")) is None
                 await queued.until(cluster, lambda: len(left()) == 4 and queued.gated() == {"9"}, "its pods again")
+
+    play(story)
+
+
+def test_a_new_pod_comes_when_the_old_one_counts_no_more(queued: Queued3) -> None:
+    def live() -> list[str]:
+        return [name for name in queued.pods() if not queued.pod(name)["metadata"].get("deletionTimestamp")]
+
+    async def story() -> None:
+        async with queued.open() as cluster:
+            await queued.submit(cluster, make_job())
+            await queued.until(cluster, lambda: not queued.gated(), "its admission")
+            handle = await queued.start(cluster, make_job())
+            (old,) = (name for name in queued.pods() if "rollout-1" in name)
+            again = asyncio.create_task(
+                queued.order(cluster, handle, events.NodeRelaunch(time.time(), "rollout", 0, 1, 1))
+            )
+            # Its log has told its end, and its node is late.
+            await asyncio.wait([again], timeout=0.5)
+            assert not again.done() and len(queued.pods()) == 3
+            queued.api.pods.finish(old, 3)
+            await queued.until(cluster, again.done, "the new pod")
+            assert again.result() is None
+            queued.kueue.work()
+            (new,) = (name for name in live() if "rollout-1" in name and name != old)
+            assert not queued.pod(new)["metadata"].get("deletionTimestamp")
+
+    play(story)
+
+
+def test_the_place_of_a_pod_that_succeeded_is_not_taken_again(queued: Queued3) -> None:
+    async def story() -> None:
+        async with queued.open() as cluster:
+            await queued.submit(cluster, make_job())
+            await queued.until(cluster, lambda: not queued.gated(), "its admission")
+            handle = await queued.start(cluster, make_job())
+            (old,) = (name for name in queued.pods() if "rollout-1" in name)
+            queued.api.pods.finish(old)
+            refusal = await queued.order(cluster, handle, events.NodeRelaunch(time.time(), "rollout", 0, 1, 1))
+            assert refusal is not None and refusal.transient and "span requeue" in refusal.message
 
     play(story)
 
