@@ -39,6 +39,7 @@ from overspan.adapters.slurm.ordering import Orderer
 from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.pyslurm_reader import LibraryQuestions
 from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.relays import Relays
 from overspan.adapters.slurm.rendering import DEFAULT_ROOT, Renderer, Scene, explain, resolve_root, without_array
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
@@ -57,7 +58,7 @@ from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
 from overspan.adapters.slurm.unshared import refuse_files
 from overspan.adapters.slurm.watching import Watch, next_kill
-from overspan.bridge.model.errors import InvalidRequest, Rejected, TimedOut, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 
 VERDICT_SECONDS = 5.0
@@ -91,8 +92,12 @@ class SlurmCluster:
         sets = SetOrderer(self._set_submitter, self._watch, self._turn)
         self._orderer = Orderer(self._questions, self._orders, self._watch, sets)
         self._logs = Logs(self._questions, self._settings.shared_root)
+        self._relays = None if self._settings.shared_root else Relays(self._questions, self._settings, config.root)
+        self._watch.apart = self._relays is not None
         self._steps = Steps(self._questions, self._watch.nodes_of)
         self._closed = False
+        self._troubled = False
+        self._gap = ""
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Submit each launch, or find what its token already submitted."""
@@ -136,7 +141,10 @@ class SlurmCluster:
         await self._set_submitter.release(installation, handles, tokens)
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`; the cluster is asked at most once a tick for all of them."""
+        """News of the launches in `since`; the cluster is asked at most once a tick for all of them.
+
+        An answer after a trouble is told at once, whether or not there is news in it.
+        """
         self._check_open()
         deadline = time.monotonic() + timeout
         # Launches of a later version wait for that.
@@ -147,16 +155,22 @@ class SlurmCluster:
         while True:
             self._watch.fresh.clear()
             await self._watch.look(since)
+            if self._relays is not None:
+                self._relays.keep(self._watch.list_running(since))
             reports = self._watch.collect(since)
             overdue = self._watch.overdue(since, time.time())
             if overdue:
                 await self._orderer.end(overdue)
-            trouble = None if reports else self._watch.take_trouble()
-            if trouble is not None:
-                raise trouble
             left = deadline - time.monotonic()
-            if reports or left <= 0:
-                return Observation(tuple(reports), time.time())
+            trouble = self._watch.trouble
+            if trouble is not None and not reports and (self._watch.take_trouble() or left <= 0):
+                self._troubled = True
+                raise trouble.with_traceback(None)
+            back, self._troubled = self._troubled and trouble is None, trouble is not None
+            back = back or self._watch.gap != self._gap
+            if reports or back or left <= 0:
+                self._gap = self._watch.gap
+                return Observation(tuple(reports), time.time(), word_trouble(trouble), self._gap)
             await self._wait(since, left)
 
     async def _wait(self, since: Mapping[str, str], left: float) -> None:
@@ -178,7 +192,7 @@ class SlurmCluster:
 
     def find_obstacle(self, job: Job) -> str:
         """Why a job cannot wait at the start barrier of a set."""
-        return find_obstacle(job)
+        return find_obstacle(job) if self._relays is None else "its nodes share no folder, which a set needs"
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm itself can wait for all of these."""
@@ -203,6 +217,8 @@ class SlurmCluster:
         """Let go of the connection; the jobs go on."""
         self._closed = True
         await self._watch.close()
+        if self._relays is not None:
+            await self._relays.close()
         await self.transport.close()
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
@@ -288,6 +304,13 @@ class SlurmCluster:
     def _check_open(self) -> None:
         if self._closed:
             raise Unreachable(f"the cluster {self.name} was closed")
+
+
+def word_trouble(trouble: Exception | None) -> str:
+    """Why the cluster has not answered, in a sentence; empty where it has."""
+    if trouble is None:
+        return ""
+    return trouble.message if isinstance(trouble, OverspanError) else f"{type(trouble).__name__}: {trouble}"
 
 
 def open_questions(transport: Transport, settings: Settings) -> Questions:

@@ -16,7 +16,7 @@ _METHODS = (("user namespaces", "userns"), ("bwrap", "bwrap"), ("nss_wrapper", "
 """Ways to give members their names without root: what `span check` calls them, and what the probe does."""
 
 
-_UNSEEN = "set `root` to a folder that all nodes share; where there is none, `shared_root: false` lets single jobs run"
+_UNSEEN = "set `root` to a folder that all nodes share; where there is none, `shared_root: false` lets jobs run"
 
 
 def judge_version(site: Site) -> Finding:
@@ -100,18 +100,13 @@ def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> l
     where = f"on {found.get('host', '?')}"
     shared = "shared" in found
     if not wanted:
-        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: groups and files are refused"
-        return [Finding("shared root", True, f"{root} {seen}")]
-    return [
-        _judge_python("python", found, where),
-        *(_judge_method(name, key, found, where) for name, key in _METHODS),
-        Finding(
-            "shared root",
-            shared,
-            f"{root} {'is seen' if shared else 'is not seen'} {where}",
-            "" if shared else _UNSEEN,
-        ),
-    ]
+        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: sets and files are refused"
+        root_finding = Finding("shared root", True, f"{root} {seen}")
+    else:
+        seen = f"{root} {'is seen' if shared else 'is not seen'} {where}"
+        root_finding = Finding("shared root", shared, seen, "" if shared else _UNSEEN)
+    methods = (_judge_method(name, key, found, where) for name, key in _METHODS)
+    return [_judge_python("python", found, where), *methods, root_finding]
 
 
 def _judge_python(what: str, found: Mapping[str, str], where: str) -> Finding:

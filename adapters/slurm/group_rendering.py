@@ -17,6 +17,7 @@ from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.relocation import relocate
 from overspan.adapters.slurm.script import Setting, Submission
 from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.unshared_groups import FOLDER, LOG, TRAVELS, unshared_words
 from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.job import Job
 
@@ -46,16 +47,20 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     Raises Rejected where the nodes cannot hold the group, InvalidRequest for options and images that may not be given.
     """
     cluster, root, folder, nodes, version = place
-    job = place_volumes(launch.job if settings.shared else relocate(launch.job, folder), root)
-    images = {task.name: member_words(job, task, settings.containers, folder) for task in job.spec.tasks}
+    place_of_work = folder if settings.shared_root else FOLDER
+    job = place_volumes(launch.job if settings.shared else relocate(launch.job, place_of_work), root)
+    images = {task.name: member_words(job, task, settings.containers, folder, version) for task in job.spec.tasks}
     job = without_images(job)
     plan = plan_group(job, measure_sizes(nodes, settings.partition), list_kinds(nodes))
     plan = replace(plan, steps=tuple(replace(step, image=images[step.task]) for step in plan.steps))
     number = job.launch
-    command = (*supervisor_words(settings, root), "slurm", folder, str(number))
-    log = f"{folder.replace('%', '%%')}/supervisor.{number}.log"
-    host = Host(command, log, folder, *_defaults(job, settings))
+    command, log = (*supervisor_words(settings, root), "slurm", folder, str(number)), name_log(folder, number)
+    if not settings.shared_root:
+        command, log = unshared_words(settings.python, folder, number), LOG
+    host = Host(command, log, place_of_work, *_defaults(job, settings))
     submission = render_group(job, plan, Setting(launch.token, name_needs(launch.needs), held=held), host)
+    if not settings.shared_root:
+        submission = replace(submission, notes=(*submission.notes, TRAVELS))
     files = (
         (f"plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
         (f"placement.{number}.json", render_placement_file(launch.token, plan, version)),
@@ -63,9 +68,21 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     return GroupFiles(submission, plan, files)
 
 
+def name_log(folder: str, launch: int) -> str:
+    """Where the supervisor writes what it has to say, as a pattern of sbatch's."""
+    return f"{folder.replace('%', '%%')}/supervisor.{launch}.log"
+
+
 def supervisor_words(settings: Settings, root: str) -> tuple[str, ...]:
     """The command of the supervisor's application, but for its arguments."""
     return (settings.python, "-I", "-S", f"{root}/lib/{name_archive()}")
+
+
+def agent_words(settings: Settings, root: str) -> tuple[str, ...]:
+    """The command of an agent, for `span plan`; `<unpack>` is what the batch script's own command has there."""
+    if settings.shared_root:
+        return (*supervisor_words(settings, root), "node")
+    return (settings.python, "-I", "-S", "-c", "<unpack>", "node")
 
 
 def _defaults(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:

@@ -47,12 +47,14 @@ class Sight:
     """What was seen of a group: Slurm's view of the leader, its journal, the numbered orders that were given it.
 
     `given` is read only where Slurm's end is known. `gone` says why nobody knows the job, empty where somebody does.
+    `apart`: the journal was written on a node, and what was not brought from there in time is lost.
     """
 
     view: View | None
     page: Page | None
     given: tuple[tuple[int, Event], ...] = ()
     gone: str = ""
+    apart: bool = False
 
 
 def tell_group(handle: GroupHandle, sight: Sight, cursor: GroupCursor, orders: Sequence[Ordered]) -> GroupTold:
@@ -164,7 +166,8 @@ def _tell_end(handle: GroupHandle, sight: Sight, cursor: GroupCursor, late: Sequ
     if view is None or not _is_closing(sight):
         return []
     at = view.over_at or view.end or view.asked
-    lost = LaunchLost(at, handle.launch, *_judge_loss(handle, view.outcome))
+    judge = _judge_apart if sight.apart else _judge_loss
+    lost = LaunchLost(at, handle.launch, *judge(handle, view.outcome))
     given = [event for number, event in sight.given if number > cursor.order]
     given += [order.event for order in late if isinstance(order.event, Expire) and order.event not in given]
     ending = [event for event in given if _ends(event) and not _is_moot(event, lost, late)]
@@ -191,6 +194,15 @@ def _judge_loss(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
         lost = Cause.NODE if outcome.signal else Cause.LAUNCH
         return lost.value, f"the supervisor ended with {status} before the job did; see {log}"
     return cause.value, outcome.detail
+
+
+def _judge_apart(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
+    """As for others, but the supervisor may have ended in order with nobody there to take its record."""
+    if outcome.phase is Phase.REQUEUED or outcome.cause not in (Cause.SUCCESS, Cause.EXIT):
+        return _judge_loss(handle, outcome)
+    told = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"
+    logs = f"{handle.folder}/supervisor.{handle.launch}.log, or /tmp/overspan-{handle.native}.log on its first node"
+    return outcome.cause.value, f"{told}, so how each task ended is not known; see {logs}"
 
 
 def _is_moot(event: Event, lost: LaunchLost, orders: Sequence[Ordered]) -> bool:

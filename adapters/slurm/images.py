@@ -31,6 +31,8 @@ _PREFIXES = ("container-", "no-container-")
 _NOT_PYXIS = ("container-id", "container-image")
 _SHARED = ("container-mounts", "container-workdir", "container-mount-home", "no-container-mount-home")
 """Options of Pyxis' that Apptainer can be asked for too."""
+_OVERLAP = (20, 11)
+"""Before, steps overlapped without being asked to (srun(1))."""
 _AMD = re.compile(r"mi\d", re.IGNORECASE)
 Value = TypeVar("Value")
 
@@ -109,7 +111,7 @@ def make_container(task: TaskSpec, about: Mapping[str, str], place: ImagePlace) 
     directory = "" if place.directory in ("", "/") else place.directory
     return Container(
         place.runtime,
-        _spell_image(task.image, place.runtime),
+        _spell_image(task.image, place.runtime, directory),
         _list_mounts(task, place, directory),
         tuple(filter(None, about.get("container-mounts", "").split(","))),
         about.get("container-workdir", "") or directory,
@@ -119,9 +121,13 @@ def make_container(task: TaskSpec, about: Mapping[str, str], place: ImagePlace) 
     )
 
 
-def _spell_image(image: str, runtime: str) -> str:
+def _spell_image(image: str, runtime: str, directory: str) -> str:
     """The name as the runtime reads it: a path, a URI, or the name of an image in a registry (Docker's rule)."""
-    if image.startswith(("/", "./", "~/")) or "://" in image:
+    if directory and image.startswith("./"):
+        return posixpath.join(directory, image[2:])
+    if image.startswith("~/"):
+        return HOME + image[1:]
+    if image.startswith(("/", "./")) or "://" in image:
         return image
     if runtime == APPTAINER:
         return f"docker://{image.replace('#', '/', 1)}"
@@ -176,23 +182,27 @@ def apptainer_words(container: Container) -> tuple[str, ...]:
     return (*words, *([container.gpus] if container.gpus else []), container.image)
 
 
-def member_words(job: Job, task: TaskSpec, runtime: str, run_dir: str) -> tuple[str, ...]:
-    """The words before the program of a member of a group, with HOME and HOSTS in them; none without an image.
+def member_words(
+    job: Job, task: TaskSpec, runtime: str, run_dir: str, version: tuple[int, ...] = ()
+) -> tuple[str, ...]:
+    """The words by which a member of a group has its image, with HOME and HOSTS in them; none without one.
 
-    The program is started by an agent on the node itself. Raises InvalidRequest, also where the runtime is not
-    Apptainer: Pyxis is part of srun, which would start the agent in the image, and that need not have Python.
+    With Apptainer they stand before the program, which an agent starts on the node itself. Pyxis is part of srun, which
+    would start the agent in the image: there they are options of a step that holds the container beside the agent's.
+    Raises InvalidRequest.
     """
     if not task.image:
         return ()
     about, _ = split_options(native_options(job.spec, task).options)
     place = ImagePlace(runtime, task.workdir or job.spec.origin.directory, run_dir, HOME, HOSTS)
     container = make_container(task, about, place)
-    if container is None or container.runtime != APPTAINER:
-        raise InvalidRequest(
-            f"the task {task.name!r} has the image {task.image}, and groups run images with Apptainer only",
-            remedy="set `containers: apptainer` of the cluster, or submit the task by itself, on one node",
-        )
-    return apptainer_words(container)
+    if container is None:
+        return ()
+    if container.runtime == APPTAINER:
+        return apptainer_words(container)
+    overlap = () if version and version < _OVERLAP else ("--overlap",)
+    # What unpacks an image takes its memory from the whole job.
+    return (*overlap, "--mem=0", *pyxis_options(container))
 
 
 def without_images(job: Job) -> Job:

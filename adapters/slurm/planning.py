@@ -12,6 +12,7 @@ from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.script import Submission
 from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.sizes import format_memory
+from overspan.bridge.supervisor.remote.images import is_held
 
 
 def render_submission(submission: Submission) -> str:
@@ -35,13 +36,14 @@ def render_placement(plan: Plan, program: Sequence[str] = ()) -> str:
             lines.append(f"#   node {node}: {names}")
     for step in plan.steps:
         lines += ["# " + " ".join(words) for words in render_sruns(plan, step, program)]
-        lines += [f"#   in the image: {describe_image(step.image)} PROGRAM"] if step.image else []
+        lines += [f"#   {describe_image(step.image)}"] if step.image else []
     return "\n".join(lines) + "\n"
 
 
 def describe_image(words: Sequence[str]) -> str:
-    """The words of an image's runtime; `<hosts>` stands for the hosts file on the node."""
-    return quote_words([word.replace(HOSTS, "<hosts>") for word in words])
+    """How a step's programs are run in their image; `<hosts>` stands for the hosts file on the node."""
+    text = quote_words([word.replace(HOSTS, "<hosts>") for word in words])
+    return f"in a container that such an srun holds: {text}" if is_held(words) else f"in the image: {text} PROGRAM"
 
 
 def describe_need(need: Need) -> str:

@@ -11,7 +11,7 @@ from overspan.adapters.contract import Launch, Node
 from overspan.adapters.slurm.arrays import identify, is_element
 from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
-from overspan.adapters.slurm.group_rendering import GroupPlace, render_launch, supervisor_words
+from overspan.adapters.slurm.group_rendering import GroupPlace, agent_words, render_launch
 from overspan.adapters.slurm.logs import expect_paths
 from overspan.adapters.slurm.placement import list_kinds
 from overspan.adapters.slurm.planning import render_placement, render_submission
@@ -22,7 +22,8 @@ from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
 from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Call
-from overspan.adapters.slurm.unshared import FOLDER, refuse_unshared
+from overspan.adapters.slurm.unshared import refuse_member, refuse_unshared
+from overspan.adapters.slurm.unshared_groups import FOLDER, carry_group
 from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
@@ -105,13 +106,19 @@ class Renderer:
         root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
         place = GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version)
         if isinstance(launch, MemberLaunch):
+            if not self.settings.shared_root:
+                refuse_member()
             found = render_member(launch, self.settings, place, held)
         else:
             found = render_launch(launch, self.settings, place, held)
-        argv = found.submission.argv
+        submission = found.submission
+        if not (self.settings.shared_root or test_only):
+            submission = carry_group(submission, found.files)
+        argv = submission.argv
         call = Call(
             (argv[0], "--test-only", *argv[1:]) if test_only else argv,
-            stdin=found.submission.script.encode("utf-8", "surrogateescape"),
+            stdin=submission.script.encode("utf-8", "surrogateescape"),
+            environment=submission.variables,
             umask=launch.job.spec.origin.umask,
         )
         files = () if test_only else tuple(File(f"{folder}/{name}", data) for name, data in found.files)
@@ -144,7 +151,7 @@ class Renderer:
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
             return head + render_submission(self._submit(launch, f"{root}/runs/N", False, nodes)[0])
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
-        agent = (*supervisor_words(self.settings, root), "node")
+        agent = agent_words(self.settings, root)
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
         if as_set:
             return unknown + self._plan_set(launch, place, agent)

@@ -145,6 +145,11 @@ class Shells:
         found = await self._ask(f"--jobs={handle.name}", f"--format={_FORMAT}")
         allocation = choose_allocation(found, request, handle.name)
         if isinstance(handle, GroupHandle):
+            if not self.settings.shared_root:
+                raise InvalidRequest(
+                    f"{request.task} cannot be entered: its node does not see the run directory",
+                    remedy=f"srun --jobid={handle.native} --overlap --pty bash on the login node is a shell there",
+                )
             return await self._start(allocation, request, member_program(await self._bring_archive(), handle, request))
         words = await self._start(allocation, request, request.command or ("bash",))
         return [words[0], f"--chdir={allocation.text}", *words[1:]]

@@ -11,8 +11,10 @@ class Turn:
 
     def __init__(self, fresh: asyncio.Event) -> None:
         self.task: asyncio.Task[None] | None = None
+        self.trouble: Exception | None = None
+        """Why the last question that ended had no answer; None where it had one."""
         self._fresh = fresh
-        self._trouble: Exception | None = None
+        self._told = True
 
     def begin(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Ask, unless it is being asked."""
@@ -23,15 +25,21 @@ class Turn:
         try:
             await ask()
         except Exception as error:
-            self._trouble = error
+            self.trouble, self._told = error, False
+        else:
+            self.trouble = None
         finally:
             self.task = None
             self._fresh.set()
 
     def take_trouble(self) -> Exception | None:
         """What the last question failed with; told once."""
-        trouble, self._trouble = self._trouble, None
-        return trouble
+        told, self._told = self._told, True
+        return None if told else self.trouble
+
+    def forget(self) -> None:
+        """Nobody asks that any more."""
+        self.trouble = None
 
     async def close(self) -> None:
         """Stop asking."""

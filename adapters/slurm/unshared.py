@@ -1,44 +1,55 @@
 """Clusters whose compute nodes do not see `root`: what can run there, and how output is read.
 
-Such a job has nothing but what Slurm itself carries: its script and variables. It runs in a folder that every node has,
-and what it writes there is read beside it, by a step, for as long as it runs.
+Such a job has nothing but what Slurm itself carries: its script and variables. It runs in a folder that every node has.
+What a single job writes there is read beside it, by a step, for as long as it runs; a group has a relay.
 """
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from overspan.adapters.slurm.errors import Kind, read_failure
 from overspan.adapters.slurm.forms import is_group
+from overspan.adapters.slurm.sets.members import is_set
 from overspan.adapters.slurm.staging import choose_local, find_sources
 from overspan.adapters.slurm.transports.channel import Piece, Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
+from overspan.adapters.slurm.unshared_groups import REMEDY, refuse_group
 from overspan.bridge.model.errors import Conflict, Denied, NotFound, Rejected
 from overspan.bridge.model.job import Job
 
-FOLDER = "/tmp"
-"""Where jobs run and write unless they say otherwise."""
-_REMEDY = "set `root` of the cluster to a folder that the compute nodes share, and leave `shared_root: false` out"
 _SECONDS = 60.0
 
 
 def refuse_unshared(job: Job) -> None:
     """Refuse what needs a folder that the nodes share. Raises Rejected."""
     tasks = job.spec.tasks
-    if is_group(job):
-        what = "a supervisor runs several tasks or nodes, budgets and probes; it"
-    elif any(task.secrets for task in tasks):
+    if is_set(job):
+        what = "a set, where each task is a native job,"
+    elif not is_group(job) and any(task.secrets for task in tasks):
         what = "a task with `secrets:`, which are a file that only its owner may read,"
     elif any(not path.startswith(("/", "~/")) for task in tasks for path in task.volumes.values()):
         what = "a volume by its name"
     else:
+        if is_group(job):
+            refuse_group(job)
         return
-    raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=_REMEDY)
+    raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=REMEDY)
+
+
+def refuse_member() -> NoReturn:
+    """Refuse the native jobs of a group that Slurm can start in no other form. Raises Rejected."""
+    raise Rejected(
+        "the group needs a hetjob, which this cluster cannot start, or a set, which needs a folder that nodes share",
+        remedy="give all tasks the same partition and options, so that one ordinary job holds them",
+    )
 
 
 def refuse_files(job: Job) -> None:
     """Refuse files that would have to travel; a path that is not here is the cluster's own. Raises Rejected."""
     found = choose_local(find_sources(job), job.spec.origin.directory)
     if found:
-        raise Rejected(f"{found[0]} cannot be brought to nodes that share no folder", remedy=_REMEDY)
+        raise Rejected(f"{found[0]} cannot be brought to nodes that share no folder", remedy=REMEDY)
 
 
 async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> Piece:

@@ -79,7 +79,11 @@ class Watch:
         self.transport = questions.transport
         self.journals = JournalWatch(questions.transport, questions.timeout)
         self.sets = Sets()
+        self.apart = False
+        """Whether nodes and login node share no folder, so that a journal may be lost."""
         self.fresh = asyncio.Event()
+        self.gap = ""
+        """What cannot be known at the moment of jobs that have left the queue."""
         self._looking, self._reading = Turn(self.fresh), Turn(self.fresh)
 
     @property
@@ -101,9 +105,25 @@ class Watch:
         view = self.view_of(handle)
         return () if view is None else view.nodes
 
+    def list_running(self, since: Mapping[str, str]) -> list[GroupHandle]:
+        """The groups that have their nodes, and whose journal has no end yet."""
+        found = []
+        for text, place in since.items():
+            seen = self._seen.get(text)
+            if seen is None or not isinstance(seen.handle, GroupHandle) or seen.view is None:
+                continue
+            cursor = parse_group_cursor(place)
+            page = self.journals.page(seen.handle, cursor.offset)
+            closed = page is not None and page.closed
+            if seen.view.outcome.phase in (Phase.RUNNING, Phase.SUSPENDED) and not (cursor.over or closed):
+                found.append(seen.handle)
+        return found
+
     async def look(self, since: Mapping[str, str]) -> None:
         """Ask what is due, until the first answer; whoever stops waiting does not stop a question."""
         since = self.sets.spread(since)
+        if not any(text.startswith(GROUP) for text in since):
+            self._reading.forget()
         if since and time.monotonic() >= self._next:
             self._looking.begin(lambda: self._ask(list(since)))
         readings = self._choose(since)
@@ -115,7 +135,13 @@ class Watch:
 
     def take_trouble(self) -> Exception | None:
         """Why a question had no answer; told once."""
-        return self._looking.take_trouble() or self._reading.take_trouble()
+        troubles = [turn.take_trouble() for turn in (self._looking, self._reading)]
+        return next((trouble for trouble in troubles if trouble is not None), None)
+
+    @property
+    def trouble(self) -> Exception | None:
+        """Why a question that is to be asked had no answer the last time; None where all had."""
+        return self._looking.trouble or self._reading.trouble
 
     async def close(self) -> None:
         """Stop asking."""
@@ -167,6 +193,7 @@ class Watch:
 
     async def _ask_accounts(self, names: list[str]) -> tuple[dict[str, list[AccountingRecord]], bool, bool]:
         """The runs of what squeue does not tell, whether there is an accounting, and whether it has answered."""
+        self.gap = ""
         if not names:
             return {}, True, True
         site = await self._questions.site()
@@ -176,7 +203,8 @@ class Watch:
             return await self._questions.runs(names), True, True
         except OverspanError as error:
             # What has vanished waits for an answer; all others are told.
-            _log.info("the accounting does not answer: %s", error.message)
+            _log.debug("the accounting does not answer: %s", error.message)
+            self.gap = word_gap(error.message)
             return {}, True, False
 
     # --- journals ----------------------------------------------------------------------------------------------------
@@ -262,7 +290,8 @@ class Watch:
 
     def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
         gone = tell_gone(handle, 0.0, seen.accounting).detail if seen.misses >= MISSES else ""
-        return Sight(seen.view, self.journals.page(handle, cursor.offset), self.journals.given(handle), gone)
+        page, given = self.journals.page(handle, cursor.offset), self.journals.given(handle)
+        return Sight(seen.view, page, given, gone, self.apart)
 
     def _waiting(self, seen: Seen, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
         """Why a job waits, when that has changed."""
@@ -292,6 +321,12 @@ class Watch:
                 seen.killed_at = time.monotonic()
                 found.append(seen.handle.name)
         return found
+
+
+def word_gap(trouble: str) -> str:
+    """That the accounting does not answer, with the last line of what was said."""
+    said = trouble.strip().splitlines()[-1:]
+    return f"the accounting does not answer ({''.join(said)}); jobs that have left the queue are shown as they were"
 
 
 def next_kill(since: Mapping[str, str], now: float) -> float | None:

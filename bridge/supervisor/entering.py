@@ -28,6 +28,7 @@ from overspan.bridge.supervisor.remote.following import follow, place_members
 from overspan.bridge.supervisor.remote.images import (
     carry_variables,
     find_home,
+    is_held,
     list_carried,
     wrap_words,
     write_image_hosts,
@@ -104,6 +105,8 @@ def prepare(
     job, (task, node) = plan.job, member
     pid = find_member(directory.path, task, node)
     image = find_image(directory, task)
+    if is_held(image) and not pid:
+        raise ValueError(f"the container of {task} has ended with its program")
     if pid:
         environment = read_environment(pid)
         seat = Seat(environment, os.readlink(f"/proc/{pid}/cwd"), pid)
@@ -112,7 +115,9 @@ def prepare(
     environment = {name: value for name, value in seat.environment.items() if name not in _TERMINAL}
     environment.update({name: os.environ[name] for name in _TERMINAL if name in os.environ}, **{MARK: "1"})
     argv = tuple(command) or (choose_shell(environment, bool(image)),)
-    if image:
+    if is_held(image):
+        argv = wrap_words((), argv, "", "")
+    elif image:
         hosts = write_image_hosts(folder, list_members(job) if has_names(job) else ())
         argv = wrap_words(image, argv, find_home(environment), hosts)
         environment = carry_variables(environment, (*list_carried(job.spec_of(task), environment), MARK))

@@ -19,6 +19,8 @@ from overspan.bridge.supervisor import kernel
 NAMESPACE = "namespace"
 NSS_WRAPPER = "nss_wrapper"
 ENV = "env"
+CONTAINER = "container"
+"""Not for names: the program joins a container that is there, with its own hosts file."""
 
 HOSTS_FILE = "hosts"
 """The name of a node's hosts file in the folder that was prepared for it."""
@@ -33,7 +35,8 @@ class Isolation(NamedTuple):
     """How one node is to get its names; paths are absolute, empty where a part is not needed.
 
     `hosts` is the group's hosts file, `nsswitch` a file shown as /etc/nsswitch.conf, `empty` an empty folder shown as
-    /run/nscd, `library` the path of libnss_wrapper.so, `hostname` the member's own name (`rollout-2`).
+    /run/nscd, `library` the path of libnss_wrapper.so, `hostname` the member's own name (`rollout-2`). `pid` is a
+    process in the container that is joined.
     """
 
     method: str = ENV
@@ -42,6 +45,7 @@ class Isolation(NamedTuple):
     nsswitch: str = ""
     empty: str = ""
     library: str = ""
+    pid: int = 0
 
 
 class Probe(NamedTuple):
@@ -183,6 +187,8 @@ def enter_isolation(isolation: Isolation) -> None:
 
     An ordinary user's capabilities in the new user namespace end at exec (capabilities(7)). Raises OSError.
     """
+    if isolation.method == CONTAINER:
+        _enter_container(isolation.pid)
     if isolation.method != NAMESPACE:
         return
     _enter_namespaces()
@@ -194,6 +200,16 @@ def enter_isolation(isolation: Isolation) -> None:
             kernel.bind_mount(isolation.empty, folder)
     if isolation.hostname:
         kernel.set_hostname(isolation.hostname)
+
+
+def _enter_container(pid: int) -> None:
+    """Join the namespaces of a process, and stand where it stands."""
+    folder = os.open(f"/proc/{pid}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        kernel.join_namespaces(pid)
+        os.fchdir(folder)
+    finally:
+        os.close(folder)
 
 
 def _enter_namespaces() -> None:

@@ -88,8 +88,8 @@ def bind_mount(source: str, target: str) -> None:
 
 
 def join_namespaces(pid: int) -> None:
-    """Enter the user, mount and UTS namespaces of a process, where they are not this one's (setns(2))."""
-    for name in ("user", "mnt", "uts"):
+    """Enter the user, IPC, network, UTS and mount namespaces of a process that are not this one's (setns(2))."""
+    for name in ("user", "ipc", "net", "uts", "mnt"):
         theirs = f"/proc/{pid}/ns/{name}"
         if os.stat(theirs) == os.stat(f"/proc/self/ns/{name}"):
             continue

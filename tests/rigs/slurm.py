@@ -41,7 +41,8 @@ class Variant:
     `lines` replaces lines of slurm.conf: from how a line begins to the whole new line, which is added where there is
     none; an empty one removes it. `files` are written as they are; what begins with `#!` may be executed. `nodes` is
     how many nodes run; `closed` names those with the engine's own seccomp profile, which forbids user namespaces.
-    Without `shared_home` each machine has homes of its own.
+    Without `shared_home` each machine has homes of its own. `memory` is a folder of this machine's memory controller
+    (cgroup v1), which nodes have as theirs.
     """
 
     name: str = "default"
@@ -50,6 +51,7 @@ class Variant:
     nodes: int = 3
     closed: frozenset[str] = frozenset({"node3"})
     shared_home: bool = True
+    memory: str = ""
 
 
 class Done(NamedTuple):
@@ -68,6 +70,13 @@ def render_lines(text: str, changes: Mapping[str, str]) -> str:
         place, length = (found[0], 1) if found else (len(lines), 0)
         lines[place : place + length] = [line] if line else []
     return "\n".join(lines) + "\n"
+
+
+def render_nodes(text: str, nodes: int) -> str:
+    """slurm.conf without the nodes that do not run: a controller that starts waits for the address of each, in turn."""
+    for last in range(nodes + 1, 4):
+        text = text.replace(f"node[1-{last}]", f"node[1-{nodes}]" if nodes > 1 else "node1")
+    return text
 
 
 class SlurmRig:
@@ -137,6 +146,9 @@ def open_rig(variant: Variant | None = None) -> Iterator[SlurmRig]:
 def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> Any:
     docker: Any = importlib.import_module("docker")
     network = f"{token}-net"
+    volumes = {f"{token}-home": {"bind": "/home", "mode": "rw"}} if variant.shared_home else {}
+    if variant.memory and name != "ctl":
+        volumes[variant.memory] = {"bind": "/sys/fs/cgroup/memory", "mode": "rw"}
     open_profile = [] if name in variant.closed else ["seccomp=unconfined"]
     container = client.containers.create(
         tag,
@@ -146,12 +158,13 @@ def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> A
         security_opt=open_profile,
         network=network,
         networking_config={network: docker.types.EndpointConfig(client.api._version, aliases=[name])},
-        volumes={f"{token}-home": {"bind": "/home", "mode": "rw"}} if variant.shared_home else {},
+        volumes=volumes,
         # Names that nobody here has are answered at once: the network leads nowhere.
         dns=["127.0.0.1"],
         dns_opt=["timeout:1", "attempts:1"],
     )
-    _put(container, "/etc/slurm/slurm.conf", render_lines((CONTEXT / "slurm.conf").read_text(), variant.lines))
+    conf = render_nodes((CONTEXT / "slurm.conf").read_text(), variant.nodes)
+    _put(container, "/etc/slurm/slurm.conf", render_lines(conf, variant.lines))
     for path, text in variant.files.items():
         _put(container, path, text)
     _put(container, "/run/runner.py", RUNNER)

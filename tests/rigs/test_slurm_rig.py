@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.rigs.slurm import SlurmRig, render_lines
+from tests.rigs.slurm import SlurmRig, render_lines, render_nodes
 
 
 class TestLines:
@@ -15,6 +15,13 @@ class TestLines:
 
     def test_an_empty_line_removes(self) -> None:
         assert render_lines("P=x a\nP=y b\n", {"P=y": ""}) == "P=x a\n"
+
+
+class TestNodes:
+    @pytest.mark.parametrize(("count", "all_of_them", "short"), [(3, "node[1-3]", "node[1-2]"), (1, "node1", "node1")])
+    def test_only_those_that_run_are_in_the_configuration(self, count: int, all_of_them: str, short: str) -> None:
+        text = "NodeName=node[1-3] CPUs=4\nPartitionName=short Nodes=node[1-2]\n"
+        assert render_nodes(text, count) == f"NodeName={all_of_them} CPUs=4\nPartitionName=short Nodes={short}\n"
 
 
 class TestSlurmRig:

@@ -35,7 +35,7 @@ def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, h
     """
     cluster, root, folder, nodes, version = place
     job = place_volumes(launch.job if settings.shared else relocate(launch.job, folder), root)
-    words = member_words(job, job.spec_of(launch.task), settings.containers, folder)
+    words = member_words(job, job.spec_of(launch.task), settings.containers, folder, version)
     job = without_images(job)
     plan = plan_group(narrow(job, launch.task), measure_sizes(nodes, settings.partition), list_kinds(nodes))
     plan = replace(plan, steps=tuple(replace(step, image=words) for step in plan.steps))

@@ -37,6 +37,8 @@ class Watches:
         self._observe = observe
         self._looks: dict[str, Look] = {}
         self._failed: dict[str, tuple[float, OverspanError]] = {}
+        self._dark = self._back = False
+        """Whether nobody's launches could be seen, and whether somebody's can again."""
 
     async def observe(self, parts: Mapping[str, Mapping[str, str]], timeout: float) -> list[Report]:
         """The news of all users that have some. Raises what failed where it did so for everybody."""
@@ -50,8 +52,10 @@ class Watches:
             reports = [report for user in looks for report in self._take(user)]
             failed = [self._failed[user][1] for user in parts if user in self._failed]
             if not reports and failed and len(failed) == len(parts):
+                self._dark = True
                 raise failed[0]
-            if reports or time.monotonic() >= deadline:
+            if reports or self._back or time.monotonic() >= deadline:
+                self._back = False
                 return reports
 
     async def close(self) -> None:
@@ -98,6 +102,7 @@ class Watches:
             self._fail(user, OverspanError(f"{type(error).__name__}: {error}"))
             return []
         self._failed.pop(user, None)
+        self._back, self._dark = self._back or self._dark, False
         # A report about anything else is nobody's.
         own = [report for report in found.reports if report.handle in look.since]
         return [replace(report, handle=join_owner(user, report.handle)) for report in own]

@@ -11,10 +11,10 @@ import os
 import re
 import stat
 import tempfile
-import time
 from dataclasses import dataclass
 from hashlib import sha256
 
+from overspan.adapters.slurm.transports.attempts import Attempts
 from overspan.adapters.slurm.transports.processes import Ended, feed_process
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import Raw, Shell
@@ -23,7 +23,11 @@ from overspan.bridge.model.errors import Denied, Unreachable
 MAX_SESSIONS = 4
 """Commands at once over one connection; servers allow 10 by default (sshd_config(5), MaxSessions)."""
 OPEN_SECONDS = 30.0
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+CONNECT_SECONDS = 10
+ALIVE_SECONDS, ALIVE_TIMES = 5, 3
+"""How often the host has to show that it lives, and after how many times without that the connection is given up."""
+LOGIN_SECONDS = 15
+"""The same for a connection of `span login`, which only a person can open again."""
 _LOST = 255
 _NOT_BEGUN = re.compile(
     rb"Control socket|mux_client_\w+: (session|master)|Connection (refused|timed out)|Could not resolve|"
@@ -54,9 +58,7 @@ class OpenSsh(Shell):
         self._opening = asyncio.Lock()
         self._known_open = False
         self._opened = False
-        self._failures = 0
-        self._next_try = 0.0
-        self._trouble = ""
+        self._attempts = Attempts()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
@@ -114,8 +116,7 @@ class OpenSsh(Shell):
             if await self._answers():
                 self._known_open = True
                 return
-            if time.monotonic() < self._next_try:
-                raise Unreachable(self._trouble)
+            self._attempts.check()
             await self._open()
 
     async def _answers(self) -> bool:
@@ -128,7 +129,7 @@ class OpenSsh(Shell):
         with contextlib.suppress(FileNotFoundError):
             # Of a master that was killed: ssh would connect without sharing.
             os.unlink(self._socket)
-        options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=600", "-o", "ConnectTimeout=15"]
+        options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=600", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
         words = [*self._ssh(), *options, "-fNT", "--", self._address.host]
         with tempfile.TemporaryFile() as said:
             code = await _wait_for(words, said.fileno())
@@ -136,18 +137,18 @@ class OpenSsh(Shell):
             text = said.read()
         if code == 0:
             self._known_open = self._opened = True
-            self._failures = 0
+            self._attempts.succeed()
             return
-        self._trouble = f"{self._address.host}: {_last_line(text) or 'ssh cannot connect'}"
-        wait = min(FIRST_WAIT * 2**self._failures, LONGEST_WAIT)
-        self._failures += 1
-        self._next_try = time.monotonic() + wait
-        raise Unreachable(self._trouble, remedy="`span login` opens the connection where a code or password is asked")
+        trouble = f"{self._address.host}: {_last_line(text) or 'ssh cannot connect'}"
+        self._attempts.fail(trouble)
+        raise Unreachable(trouble, remedy="`span login` opens the connection where a code or password is asked")
 
     def _ssh(self, batch: bool = True) -> list[str]:
         address = self._address
         words = ["ssh", *(["-F", address.config] if address.config else []), *address.options]
-        words += ["-o", f"ControlPath={self._socket}", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"]
+        alive = ALIVE_SECONDS if batch else LOGIN_SECONDS
+        words += ["-o", f"ControlPath={self._socket}"]
+        words += ["-o", f"ServerAliveInterval={alive}", "-o", f"ServerAliveCountMax={ALIVE_TIMES}"]
         words += ["-o", "BatchMode=yes"] if batch else []
         words += ["-l", address.user] if address.user else []
         return words + (["-p", str(address.port)] if address.port else [])

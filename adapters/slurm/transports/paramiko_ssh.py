@@ -13,13 +13,20 @@ import socket
 import time
 from typing import Any
 
-from overspan.adapters.slurm.transports.openssh import FIRST_WAIT, LONGEST_WAIT, MAX_SESSIONS, OPEN_SECONDS, Address
+from overspan.adapters.slurm.transports.attempts import Attempts
+from overspan.adapters.slurm.transports.openssh import (
+    ALIVE_SECONDS,
+    ALIVE_TIMES,
+    CONNECT_SECONDS,
+    MAX_SESSIONS,
+    OPEN_SECONDS,
+    Address,
+)
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 _PART = 1 << 16
-_KEEPALIVE = 15
 
 
 class ParamikoSsh(Shell):
@@ -37,9 +44,7 @@ class ParamikoSsh(Shell):
         self._clients: list[Any] = []
         self._sessions = asyncio.Semaphore(MAX_SESSIONS)
         self._opening = asyncio.Lock()
-        self._failures = 0
-        self._next_try = 0.0
-        self._trouble = ""
+        self._attempts = Attempts()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
@@ -58,17 +63,15 @@ class ParamikoSsh(Shell):
         return transport is not None and bool(transport.is_active())
 
     async def _open(self) -> None:
-        if time.monotonic() < self._next_try:
-            raise Unreachable(self._trouble)
+        self._attempts.check()
         try:
             await asyncio.to_thread(self._connect)
         except (OSError, EOFError, self._paramiko.SSHException) as error:
-            self._trouble = f"{self._address.host}: {error or type(error).__name__}"
-            self._next_try = time.monotonic() + min(FIRST_WAIT * 2**self._failures, LONGEST_WAIT)
-            self._failures += 1
+            trouble = f"{self._address.host}: {error or type(error).__name__}"
+            self._attempts.fail(trouble)
             await asyncio.to_thread(self._drop)
-            raise Unreachable(self._trouble) from error
-        self._failures = 0
+            raise Unreachable(trouble) from error
+        self._attempts.succeed()
 
     def _connect(self) -> None:
         self._drop()
@@ -96,18 +99,22 @@ class ParamikoSsh(Shell):
             username=address.user or found.get("user"),
             key_filename=[os.path.expanduser(file) for file in found.get("identityfile", [])] or None,
             sock=sock,
-            timeout=OPEN_SECONDS,
+            timeout=CONNECT_SECONDS,
             banner_timeout=OPEN_SECONDS,
             auth_timeout=OPEN_SECONDS,
         )
-        client.get_transport().set_keepalive(_KEEPALIVE)
+        client.get_transport().set_keepalive(ALIVE_SECONDS)
         return client
 
     @staticmethod
     def _make_socket(through: Any, host: str, port: int) -> Any:
         if through is not None:
             return through.get_transport().open_channel("direct-tcpip", (host, port), ("", 0))
-        sock = socket.create_connection((host, port), OPEN_SECONDS)
+        sock = socket.create_connection((host, port), CONNECT_SECONDS)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Keepalives of paramiko's want no answer: the kernel ends a connection where nothing is acknowledged.
+            milliseconds = 1000 * ALIVE_SECONDS * ALIVE_TIMES
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         # Small packets that wait for each other cost 40 ms a command.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock

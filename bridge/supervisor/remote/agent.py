@@ -22,7 +22,7 @@ from overspan.bridge.supervisor import child, isolation, kernel, processes
 from overspan.bridge.supervisor.child import NodeLaunch, StartError
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.records import NodeRecord
-from overspan.bridge.supervisor.remote import images
+from overspan.bridge.supervisor.remote import containers, images, settling
 from overspan.bridge.supervisor.remote.channel import (
     LineReader,
     RemoteLaunch,
@@ -31,7 +31,14 @@ from overspan.bridge.supervisor.remote.channel import (
     read_members,
 )
 from overspan.bridge.supervisor.remote.folders import make_folder
-from overspan.bridge.supervisor.remote.images import carry_variables, find_home, wrap_words, write_image_hosts
+from overspan.bridge.supervisor.remote.images import (
+    carry_variables,
+    find_home,
+    is_held,
+    wrap_words,
+    write_image_hosts,
+)
+from overspan.bridge.supervisor.remote.mirror import Mirror
 from overspan.bridge.supervisor.remote.variables import merge_variables, pin_steps, render_hostfile
 from overspan.bridge.supervisor.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 
@@ -55,6 +62,7 @@ class Agent:
         self._closed_at: Optional[float] = None
         self._told_at: Optional[float] = None
         self._folder = ""
+        self._mirror = Mirror("", "", False)
 
     def serve(self) -> int:
         """Run the one node run; gives the agent's exit status, which is the program's."""
@@ -66,7 +74,9 @@ class Agent:
         folder = make_folder(("/tmp", os.environ.get("TMPDIR", "")))
         self._folder = folder.path
         try:
-            record = self._run(launch, folder.path)
+            launch, record = self._settle(launch, folder.path)
+            record = record or self._run(launch, folder.path)
+            self._tell_rest()
         finally:
             folder.remove()
         self._tell_end(launch, record)
@@ -74,9 +84,25 @@ class Agent:
 
     # --- the program -------------------------------------------------------------------------------------------------
 
+    def _settle(self, launch: RemoteLaunch, folder: str) -> tuple[RemoteLaunch, Optional[NodeRecord]]:
+        """The launch by this node's paths, and a record where that cannot be."""
+        if not launch.mirrored:
+            return launch, None
+        try:
+            launch = settling.settle_launch(launch, folder)
+        except OSError as error:
+            return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
+        self._mirror = Mirror(launch.stdout, launch.stderr, launch.append)
+        return launch, None
+
     def _run(self, launch: RemoteLaunch, folder: str) -> NodeRecord:
         try:
-            prepared = prepare_launch(launch, folder)
+            mark = ""
+            if is_held(launch.image):
+                mark, ending = self._await_container(launch, folder)
+                if ending:
+                    return NodeRecord(0, 0, 0, "", ended_at=round(time.time(), 6), signal=ending)
+            prepared = prepare_launch(launch, folder, mark)
         except OSError as error:
             return _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
         try:
@@ -101,6 +127,23 @@ class Agent:
         self._tell({"started": {"at": started}})
         return self._watch(launch, Tree(pid), pid, report)
 
+    def _await_container(self, launch: RemoteLaunch, folder: str) -> tuple[str, int]:
+        """Ask for the image's container and wait for it; gives its mark, or the signal that ends the wait."""
+        hosts = images.write_image_hosts(folder, launch.members)
+        self._tell({"wanted": {"hosts": hosts, "home": find_home(merge_environment(launch))}})
+        seen = 0
+        while self._closed_at is None and self._told_at is None:
+            for message in self._messages[seen:]:
+                number = int(message.get("signal", 0))
+                if "container" in message:
+                    return str(message["container"].get("mark", "")), 0
+                if message.get("terminate") or number in (*processes.ENDING, signal.SIGKILL):
+                    return "", number or int(signal.SIGTERM)
+            # What comes before the program is for the program.
+            seen = len(self._messages)
+            self._listen(None)
+        return "", int(signal.SIGTERM)
+
     def _watch(self, launch: RemoteLaunch, tree: Tree, pid: int, report: int) -> NodeRecord:
         """Follow everything below to its end; gives what became of the program."""
         ended: Optional[NodeRecord] = None
@@ -113,9 +156,10 @@ class Agent:
                 continue
             self._obey(tree)
             self._insist(launch, tree)
+            self._tell_output()
             if ended is None or self._is_patient(launch, tree):
                 deadline = time.monotonic() + UNKILLABLE_TIMEOUT
-                self._listen(None if self._closed_at is None and self._told_at is None else 0.1)
+                self._listen(self._mirror.pause if self._closed_at is None and self._told_at is None else 0.1)
                 continue
             if time.monotonic() > deadline:
                 break
@@ -143,6 +187,8 @@ class Agent:
         for message in messages:
             if message.get("terminate") and self._told_at is None:
                 tree.obey(signal.SIGTERM)
+            if "notice" in message:
+                settling.add_notice(self._folder, str(message["notice"]["text"]))
             if "members" in message:
                 show_members(self._folder, read_members(message["members"]))
             number = int(message.get("signal", 0))
@@ -194,6 +240,16 @@ class Agent:
         except OSError:
             pass  # srun is gone: the end of the input tells it too
 
+    def _tell_output(self) -> None:
+        for message in self._mirror.look():
+            self._tell(message)
+
+    def _tell_rest(self) -> None:
+        """Tell all that the program has written; nothing of it is left to write more."""
+        while messages := self._mirror.finish():
+            for message in messages:
+                self._tell(message)
+
     def _tell_end(self, launch: RemoteLaunch, record: NodeRecord) -> None:
         end: dict[str, Any] = {
             "at": record.ended_at,
@@ -237,8 +293,16 @@ def pass_signal(tree: Tree, number: int, scope: str) -> None:
             kernel.signal_process(leader, signal.SIGCONT)
 
 
-def prepare_launch(launch: RemoteLaunch, folder: str) -> NodeLaunch:
-    """What the gated child starts: with this node's names, files of its own in `folder`, and Slurm's variables."""
+def merge_environment(launch: RemoteLaunch) -> dict[str, str]:
+    """The program's environment with what Slurm set for this step."""
+    return merge_variables(launch.environment, os.environ, launch.bare)
+
+
+def prepare_launch(launch: RemoteLaunch, folder: str, mark: str = "") -> NodeLaunch:
+    """What the gated child starts: with this node's names, files of its own in `folder`, and Slurm's variables.
+
+    `mark` is that of the container, where a step of its own holds one. Raises OSError.
+    """
     isolated = Isolation()
     argv = launch.argv
     # An image has its hosts file bound into it: its runtime may need the node's own namespaces (a setuid Apptainer).
@@ -246,13 +310,17 @@ def prepare_launch(launch: RemoteLaunch, folder: str) -> NodeLaunch:
         isolated = isolation.prepare_isolation(folder, isolation.probe(), launch.members)
         if isolated.method != isolation.ENV:
             isolated = isolated._replace(hostname=launch.hostname)
-    environment = merge_variables(launch.environment, os.environ, launch.bare)
-    if launch.nodes:
+    environment = merge_environment(launch)
+    # Such a container does not show this node's files.
+    if launch.nodes and not mark:
         hostfile = os.path.join(folder, "nodes")
         with open(hostfile, "w", encoding="utf-8") as file:
             file.write(render_hostfile(launch.nodes, environment.get("SLURM_NTASKS", "")))
         pin_steps(environment, hostfile)
-    if launch.image:
+    if mark:
+        isolated, environment = enter_held(launch, environment, mark)
+        argv = wrap_words((), argv, "", "")
+    elif launch.image:
         argv = wrap_words(launch.image, argv, find_home(environment), write_image_hosts(folder, launch.members))
         environment = carry_variables(environment, launch.carried)
     return NodeLaunch(
@@ -270,6 +338,16 @@ def prepare_launch(launch: RemoteLaunch, folder: str) -> NodeLaunch:
         recorded=False,
         isolation=isolated,
     )
+
+
+def enter_held(launch: RemoteLaunch, environment: dict[str, str], mark: str) -> tuple[Isolation, dict[str, str]]:
+    """How the child gets into the container of this mark, and its environment there. Raises OSError."""
+    holder = containers.find_holder(mark)
+    if not holder:
+        raise FileNotFoundError("the container of the image is not on this node")
+    inside = containers.read_variables(holder)
+    environment = containers.merge_image(environment, inside, os.environ, launch.carried)
+    return Isolation(isolation.CONTAINER, pid=holder), environment
 
 
 def _fail(failure: StartError) -> NodeRecord:

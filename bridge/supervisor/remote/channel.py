@@ -4,7 +4,11 @@ down   {"launch": {...}}                       what to run, once
        {"signal": n, "scope": "tree"}          a signal for it
        {"terminate": true}                     Slurm ends the allocation: TERM, unless Slurm gave it already
        {"members": [[address, names], ...]}   the lines of the hosts file from now on
-up     {"started": {"at", "sent"}}             the user's program runs
+       {"notice": {"text"}}                   lines for the file of notices, which this node has of its own
+       {"container": {"mark"}}                the image's container is there; its holder has this mark
+up     {"wanted": {"hosts", "home"}}          the node's paths for the image's container, which is wanted now
+       {"started": {"at", "sent"}}             the user's program runs
+       {"log": {"stream", "data"}}            what it has written, in base64, where the launch is mirrored
        {"told": {"signal"}}                    Slurm itself signalled this step
        {"ended": {"at", "sent", ...}}          how it ended; nothing is left of it
 
@@ -29,6 +33,9 @@ class RemoteLaunch(NamedTuple):
     `nodes` are those of the task, in the order of its members. `marker` is the file that a failed set-up leaves.
     `grace` is the seconds between TERM and KILL when the supervisor is gone. `image` are the words that run a program
     in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own.
+
+    Where the nodes share no folder, `files` are written by their names into the agent's folder, which `settling.HERE`
+    stands for, `mounts` are links to make, by their targets, and a `mirrored` node run's output is told.
     """
 
     key: str
@@ -49,6 +56,9 @@ class RemoteLaunch(NamedTuple):
     grace: float = 30.0
     image: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
+    files: Mapping[str, str] = {}
+    mounts: Mapping[str, str] = {}
+    mirrored: bool = False
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:

@@ -1,18 +1,24 @@
 """The entries of the zip application inside a Slurm allocation.
 
-`slurm` is the supervisor of a group, `member` that of one task of a set, `node` the agent.
+`slurm` is the supervisor of a group, `member` that of one task of a set, `node` the agent. Where the nodes share no
+folder, `unshared` is the supervisor of a group, `relay` brings what it writes to the login node, and `sender` is the
+relay's other end, beside it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-ENTRIES = ("slurm", "member", "node")
+from overspan.bridge.supervisor.remote.carrying import keep_to_self
+
+ENTRIES = ("slurm", "member", "node", "unshared", "sender", "relay")
 
 
 def main(words: Sequence[str]) -> int:
     """Run an entry; its name is the first word."""
     name, *rest = words
+    keep_to_self(sys.argv[0])
     if name == "node":
         # Started for every node run: nothing of the supervisor is loaded.
         from overspan.bridge.supervisor.remote import agent
@@ -22,6 +28,18 @@ def main(words: Sequence[str]) -> int:
         from overspan.bridge.supervisor.remote import member
 
         return member.main(rest)
+    if name == "unshared":
+        from overspan.bridge.supervisor.remote import unshared
+
+        return unshared.main(rest)
+    if name == "sender":
+        from overspan.bridge.supervisor.remote import sender
+
+        return sender.main(rest)
+    if name == "relay":
+        from overspan.bridge.supervisor.remote import relay
+
+        return relay.main(rest)
     from overspan.bridge.supervisor.remote import leader
 
     return leader.main(rest)

@@ -9,7 +9,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Callable, NamedTuple
+
+_TRIES = 100
 
 
 class NodeFolder(NamedTuple):
@@ -19,23 +21,36 @@ class NodeFolder(NamedTuple):
     lock: int
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove it with all that is in it, and the user's folder when it was the last one."""
         _empty(self.path)
         os.close(self.lock)
+        try:
+            os.rmdir(os.path.dirname(self.path))
+        except OSError:
+            pass
 
 
 def make_folder(places: Sequence[str]) -> NodeFolder:
     """Make a folder below the first place that can be used. Raises OSError when none can."""
     for place in places:
-        parent = os.path.join(place, f"overspan-nodes-{os.getuid()}")
-        try:
-            if not place or not _own(parent):
+        parent = name_parent(place)
+        for _ in range(_TRIES):
+            try:
+                if not place or not _own(parent):
+                    break
+                _sweep(parent)
+                return _make(parent)
+            except FileNotFoundError:
+                # The last one that was there has removed it meanwhile.
                 continue
-            _sweep(parent)
-            return _make(parent)
-        except OSError:
-            continue
+            except OSError:
+                break
     raise OSError(f"no folder of this node can be written: {', '.join(filter(None, places))}")
+
+
+def name_parent(place: str) -> str:
+    """The user's private folder at a place."""
+    return os.path.join(place, f"overspan-nodes-{os.getuid()}")
 
 
 def _own(parent: str) -> bool:
@@ -81,14 +96,18 @@ def _sweep(parent: str) -> None:
 
 
 def _empty(path: str) -> None:
-    """Remove a folder of files and empty folders."""
-    for name in os.listdir(path):
-        inner = os.path.join(path, name)
-        try:
-            (os.rmdir if os.path.isdir(inner) else os.unlink)(inner)
-        except OSError:
-            continue
+    """Remove a folder with all that is in it; what cannot be removed stays."""
+    for parent, folders, files in os.walk(path, topdown=False):
+        for name in files:
+            _try(os.unlink, os.path.join(parent, name))
+        for name in folders:
+            inner = os.path.join(parent, name)
+            _try(os.unlink if os.path.islink(inner) else os.rmdir, inner)
+    _try(os.rmdir, path)
+
+
+def _try(remove: Callable[[str], None], path: str) -> None:
     try:
-        os.rmdir(path)
+        remove(path)
     except OSError:
         pass

@@ -1,6 +1,7 @@
 """A node run in an image: its words behind those of the image's runtime, with what only the node knows.
 
-The agent stays outside, so that an image needs nothing but /bin/sh. Source: apptainer-exec(1).
+The agent stays outside, so that an image needs nothing but /bin/sh. Apptainer is a program that the agent starts; Pyxis
+is a part of srun, and the agent's child enters the container that a step of its own holds. Source: apptainer-exec(1).
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ _NEVER = ("HOME",)
 _CHOOSE = (
     "for shell in /bin/bash /usr/bin/bash /bin/sh; do [ ! -x $shell ] || break; done\n"
     'for word do shift; case $word in /bin/bash|/usr/bin/bash) word=$shell;; esac; set -- "$@" "$word"; done\n'
+    '[ -d "${TMPDIR:-/tmp}" ] || unset TMPDIR\n'
     'exec "$@"'
 )
+
+
+def is_held(image: Sequence[str]) -> bool:
+    """Whether a step of its own holds the container: the words are options of its srun then, not a program's."""
+    return bool(image) and image[0].startswith("--")
 
 
 def list_carried(spec: TaskSpec, environment: Iterable[str]) -> tuple[str, ...]:
@@ -37,8 +44,12 @@ def list_carried(spec: TaskSpec, environment: Iterable[str]) -> tuple[str, ...]:
 
 def wrap_words(image: Sequence[str], argv: Sequence[str], home: str, hosts: str) -> tuple[str, ...]:
     """The words that run `argv` in the image; `home` and `hosts` are the node's paths."""
-    words = (word.replace(HOME, home).replace(HOSTS, hosts) for word in image)
-    return (*words, "/bin/sh", "-c", _CHOOSE, "sh", *argv)
+    return (*fill_words(image, home, hosts), "/bin/sh", "-c", _CHOOSE, "sh", *argv)
+
+
+def fill_words(image: Sequence[str], home: str, hosts: str) -> tuple[str, ...]:
+    """The words of the image's runtime with the node's paths in them."""
+    return tuple(word.replace(HOME, home).replace(HOSTS, hosts) for word in image)
 
 
 def carry_variables(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -126,7 +126,7 @@ class Leader:
         return make_grant(directory.read_plan().job, self._seats, book.find, time.time())
 
     def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
-        self._nodes = RemoteNodes(
+        self._nodes = self._make_nodes(
             Setting(
                 directory=directory,
                 cluster=plan.cluster,
@@ -140,6 +140,9 @@ class Leader:
             )
         )
         return self._nodes
+
+    def _make_nodes(self, setting: Setting) -> RemoteNodes:
+        return RemoteNodes(setting)
 
     # --- components --------------------------------------------------------------------------------------------------
 

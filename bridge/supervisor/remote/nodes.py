@@ -25,6 +25,7 @@ from overspan.bridge.supervisor.node_runs import (
 )
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch, encode_launch, encode_line
+from overspan.bridge.supervisor.remote.holders import Holders, holder_words
 from overspan.bridge.supervisor.remote.images import list_carried
 from overspan.bridge.supervisor.remote.placement import Component, Seats, srun_words
 from overspan.bridge.supervisor.remote.srun import Srun
@@ -61,10 +62,14 @@ class Setting(NamedTuple):
 
 @dataclass
 class _Live:
-    """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come."""
+    """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come.
+
+    `unheld` is what was said about a container that could not be had, or has ended before its program.
+    """
 
     key: NodeKey
     srun: Srun
+    umask: int = 0o077
     started: bool = False
     told: bool = False
     reported: bool = False
@@ -74,6 +79,7 @@ class _Live:
     sent: set[int] = field(default_factory=set)
     killed_at: Optional[float] = None
     forced: bool = False
+    unheld: Optional[list[str]] = None
 
 
 class RemoteNodes:
@@ -82,6 +88,7 @@ class RemoteNodes:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._live: dict[NodeKey, _Live] = {}
+        self._holders = Holders(setting.poller, setting.log)
 
     # --- what a run asks ---------------------------------------------------------------------------------------------
 
@@ -94,12 +101,12 @@ class RemoteNodes:
         seat = setting.seats[key.task, key.node]
         words = srun_words(seat, len(setting.components), setting.program)
         try:
-            line = encode_launch(self._launch(job, key))
+            line = self._greeting() + encode_launch(self._launch(job, key))
             srun = Srun(words, setting.variables, setting.poller, job.spec.origin.umask)
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
             return [report_failure(key, now, error)]
-        self._live[key] = _Live(key, srun)
+        self._live[key] = _Live(key, srun, job.spec.origin.umask)
         srun.send(line)
         return []
 
@@ -110,9 +117,13 @@ class RemoteNodes:
     def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
         """What the agents have told and which sruns have ended, since the last call."""
         reports: list[Event] = []
+        for key, mark in self._holders.take_new():
+            self._live[key].srun.send(encode_line({"container": {"mark": mark}}))
         for live in list(self._live.values()):
             self._take(live, now, reports)
+            self._look_after(live)
             self._conclude(live, now, reports)
+        self._holders.reap()
         return reports
 
     def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
@@ -146,6 +157,7 @@ class RemoteNodes:
         for live in self._live.values():
             for line in live.srun.take_lines():
                 self._setting.log(f"{live.key}: {line}")
+        self._holders.handle(ready)
 
     def terminate(self) -> None:
         """Slurm ends the allocation: each agent gives its program TERM, if Slurm has not."""
@@ -163,19 +175,25 @@ class RemoteNodes:
         """End every channel; agents then end what they watch."""
         for live in self._live.values():
             live.srun.close_input()
+        self._holders.close_all()
 
     def reap(self) -> bool:
         """Forget sruns that have ended; tells whether any is left."""
         for key, live in list(self._live.items()):
             if live.srun.status is not None:
-                live.srun.release()
-                del self._live[key]
-        return bool(self._live)
+                self._holders.close(key)
+                self._forget(key)
+        return self._holders.reap() or bool(self._live)
+
+    def _forget(self, key: NodeKey) -> None:
+        """Let go of an srun that has ended."""
+        self._live.pop(key).srun.release()
 
     def abandon(self) -> None:
         """Have Slurm end what is left."""
         for live in self._live.values():
             live.srun.signal(signal.SIGTERM)
+        self._holders.abandon()
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +203,8 @@ class RemoteNodes:
             if "started" in message and not live.started:
                 live.started = True
                 reports.append(NodeStarted(_time_of(message["started"], now), *_identity(live.key)))
+            elif "wanted" in message:
+                self._open_container(live, message["wanted"])
             elif "told" in message:
                 live.told = True
             elif "ended" in message and live.end is None:
@@ -192,8 +212,26 @@ class RemoteNodes:
                 live.ended_at = _time_of(live.end, now)
                 live.told = live.told or bool(live.end.get("told"))
 
+    def _open_container(self, live: _Live, wanted: Mapping[str, Any]) -> None:
+        setting = self._setting
+        words = holder_words(setting.seats[live.key.task, live.key.node], len(setting.components), wanted)
+        try:
+            self._holders.open(live.key, words, setting.variables, live.umask)
+        except (OSError, ValueError) as error:
+            live.unheld = [f"error: the image cannot be opened: {error}"]
+            live.srun.close_input()
+
+    def _look_after(self, live: _Live) -> None:
+        """A program whose container has ended is ended too."""
+        holder = self._holders.find(live.key)
+        if holder is not None and holder.lost and live.end is None and live.unheld is None:
+            live.unheld = [*holder.srun.said] or ["the image's container has ended"]
+            live.srun.close_input()
+
     def _conclude(self, live: _Live, now: float, reports: list[Event]) -> None:
         status = live.srun.status
+        if live.end is not None or status is not None:
+            self._holders.close(live.key)
         if not live.reported and (live.end is not None or status is not None):
             if live.due_at is None:
                 live.ended_at = live.ended_at or now
@@ -202,21 +240,21 @@ class RemoteNodes:
                 live.reported = True
                 reports.append(self._report(live, status or 0))
         if live.reported and status is not None:
-            live.srun.release()
-            del self._live[live.key]
+            self._forget(live.key)
 
     def _hold(self, live: _Live) -> float:
         """Seconds for which an end waits: nobody here asked for it, and Slurm may have."""
         if live.sent.intersection(_DOUBTED):
             return 0.0
-        if live.end is None:
+        if live.end is None or live.unheld is not None:
             return LOST_SECONDS if live.started else 0.0
         code, number = _codes(live.end)
         return HELD_SECONDS if is_doubtful(code, number, live.told) and not live.end.get("failed_at") else 0.0
 
     def _report(self, live: _Live, status: int) -> Event:
         key, at, said = live.key, live.ended_at, list(live.srun.said)
-        if live.end is None:
+        if live.end is None or live.unheld is not None:
+            said = live.unheld or said
             if live.sent.intersection(_DOUBTED):
                 return report_end(key, at, signal=int(signal.SIGKILL), detail="srun was ended")
             if live.started:
@@ -249,6 +287,10 @@ class RemoteNodes:
             live.srun.signal(signal.SIGTERM)
 
     # --- launches ----------------------------------------------------------------------------------------------------
+
+    def _greeting(self) -> bytes:
+        """What an srun is sent before the launch."""
+        return b""
 
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
         setting = self._setting

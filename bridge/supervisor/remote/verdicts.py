@@ -20,7 +20,10 @@ _PASSING = re.compile(
     r"[Uu]nable to contact slurm|[Ss]ocket timed out|[Cc]onnection (?:refused|reset|timed out)|[Cc]ommunication"
     r"|[Nn]ode failure|already completing|has expired|Zero Bytes|[Pp]rolog|not responding|temporarily"
 )
-_NOISE = re.compile(r"Exited with exit code|: (?:Terminated|Killed)$|got SIGCONT|forcing job termination|Waiting up to")
+_NOISE = re.compile(
+    r"Exited with exit code|: (?:Terminated|Killed)$|got SIGCONT|forcing job termination|Waiting up to"
+    r"|pyxis: child \d+ "
+)
 
 
 class Verdict(NamedTuple):
@@ -63,7 +66,11 @@ def is_doubtful(exit_code: int, signal: int, told: bool) -> bool:
 
 
 def pick_line(said: Sequence[str]) -> str:
-    """The line that says most: the first error that is not about an exit code; empty when nothing was said."""
+    """The line that says most: the first error that is not about an exit code; empty when nothing was said.
+
+    Of an image it is the first of enroot's, which Pyxis hands on.
+    """
     lines = [line for line in said if not _NOISE.search(line)]
     errors = [line for line in lines if "error:" in line]
-    return (errors or lines or [""])[0]
+    images = [line for line in errors if "[ERROR]" in line]
+    return (images or errors or lines or [""])[0]

@@ -21,6 +21,7 @@ from overspan.bridge.supervisor.steps.allocation import Allocation, Endpoint, pa
 
 _USAGE = "usage: srun [OPTION...] PROGRAM [ARGUMENT...]\nThe options are those of `span help srun`.\n"
 NO_DAEMON = "the daemon of Overspan cannot be reached from a pod"
+ELSEWHERE = "run this where the job was submitted"
 
 
 class Mounted(NamedTuple):
@@ -139,5 +140,7 @@ def _answer(words: Sequence[str], environment: Mapping[str, str]) -> int:
             if answer.error:
                 print(answer.error, file=sys.stderr)
             return answer.code
-    print(f"scontrol: error: {NO_DAEMON}: here scontrol knows `show hostnames` and `show hostlist`", file=sys.stderr)
+    print(
+        f"scontrol: error: {NO_DAEMON}, {ELSEWHERE}; here it knows the host lists of `scontrol show`", file=sys.stderr
+    )
     return 1

@@ -38,6 +38,7 @@ from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
+from overspan.bridge.supervisor.remote.images import is_held
 
 TASK = """
 name: train
@@ -139,13 +140,21 @@ class TestOptions:
         assert "--bind=/shared/models:/home/ada/models" in words and "--bind=/shared/weights:/data/weights" in words
         assert words[:2] == ("apptainer", "exec") and words[-2:] == ("--nv", "docker://ghcr.io/lab/torch:2.4")
 
+    def test_a_file_is_found_wherever_srun_is_started(self) -> None:
+        for image, found in (("./x.sqsh", "/data/x.sqsh"), ("~/x.sqsh", f"{HOME}/x.sqsh")):
+            task = read_file(IMAGE.format(image=image)).spec.tasks[0]
+            container = make_container(task, {}, ImagePlace(PYXIS, "/data"))
+            assert container is not None and container.image == found
+
     def test_a_member_of_a_group_is_started_by_its_agent(self) -> None:
         job = read_file(TASK.format(nodes=2))
         words = member_words(job, job.spec.tasks[0], APPTAINER, "/root/runs/7")
         assert f"--bind={HOSTS}:/etc/hosts" in words and f"--bind=/shared/models:{HOME}/models" in words
         assert "--bind=/scratch:/scratch:ro" in words
-        with pytest.raises(InvalidRequest, match="Apptainer only"):
-            member_words(job, job.spec.tasks[0], PYXIS, "/root/runs/7")
+        held = member_words(job, job.spec.tasks[0], PYXIS, "/root/runs/7")
+        assert is_held(held) and not is_held(words) and not is_held(())
+        old = member_words(job, job.spec.tasks[0], PYXIS, "/root/runs/7", (20, 2))
+        assert held == ("--overlap", *old)
         with pytest.raises(InvalidRequest, match="does not say"):
             member_words(job, job.spec.tasks[0], "", "/root/runs/7")
         plain = read_file("name: x\nrun: x\n")
@@ -318,10 +327,21 @@ class TestGroups:
         assert trainer.file_mounts == {} and dict(server.file_mounts) == {"weights": "/shared/weights"}
         assert dict(trainer.volumes) == {"/root/volumes/corpus": "/root/volumes/corpus"}
 
-    def test_pyxis_is_refused_with_a_remedy(self) -> None:
-        with pytest.raises(InvalidRequest, match="Apptainer only") as caught:
-            self.render(PYXIS)
-        assert "containers: apptainer" in caught.value.remedy
+    def test_golden_a_group_whose_images_srun_opens(self) -> None:
+        found = self.render(PYXIS)
+        check_golden("group-pyxis.txt", render_placement(found.plan, ("node",)))
+        steps = json.loads(dict(found.files)["placement.0.json"])["steps"]
+        assert {step["task"]: "image" in step for step in steps} == {"trainer": True, "server": False}
+        (mounts,) = (word for word in steps[0]["image"] if word.startswith("--container-mounts="))
+        assert f",{HOSTS}:/etc/hosts," in mounts
+
+    def test_what_the_user_asks_of_pyxis_goes_to_the_srun_that_holds_the_container(self) -> None:
+        asked = GROUP.replace("slurm: {", "slurm: {container-writable: true, container-mount-home: true, ")
+        place = GroupPlace("leo", "/root", "/root/runs/7", self.NODES)
+        found = render_launch(Launch("7-0", read_file(asked)), Settings(containers=PYXIS), place, False)
+        step = json.loads(dict(found.files)["placement.0.json"])["steps"][0]
+        assert {"--container-mount-home", "--container-writable"} <= set(step["image"])
+        assert not any("container" in word for word in step["options"])
 
 
 class TestSetting:

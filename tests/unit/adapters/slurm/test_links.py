@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from overspan.adapters.slurm.listings import ExitStatus
 from overspan.adapters.slurm.outcomes import judge
 from overspan.adapters.slurm.states import read_state
 from overspan.adapters.slurm.stories import View, tell
+from overspan.adapters.slurm.transports.attempts import LONGEST_REFUSED, LONGEST_WAIT, Attempts
 from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -162,6 +164,61 @@ class TestLink:
             assert first == Done(0, b"x\n", b"") and second is None
 
         play(story())
+
+
+class TestAttempts:
+    def test_a_host_that_is_away_is_tried_every_few_seconds_however_long_it_was(self) -> None:
+        now, tries = [0.0], []
+        attempts = Attempts(lambda: now[0])
+        while now[0] < 600:
+            try:
+                attempts.check()
+            except Unreachable as error:
+                assert error.message == "there: Connection timed out"
+            else:
+                tries.append(now[0])
+                attempts.fail("there: Connection timed out")
+            now[0] += 0.25
+        assert tries[:4] == [0, 1, 3, 7]
+        assert {later - sooner for sooner, later in pairwise(tries[3:])} == {LONGEST_WAIT}
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "ada@there: Permission denied (publickey,keyboard-interactive).",
+            "Host key verification failed.",
+            "Authentication failed.",
+            "Server 'there' not found in known_hosts",
+        ],
+    )
+    def test_a_host_that_lets_nobody_in_is_left_alone_for_longer(self, said: str) -> None:
+        now = [0.0]
+        attempts = Attempts(lambda: now[0])
+        for _ in range(9):
+            attempts.fail(f"there: {said}")
+        now[0] = LONGEST_REFUSED - 1
+        with pytest.raises(Unreachable):
+            attempts.check()
+        now[0] = LONGEST_REFUSED
+        attempts.check()
+
+    def test_an_open_connection_that_breaks_is_opened_again_at_once(self) -> None:
+        attempts = Attempts(lambda: 0.0)
+        attempts.fail("there: Connection refused")
+        attempts.succeed()
+        attempts.check()
+
+    def test_a_dead_host_is_found_out_soon_where_the_daemon_can_open_the_connection_again(self) -> None:
+        transport = OpenSsh("c", Address("there", options=("-o", "ServerAliveInterval=60")), folder="/nowhere")
+        opened, login = transport.control_words("check"), transport.login_words()
+        # The first of several counts (ssh_config(5)): what the user wrote.
+        assert find_value(opened, "ServerAliveInterval") == ["60", "5"]
+        assert find_value(login, "ServerAliveInterval") == ["60", "15"]
+        assert find_value(opened, "ServerAliveCountMax") == find_value(login, "ServerAliveCountMax") == ["3"]
+
+
+def find_value(words: Sequence[str], option: str) -> list[str]:
+    return [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
 
 
 class Controller(LocalTransport):

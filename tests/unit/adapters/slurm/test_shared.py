@@ -414,3 +414,19 @@ class TestProcesses:
         monkeypatch.setattr(processes, "MOST", 1 << 20)
         ended = asyncio.run(feed_process(["/bin/sh", "-c", "yes"], b"", 60, {"PATH": "/usr/bin:/bin"}, self.NOBODY))
         assert ended.code is None and len(ended.out) < 4 << 20
+
+
+def test_the_first_answer_after_a_trouble_of_all_is_told_although_nothing_has_happened() -> None:
+    async def run() -> None:
+        many = open_many()
+        many.user("ada").failing = True
+        with pytest.raises(Unreachable, match="nothing for ada"):
+            await many.observe({"ada/s.1": ""}, 1)
+        many.users["ada"].failing = False
+        many._watches._failed.clear()
+        many.users["ada"].news.put_nowait([])
+        async with asyncio.timeout(60):
+            assert (await many.observe({"ada/s.1": ""}, 3600)).reports == ()
+        await many.close()
+
+    asyncio.run(run())

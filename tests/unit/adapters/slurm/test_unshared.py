@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
+import random
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
 from tests.unit.adapters.slurm.test_submission import SITE
+from tests.waiting import wait_until
 
 from overspan.adapters.contract import ClusterConfig, Launch
+from overspan.adapters.slurm.group_stories import Sight, tell_group
+from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.slurm.journals import Page
+from overspan.adapters.slurm.outcomes import Outcome, Phase
+from overspan.adapters.slurm.relays import render_starts
 from overspan.adapters.slurm.rendering import Renderer
+from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
+from overspan.adapters.slurm.stories import View
 from overspan.adapters.slurm.transports.channel import Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.programs import NO_FILE
 from overspan.adapters.slurm.unshared import read_there, refuse_files, refuse_unshared
+from overspan.adapters.slurm.unshared_groups import LOG
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
+from overspan.bridge.model.events import LaunchLost
+from overspan.bridge.supervisor.remote.carrying import take_documents
 
+GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\nsecrets: {KEY: s3cret}\n"
 RENDERER = Renderer(Settings(shared=False, shared_root=False), "/r", "rig")
 
 
@@ -30,8 +48,9 @@ def test_without_a_shared_root_jobs_do_not_see_this_machines_files() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n", "supervisor"),
-        ("name: t\nnum_nodes: 2\nrun: x\n", "supervisor"),
+        (GROUP.replace("parallel", "parallel\nrestart: task"), "a set"),
+        (f"{GROUP}ready: {{file: /tmp/up}}\n", "`ready: file`"),
+        (f"{GROUP}resources: {{image_id: docker:debian}}\n", "an image"),
         ("name: t\nsecrets: {KEY: s3cret}\nrun: x\n", "secrets"),
     ],
 )
@@ -94,3 +113,96 @@ def test_output_is_read_beside_the_job(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told_in_words(done: Done, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         asyncio.run(read_there(OnNode(done), "42", "/tmp/x", 0, 10))
+
+
+def test_a_group_carries_its_application_in_the_script_and_its_plan_in_variables() -> None:
+    launch = Launch("i-7-0", read_file(GROUP))
+    rendered = RENDERER.render(launch, SITE)
+    script = rendered.call.stdin.decode()
+    assert "#SBATCH --chdir=/tmp\n" in script and f"#SBATCH --output={LOG}\n" in script
+    assert len(script) < 1 << 20 and "s3cret" not in script and "s3cret" not in " ".join(rendered.call.argv)
+    variables = dict(rendered.call.environment)
+    carried = take_documents(variables)
+    assert not variables
+    assert carried == {file.path.rpartition("/")[2]: file.data for file in rendered.files}
+    assert b"s3cret" in carried["plan.0.json"] and list(carried) == ["plan.0.json", "placement.0.json"]
+
+
+def test_the_script_of_a_group_starts_the_application_that_it_carries(tmp_path: Path) -> None:
+    script = RENDERER.render(Launch("i-7-0", read_file(GROUP)), SITE).call.stdin
+    # Without its variables there is nothing to run, which its supervisor is there to say.
+    words = ["bash", "-s"]
+    done = subprocess.run(words, input=script, capture_output=True, env={"PATH": os.environ["PATH"]}, timeout=60)
+    assert done.returncode == 70 and b"the plan has not come with the batch script" in done.stderr
+
+
+def test_a_trial_and_a_plan_carry_nothing() -> None:
+    launch = Launch("i-7-0", read_file(GROUP))
+    trial = RENDERER.render(launch, SITE, test_only=True).call
+    assert len(trial.stdin) < 4096 and not trial.environment
+    plan = RENDERER.plan(launch.job)
+    assert "s3cret" not in plan and len(plan) < 8192
+    assert "# the supervisor's application stands behind the script" in plan and "-c <unpack> node" in plan
+
+
+def test_a_plan_that_cannot_travel_is_refused() -> None:
+    noise = base64.b64encode(random.Random(1).randbytes(2 << 20)).decode()
+    with pytest.raises(Rejected, match="cannot travel"):
+        RENDERER.render(Launch("i-7-0", read_file(GROUP.replace("run: x", f"run: '{noise}'", 1))), SITE)
+
+
+def test_a_group_that_would_need_a_set_is_refused() -> None:
+    (member, *_) = list_members(Launch("i-7-0", read_file(GROUP)))
+    with pytest.raises(Rejected, match="needs a hetjob"):
+        RENDERER.render(member, SITE)
+
+
+HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/i-7")
+ENDED = View(Outcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1.0, 9.0, None, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "apart", "cause", "words"),
+    [
+        (Outcome(Phase.ENDED, Cause.SUCCESS), True, "success", "exit code 0; its record stayed on the node"),
+        (Outcome(Phase.ENDED, Cause.EXIT, exit_code=3), True, "exit", "exit code 3; its record stayed on the node"),
+        (Outcome(Phase.ENDED, Cause.SUCCESS), False, "launch", "the supervisor ended with exit code 0"),
+        (Outcome(Phase.ENDED, Cause.TIME), True, "time", ""),
+    ],
+)
+def test_an_end_of_which_no_record_came_is_slurms(outcome: Outcome, apart: bool, cause: str, words: str) -> None:
+    sight = Sight(replace(ENDED, outcome=outcome), Page(0, (), 0, False, 30.0), apart=apart)
+    told = tell_group(HANDLE, sight, GroupCursor(), ())
+    (lost,) = told.events
+    assert isinstance(lost, LaunchLost) and lost.cause == cause and words in lost.detail and told.cursor.over
+
+
+class TestRelays:
+    def test_a_relay_is_started_once_until_all_is_there(self, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        run.mkdir()
+        python = tmp_path / "python"
+        # It holds the lock as a relay does, for as long as the test wants.
+        python.write_text(
+            f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\nexec 9>>{run}/relay.0.lock; flock -n 9 && cat {tmp_path}/end\n'
+        )
+        python.chmod(0o700)
+        os.mkfifo(tmp_path / "end")
+        settings = Settings(shared=False, shared_root=False, python=str(python))
+        handle = replace(HANDLE, folder=str(run))
+        program = render_starts([handle, replace(handle, folder=f"{tmp_path}/missing")], settings, "/r")
+
+        def start() -> list[str]:
+            subprocess.run(["sh"], input=program, text=True, check=True, timeout=30)
+            wait_until(lambda: (tmp_path / "calls").exists(), 10, "a call")
+            return (tmp_path / "calls").read_text().splitlines()
+
+        calls = start()
+        assert len(calls) == 1 and calls[0].endswith(f"relay {run} 0 42 {python}")
+        wait_until(lambda: subprocess.run(["flock", "-n", run / "relay.0.lock", "true"]).returncode, 10, "the lock")
+        assert start() == calls
+        (tmp_path / "end").write_text("")
+        wait_until(lambda: not subprocess.run(["flock", "-n", run / "relay.0.lock", "true"]).returncode, 10, "its end")
+        (run / "taken.0").touch()
+        assert start() == calls
+        assert not (tmp_path / "missing").exists()

@@ -16,8 +16,28 @@ def test_it_is_private_and_removed_with_its_content(tmp_path: Path) -> None:
     assert os.stat(os.path.dirname(folder.path)).st_mode & 0o777 == 0o700
     Path(folder.path, "hosts").touch()
     Path(folder.path, "empty").mkdir()
+    Path(folder.path, "deep", "er").mkdir(parents=True)
+    Path(folder.path, "deep", "er", "file").touch()
+    Path(folder.path, "link").symlink_to(tmp_path)
     folder.remove()
-    assert not os.path.exists(folder.path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_last_one_removes_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+    removed: list[str] = []
+
+    def make_late(path: str, mode: int = 0o777) -> None:
+        parent = os.path.dirname(path)
+        if "overspan-nodes" in parent and not removed:
+            removed.append(parent)
+            os.rmdir(parent)
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", make_late)
+    folder = make_folder((str(tmp_path),))
+    assert removed and folder.path.startswith(str(tmp_path))
+    folder.remove()
 
 
 def test_what_a_killed_agent_left_goes_and_what_lives_stays(tmp_path: Path) -> None:

@@ -75,3 +75,11 @@ def test_a_vanished_agent_is_a_lost_node_unless_slurm_says_more() -> None:
 )
 def test_ends_by_term_and_kill_are_doubtful(code: int, number: int, told: bool, doubtful: bool) -> None:
     assert is_doubtful(code, number, told) is doubtful
+
+
+def test_an_image_that_cannot_be_had_is_told_in_enroots_words() -> None:
+    begin = "slurmstepd-node1: error: pyxis: "
+    why = f"{begin}    [ERROR] No such file or directory: /images/x.sqsh"
+    said = [f"{begin}child 77 failed with error code: 1", f"{begin}failed to create container filesystem", why, EXIT]
+    assert judge_start(said, 1) == Verdict(Cause.LAUNCH, why)
+    assert judge_start(said[:2], 1).detail == said[1]
