@@ -126,10 +126,16 @@ class Report:
 
 @dataclass(frozen=True)
 class Observation:
-    """The reports since the cursors that were given; empty when the wait was over first."""
+    """The reports since the cursors that were given; empty when the wait was over first.
+
+    `trouble` says why a part of the cluster does not answer, while another part has reports. `gap` is a sentence about
+    what cannot be known of some launches, while all others are seen.
+    """
 
     reports: tuple[Report, ...]
     at: float
+    trouble: str = ""
+    gap: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,8 @@ class Adapter(Protocol):
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since` (handle to cursor, '' from the start), at the latest after `timeout` seconds.
 
-        Unreachable when the cluster does not answer: nothing is known then, and nothing has failed.
+        Unreachable when the cluster does not answer: nothing is known then, and nothing has failed. The first answer
+        after that is told at once, with news or without.
         """
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:

@@ -261,7 +261,12 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
         asked["extent"] = None if wanted.extent == EXTENTS[-1] else wanted.extent
         document = self._get(path + make_query(asked))
         stale = tuple(
-            Stale(str(row.get("cluster", "")), float(row.get("since") or 0), str(row.get("message") or ""))
+            Stale(
+                str(row.get("cluster", "")),
+                float(row.get("since") or 0),
+                str(row.get("message") or ""),
+                bool(row.get("partial")),
+            )
             for row in document.get("stale") or ()
         )
         rows = rows_from_document(document["columns"], document["rows"])

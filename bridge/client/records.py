@@ -125,11 +125,15 @@ class StepRow(NamedTuple):
 
 
 class Stale(NamedTuple):
-    """A cluster that does not answer: what is shown of it was true at `since`."""
+    """A cluster that does not answer: what is shown of it was true at `since`.
+
+    `partial`: it answers, but for what `message` says.
+    """
 
     cluster: str
     since: float
     message: str = ""
+    partial: bool = False
 
 
 class Listing(NamedTuple):

@@ -57,7 +57,7 @@ class Ticks(_Part):
     """The longest wait for news in one call; adapters that are told of news answer at once."""
     retry: Seconds = Field(default=1, ge=1, le=3600)
     """The first wait before a cluster that did not answer is asked again; doubled up to `retry_limit`."""
-    retry_limit: Seconds = Field(default=60, ge=1, le=86400)
+    retry_limit: Seconds = Field(default=10, ge=1, le=86400)
 
 
 class Limits(_Part):

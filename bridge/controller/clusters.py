@@ -7,12 +7,13 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Patience, Personal
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.bell import Bell
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -49,7 +50,11 @@ class Cluster:
     stale_since: float | None = None
     """Since when it has not answered; None while it does."""
     message: str = ""
-    failures: int = 0
+    gap: str = ""
+    """What cannot be known there at the moment, while all else is answered; `gap_since` is since when."""
+    gap_since: float = 0.0
+    back: Bell = field(default_factory=Bell)
+    """Rings when it answers again."""
     _adapter: Adapter | None = None
     _partition: str | None = None
     _asking: asyncio.Task[str] | None = None
@@ -155,7 +160,16 @@ class Cluster:
         """The cluster has answered."""
         if self.stale_since is not None:
             log.info("cluster %s answers again", self.name)
-        self.stale_since, self.message, self.failures = None, "", 0
+            self.back.ring()
+        self.stale_since, self.message = None, ""
+
+    def miss(self, now: float, gap: str) -> None:
+        """Some of what was asked cannot be known; empty where all can."""
+        if gap and not self.gap:
+            self.gap_since = now
+        if gap != self.gap:
+            log.info("cluster %s: %s", self.name, gap or "all is answered again")
+        self.gap = gap
 
     def failed(self, now: float, error: BaseException) -> None:
         """The cluster did not answer; nothing is known, and nothing has failed."""
@@ -164,7 +178,6 @@ class Cluster:
             self.stale_since = now
             log.warning("cluster %s does not answer: %s", self.name, message)
         self.message = message
-        self.failures += 1
 
 
 class Clusters:

@@ -292,6 +292,11 @@ class Controller:
             for cluster in self.clusters
             if cluster.stale_since is not None
         ]
+        stale += [
+            {"cluster": cluster.name, "since": cluster.gap_since, "message": cluster.gap, "partial": True}
+            for cluster in self.clusters
+            if cluster.stale_since is None and cluster.gap
+        ]
         head = {"format": 1, "now": now, "columns": columns, "stale": stale}
         if steps is not None:
             head |= {"step_columns": STEP_COLUMNS, "steps": steps}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from overspan.adapters.abilities import Arrays
@@ -63,6 +64,7 @@ class Dispatcher:
         recorder.followers.append(self._follow)
         self._loops: dict[Lane, asyncio.Task[None]] = {}
         self._bells: dict[Lane, Bell] = {}
+        self._failures: Counter[Lane] = Counter()
 
     def start(self) -> None:
         """Begin with everything that is owed already."""
@@ -153,13 +155,11 @@ class Dispatcher:
         if until is not None:
             self.recorder.timers.set(name, until, bell.ring)
         await bell.wait()
-        if until is not None:
-            self.recorder.timers.drop(name)
+        self.recorder.timers.drop(name)
 
     async def _make(self, lane: Lane, rows: list[OutboxRow]) -> float | None:
         """Make calls; the time to wait for when the cluster did not answer or nothing could be written."""
         cluster = self.clusters.find(lane[0])
-        now = self.recorder.clock()
         try:
             if lane[1] == SUBMIT:
                 await self._find_out(cluster, rows)
@@ -167,20 +167,21 @@ class Dispatcher:
                 raise OverspanError(f"the cluster {lane[0]} is not configured any more")
             await (self._submit if lane[1] == SUBMIT else self._order)(cluster, rows)
         except Exception as error:
-            return self._give_back(cluster, rows, now, error)
+            return self._give_back(lane, rows, error)
+        self._failures.pop(lane, None)
         return None
 
-    def _give_back(self, cluster: Cluster | None, rows: list[OutboxRow], now: float, error: Exception) -> float:
+    def _give_back(self, lane: Lane, rows: list[OutboxRow], error: Exception) -> float:
+        cluster, now = self.clusters.find(lane[0]), self.recorder.clock()
+        self._failures[lane] += 1
         if not isinstance(error, OverspanError):
-            log.error("calling cluster %s", rows[0].cluster, exc_info=error)
+            log.error("calling cluster %s", lane[0], exc_info=error)
         for row in rows:
             self.recorder.outbox.offer(row.token)
         if cluster is not None and not isinstance(error, StoreFailed | Conflict):
             cluster.failed(now, error)
         self._tell_unreached(rows)
-        if cluster is None:
-            return now + self.backoff.limit
-        return next_try(self.backoff, now, cluster.failures, cluster.name)
+        return next_try(self.backoff, now, self._failures[lane], lane[0])
 
     def _tell_unreached(self, rows: list[OutboxRow]) -> None:
         """Let jobs go elsewhere that have a choice, and of which their cluster surely knows nothing."""
@@ -197,13 +198,9 @@ class Dispatcher:
         outbox, book = self.recorder.outbox, self.recorder.book
         entries = [(row, book.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
         free = [row for row, entry in entries if entry is not None and list_next(entry.job)]
-        trouble = (
-            ""
-            if not free
-            else "not configured any more"
-            if cluster is None
-            else await cluster.find_trouble(self.recorder.clock())
-        )
+        if not free:
+            return
+        trouble = "not configured any more" if cluster is None else await cluster.find_trouble(self.recorder.clock())
         if trouble:
             outbox.untry(row.token for row in free)
             for row in free:

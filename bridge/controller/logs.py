@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,11 +12,13 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.references import Directory, Target
 from overspan.bridge.model.allocations import runs_daemon
-from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.job import Task
 
 MAX_STREAMS = 2000
 """Streams that one listing names at most."""
+LIST_SECONDS = 20.0
+"""How long streams are asked for once one did not answer."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,13 @@ class Logs:
         return LogAnswer(await adapter.logs(request), over)
 
     async def list(self, ref: str) -> list[dict[str, Any]]:
-        """Every stream that there is, by task, attempt and node."""
+        """Every stream that can be read, by task, attempt and node. Raises why where none can."""
         target = await self.directory.find(ref)
         if not target.entry.handle:
             return []
         adapter = self._adapter(target.entry)
         rows: list[dict[str, Any]] = []
+        trouble, until = None, time.monotonic() + LIST_SECONDS
         for task, attempt, node in _runs(target):
             output = ""
             for stream in ("output", "error"):
@@ -81,14 +85,20 @@ class Logs:
                     part = await adapter.logs(request)
                 except NotFound:
                     continue
+                except OverspanError as error:
+                    # A node that does not answer hides no other's output.
+                    trouble = error
+                    break
                 if stream == "error" and part.path and part.path == output:
                     continue
                 output = part.path
                 over = is_over(target.entry, task, attempt)
                 row = {"task": task.name, "node": node, "attempt": attempt, "stream": stream}
                 rows.append({**row, "path": part.path, "size": part.size, "over": over})
-            if len(rows) >= MAX_STREAMS:
+            if len(rows) >= MAX_STREAMS or (trouble is not None and time.monotonic() > until):
                 break
+        if trouble is not None and not rows:
+            raise trouble
         return rows
 
     def _adapter(self, entry: Entry) -> Adapter:

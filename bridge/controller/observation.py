@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
 from overspan.adapters.contract import Observation, Report
 from overspan.bridge.controller.backoff import next_try
@@ -17,7 +18,7 @@ from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.model.spec import Backoff
 
@@ -37,6 +38,8 @@ class Observer:
         self.tick = tick
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._bells: dict[str, Bell] = {}
+        self._failures: Counter[str] = Counter()
+        """How often each cluster has not answered, since it did."""
 
     def start(self) -> None:
         """Begin with everything that runs already."""
@@ -89,7 +92,7 @@ class Observer:
         try:
             observation = await self._ask(cluster, since, asyncio.ensure_future(bell.wait(seen=seen)))
             if observation is not None:
-                cluster.answered()
+                self._judge(cluster, observation)
                 await self._write(cluster, observation)
         except Exception as error:
             if not isinstance(error, OverspanError):
@@ -97,6 +100,15 @@ class Observer:
             if not isinstance(error, StoreFailed | Conflict):
                 cluster.failed(self.recorder.clock(), error)
             await self._back_off(cluster)
+
+    def _judge(self, cluster: Cluster, observation: Observation) -> None:
+        """Whether all of the cluster has answered."""
+        cluster.miss(self.recorder.clock(), observation.gap)
+        if observation.trouble:
+            cluster.failed(self.recorder.clock(), Unreachable(observation.trouble))
+        else:
+            self._failures.pop(cluster.name, None)
+            cluster.answered()
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
         book = self.recorder.book
@@ -136,10 +148,19 @@ class Observer:
             await self.recorder.change(reports, work)
 
     async def _back_off(self, cluster: Cluster) -> None:
-        bell = Bell()
-        at = next_try(self.backoff, self.recorder.clock(), cluster.failures, cluster.name)
-        self.recorder.timers.set(f"observe:{cluster.name}", at, bell.ring)
-        await bell.wait()
+        """Wait before the next question, until somebody else's is answered at the longest."""
+        self._failures[cluster.name] += 1
+        at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
+        timer, due = f"observe:{cluster.name}", Bell()
+        self.recorder.timers.set(timer, at, due.ring)
+        waits = [asyncio.ensure_future(bell.wait()) for bell in (due, cluster.back)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.recorder.timers.drop(timer)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
 
 def follow_report(draft: Draft, report: Report, now: float) -> None:

@@ -177,6 +177,9 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     for stale in listing.stale:
         since = time.strftime("%H:%M:%S", time.localtime(stale.since))
         why = f": {stale.message}" if stale.message else ""
+        if stale.partial:
+            say(call, f"cluster {stale.cluster}, since {since}{why}")
+            continue
         say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were{why}")
     return 0
 

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, turn, until
 
+from overspan.adapters.contract import LogPart, LogRequest
 from overspan.bridge.controller.listing import Selection, list_queue
 from overspan.bridge.controller.logs import LogQuery
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 
 def test_the_queue_and_its_filters() -> None:
@@ -97,5 +98,24 @@ def test_logs_and_streams() -> None:
         assert (answer.part.data, answer.over) == (b"world\n", False)
         streams = await bench.controller.logs.list("2")
         assert [(row["task"], row["stream"], row["size"]) for row in streams] == [("one", "output", 12)]
+
+    play(scene)
+
+
+def test_a_stream_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(bench: Bench) -> None:
+        await start_job(bench, "a b c")
+        answers, silent = bench.cluster.logs, {"a", "b"}
+
+        async def read(request: LogRequest) -> LogPart:
+            if request.task in silent:
+                raise Unreachable(f"the node of {request.task} does not answer")
+            return await answers(request)
+
+        monkeypatch.setattr(bench.cluster, "logs", read)
+        assert [row["task"] for row in await bench.controller.logs.list("1")] == ["c"]
+        silent.add("c")
+        with pytest.raises(Unreachable, match="does not answer"):
+            await bench.controller.logs.list("1")
 
     play(scene)

@@ -1,0 +1,124 @@
+"""A cluster that is away: asked seldom, heard soon when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import pairwise
+
+from tests.unit.controller.fakes import Bench, FakeCluster, start_job
+from tests.unit.controller.virtual_time import VirtualClock, run_virtually
+
+from overspan.adapters.contract import Accepted, Launch, Observation, Refusal
+from overspan.bridge.config.settings import Settings
+from overspan.bridge.model.errors import TimedOut
+
+JITTER = 1.2
+LONGEST = Settings().ticks.retry_limit * JITTER
+"""Seconds until a cluster that does not answer is asked again, by the settings that nobody has changed."""
+AWAY = 600.0
+
+
+class WatchedCluster(FakeCluster):
+    """Notes when it is asked; a submission that is not answered takes `patience` seconds to say so."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.patience = 0.0
+        self.deaf = False
+        """Takes no submissions, whatever else it does."""
+        self.away = False
+        self.looks: list[float] = []
+        self.calls: list[float] = []
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        self.looks.append(self.clock())
+        if self.down:
+            self.away = True
+        elif self.away:
+            # As the contract has it: the first answer is told, with news or without.
+            self.away = False
+            return Observation((), self.clock())
+        return await super().observe(since, timeout)
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        self.calls.append(self.clock())
+        if self.deaf:
+            await asyncio.sleep(self.patience)
+            raise TimedOut("Socket timed out on send/recv operation")
+        return await super().submit(launches)
+
+
+def play(scene: Callable[[Bench, WatchedCluster], Awaitable[None]]) -> None:
+    """Run a scene in no time, with a job that runs and the settings as they are."""
+    clock = VirtualClock()
+    cluster = WatchedCluster(clock)
+
+    async def run() -> None:
+        bench = Bench(cluster)
+        bench.clock = clock
+        await bench.start()
+        try:
+            await start_job(bench)
+            await scene(bench, cluster)
+        finally:
+            await bench.controller.close()
+
+    run_virtually(clock, run)
+
+
+def gaps(times: Sequence[float]) -> list[float]:
+    return [later - sooner for sooner, later in pairwise(times)]
+
+
+def test_a_cluster_that_was_away_for_long_is_heard_within_the_longest_wait() -> None:
+    async def scene(bench: Bench, cluster: WatchedCluster) -> None:
+        cluster.fail(True)
+        await asyncio.sleep(AWAY)
+        assert bench.controller.clusters.get("local").stale_since is not None and bench.state() == "RUNNING"
+        asked = list(cluster.looks)
+        # Seldom: the waits grow to what the settings say, and stay there.
+        assert min(gaps(asked)[6:]) > LONGEST / 2 and len(asked) < AWAY / 7
+        back = bench.clock()
+        cluster.fail(False)
+        await asyncio.sleep(LONGEST + 0.1)
+        assert back < cluster.looks[-1] <= back + LONGEST and LONGEST <= 15
+        assert bench.controller.clusters.get("local").stale_since is None
+
+    play(scene)
+
+
+def test_an_answer_to_somebody_else_ends_the_wait() -> None:
+    async def scene(bench: Bench, cluster: WatchedCluster) -> None:
+        cluster.fail(True)
+        await asyncio.sleep(AWAY)
+        looks = len(cluster.looks)
+        while len(cluster.looks) == looks:
+            await asyncio.sleep(0.1)
+        cluster.fail(False)
+        assert not await bench.controller.clusters.get("local").find_trouble(bench.clock())
+        at = bench.clock()
+        await asyncio.sleep(0.1)
+        assert cluster.looks[looks + 1] == at < cluster.looks[looks] + LONGEST / 2
+
+    play(scene)
+
+
+def test_answers_to_questions_do_not_hurry_submissions_that_have_none() -> None:
+    async def scene(bench: Bench, cluster: WatchedCluster) -> None:
+        cluster.deaf, cluster.patience = True, 40.0
+        await bench.submit("two")
+        began = len(cluster.calls)
+        for _ in range(int(AWAY)):
+            await asyncio.sleep(1.0)
+            # Questions are answered all the while.
+            bench.controller.clusters.get("local").answered()
+        times = cluster.calls[began:]
+        # Each waits from the end of the one before it.
+        assert min(gaps(times)[5:]) > cluster.patience + LONGEST / 2
+        cluster.deaf = False
+        await asyncio.sleep(cluster.patience + LONGEST)
+        assert len(cluster.launched) == 2
+
+    play(scene)
