@@ -25,6 +25,8 @@ class Installation:
 
     def __init__(self, config: str = CONFIG) -> None:
         self._config = config
+        self.abandoned = False
+        """Whether its jobs are left to whoever takes their cluster away."""
 
     def __enter__(self) -> Installation:
         self._folder = tempfile.TemporaryDirectory(prefix="span-bench-", ignore_cleanup_errors=True)
@@ -40,8 +42,9 @@ class Installation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.run("scancel", "--me")
-        until(lambda: not self.run("squeue", "--noheader").strip(), 60)
+        if not self.abandoned:
+            self.run("scancel", "--me")
+            until(lambda: not self.run("squeue", "--noheader").strip(), 60)
         self.run("shutdown")
         self._folder.cleanup()
 

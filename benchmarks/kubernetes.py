@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import yaml
 from tests.rigs.engine import RigMissing
@@ -19,10 +19,14 @@ from tests.rigs.kube import PYTHON_IMAGE, KubeRig, open_kube
 
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Row
+from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.kubernetes.connection import open_connection
+from overspan.adapters.kubernetes.settings import read_settings
 
 WIDE = 1000
 GROUPS = 10
 SECONDS = 20
+LOOK_SECONDS = 0.03
 
 GROUP = """
 name: g{number}
@@ -55,22 +59,22 @@ def kubernetes() -> list[Row]:
 
 
 def kubernetes_scale() -> list[Row]:
-    """What the daemon needs for pods that wait."""
+    """What the daemon needs for pods that wait; they go with their cluster."""
     try:
-        with _open() as (span, rig, namespace):
+        with open_kube() as rig, _install(rig, "default") as span, _counting(rig, "default") as count:
+            span.abandoned = True
             for number in range(GROUPS):
                 _submit_wide(span, number)
-                until(lambda number=number: _count(rig, namespace) >= (number + 1) * WIDE, 300)
+                until(lambda number=number: count() >= (number + 1) * WIDE, 300)
             pids = span.processes()
             time.sleep(SECONDS)
             before, begun = processor_seconds(pids), time.monotonic()
             time.sleep(SECONDS)
             share = (processor_seconds(pids) - before) / (time.monotonic() - begun)
-            count, memory = _count(rig, namespace), proportional_memory(pids)
-            _end_all(span, rig, namespace)
+            title = f"Kubernetes: {count():,} pods"
             return [
-                Row(f"Kubernetes: {count:,} pods: memory of the daemon (PSS)", memory, 300, "MB"),
-                Row(f"Kubernetes: {count:,} pods: the daemon's processor", share * 100, 20, "% of a core"),
+                Row(f"{title}: memory of the daemon (PSS)", proportional_memory(pids), 300, "MB"),
+                Row(f"{title}: the daemon's processor", share * 100, 20, "% of a core"),
             ]
     except RigMissing as missing:
         print(f"no Kubernetes to measure: {missing}", file=sys.stderr)
@@ -79,17 +83,19 @@ def kubernetes_scale() -> list[Row]:
 
 @contextlib.contextmanager
 def _open() -> Iterator[tuple[Installation, KubeRig, str]]:
-    with open_kube() as rig, rig.open_namespace() as namespace:
-        settings = {
-            "kind": "kubernetes",
-            "kubeconfig": str(rig.kubeconfig),
-            "namespace": namespace,
-            "image": PYTHON_IMAGE,
-            "gang_timeout": 3600,
-        }
-        clusters = {"kube": settings, "wide": {**settings, "scheduler": "nobody"}}
-        with Installation(yaml.safe_dump({"clusters": clusters})) as span:
-            yield span, rig, namespace
+    with open_kube() as rig, rig.open_namespace() as namespace, _install(rig, namespace) as span:
+        yield span, rig, namespace
+
+
+def _install(rig: KubeRig, namespace: str) -> Installation:
+    settings = {
+        "kind": "kubernetes",
+        "kubeconfig": str(rig.kubeconfig),
+        "namespace": namespace,
+        "image": PYTHON_IMAGE,
+        "gang_timeout": 3600,
+    }
+    return Installation(yaml.safe_dump({"clusters": {"kube": settings, "wide": {**settings, "scheduler": "nobody"}}}))
 
 
 def _groups(span: Installation, rig: KubeRig, namespace: str) -> list[Row]:
@@ -136,11 +142,12 @@ def _has_ended(pod: dict[str, object]) -> bool:
 
 
 def _make_wide(span: Installation, rig: KubeRig, namespace: str) -> Row:
-    begun = time.perf_counter()
-    _submit_wide(span, 0)
-    until(lambda: _count(rig, namespace) >= WIDE, 120)
-    seconds = time.perf_counter() - begun
-    _end_all(span, rig, namespace)
+    with _counting(rig, namespace) as count:
+        begun = time.perf_counter()
+        _submit_wide(span, 0)
+        until(lambda: count() >= WIDE, 120)
+        seconds = time.perf_counter() - begun
+        _end_all(span, count)
     return Row(f"Kubernetes: a group of {WIDE:,} pods, submission to the last pod's object", seconds, 3, "s")
 
 
@@ -149,12 +156,27 @@ def _submit_wide(span: Installation, number: int) -> None:
         client.submit({"name": f"wide{number}", "run": "true", "num_nodes": WIDE, "cluster": "wide"})
 
 
-def _end_all(span: Installation, rig: KubeRig, namespace: str) -> None:
+def _end_all(span: Installation, count: Callable[[], int]) -> None:
     span.run("scancel", "--me")
-    until(lambda: not _count(rig, namespace), 600)
+    until(lambda: not count(), 600)
 
 
-def _count(rig: KubeRig, namespace: str) -> int:
-    """The pods of the namespace, without having them all sent."""
-    body = rig.call("GET", f"/api/v1/namespaces/{namespace}/pods?limit=1").body
-    return len(body["items"]) + int(body["metadata"].get("remainingItemCount") or 0)
+@contextlib.contextmanager
+def _counting(rig: KubeRig, namespace: str) -> Iterator[Callable[[], int]]:
+    """What counts the pods of the namespace: by one connection that stays, and without having them all sent.
+
+    A connection for each look would cost the machine a good part of a core, and so would looking all the time.
+    """
+    settings = read_settings(ClusterConfig("count", "kubernetes", {"kubeconfig": str(rig.kubeconfig)}))
+    connection = open_connection(settings)
+
+    def count() -> int:
+        time.sleep(LOOK_SECONDS)
+        body = connection.request("GET", f"/api/v1/namespaces/{namespace}/pods", query={"limit": 1}).document
+        return len(body["items"]) + int(body["metadata"].get("remainingItemCount") or 0)
+
+    try:
+        count()
+        yield count
+    finally:
+        connection.close()

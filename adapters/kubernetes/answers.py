@@ -55,6 +55,11 @@ def read_answer(status: int, body: bytes) -> Answer:
     return Answer(status, document)
 
 
+def is_there(answer: Answer) -> bool:
+    """Whether an object that was to be made is there: by this request, or another of its name already was."""
+    return answer.works or (answer.status == 409 and answer.reason == "AlreadyExists")
+
+
 def is_quota(answer: Answer) -> bool:
     """Whether a quota of the namespace refused: it passes when something ends."""
     return answer.status == 403 and _QUOTA in answer.message

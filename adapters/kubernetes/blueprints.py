@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT, Launch
-from overspan.adapters.kubernetes.environment import is_secret, keep_exported, select_carried
+from overspan.adapters.kubernetes.environment import (
+    is_secret,
+    keep_exported,
+    select_carried,
+    shares_variables,
+)
 from overspan.adapters.kubernetes.files import Archive
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.scripts import RUN_DIR
@@ -26,6 +31,8 @@ class Blueprint:
     """The daemon's own variables; the values of secret ones are blank."""
     rung: Rung = Rung.SOFT
     files: Mapping[str, Archive] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
+    """Tasks whose pods have a ConfigMap for what is the same in all of them."""
 
 
 class PodSet(NamedTuple):
@@ -41,7 +48,8 @@ class PodSet(NamedTuple):
 def draw_blueprint(launch: Launch, rung: Rung, files: Mapping[str, Archive]) -> Blueprint:
     """The blueprint of a launch."""
     environment = {name: "" if is_secret(name) else value for name, value in select_carried(launch.environment).items()}
-    return Blueprint(launch.token, relocate(launch.job), environment, rung, files)
+    shared = tuple(task.name for task in launch.job.spec.tasks if shares_variables(task))
+    return Blueprint(launch.token, relocate(launch.job), environment, rung, files, shared)
 
 
 def relocate(job: Job) -> Job:
@@ -73,6 +81,7 @@ def write_plan(blueprint: Blueprint) -> dict[str, Any]:
         "job": encode(blueprint.job),
         "environment": dict(blueprint.environment),
         "rung": blueprint.rung.value,
+        "shared": list(blueprint.shared),
         "files": {
             source: {"name": archive.name, "digest": archive.digest, "path": archive.path}
             for source, archive in blueprint.files.items()
@@ -89,8 +98,9 @@ def read_blueprint(plan: Mapping[str, Any]) -> Blueprint:
             source: Archive(entry["name"], entry["digest"], path=entry.get("path", ""))
             for source, entry in plan.get("files", {}).items()
         }
-        return Blueprint(
-            str(plan["token"]), decode(Job, plan["job"]), plan.get("environment", {}), Rung(plan["rung"]), files
-        )
+        job, environment = decode(Job, plan["job"]), plan.get("environment", {})
+        # A launch of an older version has none.
+        shared = tuple(map(str, plan.get("shared", ())))
+        return Blueprint(str(plan["token"]), job, environment, Rung(plan["rung"]), files, shared)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a plan: {error}") from None

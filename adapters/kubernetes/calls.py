@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from overspan.adapters.kubernetes.answers import Answer, to_error
+from overspan.adapters.kubernetes.answers import Answer, is_there, to_error
 from overspan.adapters.kubernetes.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.names import FINALIZER
 from overspan.adapters.kubernetes.records import PodRecord
-from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
 
 T = TypeVar("T")
 PATHS = {
@@ -23,6 +23,8 @@ PATHS = {
 _MISSING = (404, 410)
 _TRIES = 5
 """How often a change is tried that must not overwrite another's."""
+CREATORS = 8
+"""Threads that make many objects; more of them only wait for each other and for the API server."""
 
 
 def path_of(document: Mapping[str, Any], namespace: str) -> str:
@@ -45,6 +47,37 @@ async def finish_all(calls: Iterable[Awaitable[T]]) -> list[T]:
     return found
 
 
+class _Creation:
+    """Many objects that are made by a few threads, each of which takes the next one until a refusal ends it."""
+
+    def __init__(self, connection: Connection, namespace: str, documents: Sequence[Mapping[str, Any]]) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._documents = documents
+        # One iterator for all threads: each number comes out of it once.
+        self._places = iter(range(len(documents)))
+        self._ended = False
+        self.answers: list[Answer | None] = [None] * len(documents)
+
+    def work(self) -> None:
+        """Make objects until there are none left. Raises Unreachable and TimedOut, which end the others' work too."""
+        for place in self._places:
+            if self._ended:
+                return
+            if self._connection.closed:
+                raise Unreachable("the connection was closed before all was made")
+            try:
+                answer = self.answers[place] = self._create(self._documents[place])
+            except OverspanError:
+                self._ended = True
+                raise
+            if not is_there(answer):
+                self._ended = True
+
+    def _create(self, document: Mapping[str, Any]) -> Answer:
+        return self._connection.request("POST", path_of(document, self._namespace), body=document, brief=True)
+
+
 class Calls:
     """Calls in one cluster's namespace. All raise Unreachable and TimedOut beside what they say."""
 
@@ -55,6 +88,13 @@ class Calls:
     async def create(self, document: Mapping[str, Any]) -> Answer:
         """Make an object; the answer, with its metadata alone, is the caller's to judge."""
         return await self._connection.call("POST", path_of(document, self.namespace), body=document, brief=True)
+
+    async def create_all(self, documents: Sequence[Mapping[str, Any]]) -> list[Answer | None]:
+        """Make many objects; the answer of `create` for each, None for what a refusal of another left untried."""
+        creation = _Creation(self._connection, self.namespace, documents)
+        workers = min(CREATORS, len(documents))
+        await finish_all([self._connection.run(creation.work) for _ in range(workers)])
+        return creation.answers
 
     async def get(self, kind: str, name: str) -> Mapping[str, Any] | None:
         """An object of the core group; None where there is none. Raises Denied and the like."""
@@ -77,13 +117,11 @@ class Calls:
             query["continue"] = part
 
     async def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Change an object's metadata (JSON merge patch, RFC 7386); None where it has gone or is another by now."""
-        answer = await self._connection.call(
-            "PATCH",
-            f"{PATHS[kind].format(self.namespace)}/{name}",
-            body={"metadata": dict(metadata)},
-            content_type=MERGE_PATCH,
-        )
+        """Change an object's metadata (JSON merge patch, RFC 7386), and give what it is then.
+
+        None where it has gone or is another by now.
+        """
+        answer = await self._change(kind, name, metadata)
         if answer.status in _MISSING or _is_other(answer):
             return None
         return _document(answer, f"change {kind} {name}")
@@ -99,31 +137,41 @@ class Calls:
             metadata["labels"] = dict(labels)
         return await self.patch("Pod", pod.name, metadata)
 
-    async def strip_pod(self, pod: PodRecord) -> None:
-        """Take Overspan's finalizer off a pod; others' stay. Raises Conflict where somebody else always was faster."""
+    async def drop_pod(self, pod: PodRecord) -> None:
+        """Delete a pod, and take Overspan's finalizer off. Raises as `strip_pod`."""
+        await self.strip_pod(pod, await self.delete_pod(pod, None) if pod.deleting_at is None else None)
+
+    async def strip_pod(self, pod: PodRecord, known: Mapping[str, Any] | None = None) -> None:
+        """Take Overspan's finalizer off a pod; others' stay. Raises Conflict where somebody else always was faster.
+
+        `known` is its metadata as the API has just told it.
+        """
         for _ in range(_TRIES):
-            document = await self.get("Pod", pod.name)
-            metadata = document["metadata"] if document is not None else {}
+            metadata = known if known is not None else ((await self.get("Pod", pod.name)) or {}).get("metadata", {})
+            known = None
             finalizers = metadata.get("finalizers") or []
             if metadata.get("uid") != pod.uid or FINALIZER not in finalizers:
                 return
             kept = [name for name in finalizers if name != FINALIZER]
             # The list is replaced as a whole, so it must be the one that was read.
             change = {"uid": pod.uid, "resourceVersion": metadata["resourceVersion"], "finalizers": kept or None}
-            path = f"{PATHS['Pod'].format(self.namespace)}/{pod.name}"
-            answer = await self._connection.call("PATCH", path, body={"metadata": change}, content_type=MERGE_PATCH)
+            answer = await self._change("Pod", pod.name, change)
             if answer.works or answer.status in _MISSING:
                 return
             if answer.status != 409:
                 raise to_error(answer, f"change pod {pod.name}")
         raise Conflict(f"pod {pod.name} is changed by others all the time")
 
-    async def delete_pod(self, pod: PodRecord, grace: int | None) -> None:
-        """End one pod, and no other of its name; one that is gone is fine. `grace` None is the pod's own."""
+    async def delete_pod(self, pod: PodRecord, grace: int | None) -> Mapping[str, Any] | None:
+        """End one pod, and no other of its name; one that is gone is fine. `grace` None is the pod's own.
+
+        Gives its metadata as it is then, None where the answer does not tell.
+        """
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        await self._delete("Pod", pod.name, options)
+        metadata = await self._delete("Pod", pod.name, options)
+        return metadata if metadata.get("uid") == pod.uid else None
 
     async def delete(self, kind: str, name: str, uid: str = "", *, propagate: bool = False) -> None:
         """Delete an object, and in the background what it owns; one that is gone is fine."""
@@ -132,11 +180,17 @@ class Calls:
             options["propagationPolicy"] = "Background"
         await self._delete(kind, name, options)
 
-    async def _delete(self, kind: str, name: str, options: Mapping[str, Any]) -> None:
+    async def _delete(self, kind: str, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
-        answer = await self._connection.call("DELETE", f"{PATHS[kind].format(self.namespace)}/{name}", body=body)
-        if answer.status not in _MISSING and not _is_other(answer):
-            _document(answer, f"delete {kind} {name}")
+        path = f"{PATHS[kind].format(self.namespace)}/{name}"
+        answer = await self._connection.call("DELETE", path, body=body, brief=True)
+        if answer.status in _MISSING or _is_other(answer):
+            return {}
+        return _document(answer, f"delete {kind} {name}").get("metadata") or {}
+
+    async def _change(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Answer:
+        path, body = f"{PATHS[kind].format(self.namespace)}/{name}", {"metadata": dict(metadata)}
+        return await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
 
 
 def _is_other(answer: Answer) -> bool:

@@ -28,13 +28,13 @@ from overspan.adapters.contract import (
 from overspan.adapters.kubernetes.checking import check_cluster
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.discovery import find_rung
-from overspan.adapters.kubernetes.ends import Ends
 from overspan.adapters.kubernetes.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.following import TICK_SECONDS, Follower
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.gathering import Gatherer
 from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.lifetimes import longest_time
+from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.ordering import Orderer
@@ -68,13 +68,13 @@ class KubernetesCluster:
         self._connection = connection or open_connection(self._settings)
         self._launches = Launches(self._connection)
         folder = config.state or os.path.join(os.path.expanduser("~"), ".local", "state", "overspan", config.name)
-        self._logs = Logs(self._connection, os.path.join(folder, "logs"))
+        self._live = LiveLogs(self._connection, self._launches.hear)
+        self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live)
         self._releaser = Releaser(self._launches, self._logs)
         self._submitter = Submitter(self._launches, self._releaser, self._settings)
         self._orderer = Orderer(self._launches, self._settings)
         self._gatherer = Gatherer(self._launches, self._settings)
-        self._ends = Ends(self._connection, self._launches.hear)
-        self._follower = Follower(self._launches, self._ends, self._logs)
+        self._follower = Follower(self._launches, self._live, self._logs)
         self._rung: Rung | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
@@ -148,8 +148,8 @@ class KubernetesCluster:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        await asyncio.gather(self._ends.close(), self._orderer.close())
-        await self._logs.close()
+        await asyncio.gather(self._logs.close(), self._orderer.close())
+        await self._live.close()
         await self._launches.close()
         await asyncio.to_thread(self._connection.close)
 

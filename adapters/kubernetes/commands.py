@@ -1,7 +1,7 @@
 """Slurm's commands in pods: srun and scontrol as files that a launch mounts. Pure, but for this program's own source.
 
 A task gets them where its text names one of them, or where it brings files, whose programs may. In an image without
-Python they say so. What asks the daemon cannot work in a pod, and says that.
+Python they say so. What asks the daemon cannot work in a pod, and says that and where it does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from overspan.bridge.model.spec import Form, TaskSpec
 from overspan.bridge.supervisor.environment import name_members
 from overspan.bridge.supervisor.steps.allocation import KEY_SIZE
 from overspan.bridge.supervisor.steps.description import describe_allocation
-from overspan.bridge.supervisor.steps.pods import NO_DAEMON, Mounted
+from overspan.bridge.supervisor.steps.pods import ELSEWHERE, NO_DAEMON, Mounted
 
 Document = dict[str, Any]
 
@@ -65,12 +65,14 @@ _START = f"exec python3 -I -S {COMMANDS_DIR}/{_PROGRAM}"
 COMMAND = f"""\
 #!/bin/sh
 verb=${{0##*/}}
-case $verb in {"|".join(HERE)}) ;; *) echo "$verb: error: {NO_DAEMON}" >&2; exit 1 ;; esac
-command -v python3 >/dev/null 2>&1 || {{
-  echo "$verb: error: this image has no python3, which $verb needs in a pod" >&2
-  exit 127
-}}
-{_START} "$verb" "$@"
+case $verb in {"|".join(HERE)}) command -v python3 >/dev/null 2>&1 && {_START} "$verb" "$@" ;; esac
+case "$verb $1 $2" in
+  "srun "* | "scontrol show host"*)
+    echo "$verb: error: this image has no python3, which $verb needs in a pod" >&2
+    exit 127 ;;
+esac
+echo "$verb: error: {NO_DAEMON}, {ELSEWHERE}" >&2
+exit 1
 """
 """The file behind every command; its name tells which one is meant."""
 

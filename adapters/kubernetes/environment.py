@@ -1,18 +1,21 @@
 """The variables of a pod: those of bridge.supervisor.environment, told before anything has an address. Pure.
 
 What all nodes of a task have in common is made once. Long values, such as the names of a thousand members, stand once
-in the anchor and are named by the pods.
+in the anchor and are named by the pods. Tasks of many nodes have a ConfigMap with all that their pods have in common
+for the whole launch, so that the API server has no more than the rest to read, keep and tell for each of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.names import has_names, name_anchor, name_domain, name_host
 from overspan.adapters.kubernetes.scripts import MAX_TEXT, RUN_DIR, escape
+from overspan.adapters.kubernetes.series import Series, draw_series
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.names import env_name, member_host
@@ -23,6 +26,10 @@ Document = dict[str, Any]
 
 LONG = 512
 """Letters from which on a value is kept in the anchor."""
+FEW = 16
+"""Pods of a task that carry all of their variables: a ConfigMap is one more thing that a kubelet waits for."""
+_MAX_KEY = 253
+"""Letters of a ConfigMap's key (API, DNS1123SubdomainMaxLength)."""
 NODE_VARIABLES = (
     "OVERSPAN_NODE_INDEX",
     "OVERSPAN_HOST",
@@ -35,6 +42,8 @@ NODE_VARIABLES = (
     "HOSTNAME",
 )
 """What differs between the nodes of a task."""
+_OF_ATTEMPT = "OVERSPAN_ATTEMPT"
+"""What differs between the attempts of a launch."""
 _IMAGE_HAS = ("PATH", "SLURM_JOB_GID", "CUDA_VISIBLE_DEVICES")
 """The image's own, or its device plug-in's, unless the file sets them."""
 _EXPORTED = "SLURM_EXPORT_ENV"
@@ -52,11 +61,18 @@ class Owner(NamedTuple):
 
 
 class TaskVariables(NamedTuple):
-    """The variables of a task: env entries for all of its pods, the texts that the anchor has, those of each node."""
+    """The variables of a task: env entries for all of its pods, and the texts that the anchor has."""
 
     common: tuple[Document, ...]
     texts: Mapping[str, str]
-    nodes: Mapping[int, tuple[Document, ...]]
+    own: Mapping[str, Series]
+    """Those of each node."""
+    shared: Mapping[str, str]
+    """Those that all pods take from the task's ConfigMap."""
+
+    def render_node(self, index: int) -> list[Document]:
+        """The env entries of one node."""
+        return [{"name": name, "value": value(index)} for name, value in self.own.items()]
 
 
 def keep_exported(task: TaskSpec, command: Sequence[str]) -> dict[str, str]:
@@ -103,54 +119,73 @@ def list_secrets(job: Job, environment: Mapping[str, str]) -> dict[str, tuple[st
     return found
 
 
-def render_variables(
-    owner: Owner, task: TaskSpec, attempt: int, gpus: int, nodes: Iterable[int] | None = None
-) -> TaskVariables:
-    """The variables of some nodes of an attempt, of all without a choice.
+def shares_variables(task: TaskSpec) -> bool:
+    """Whether the pods of a task have a ConfigMap for what is the same in all of them."""
+    return task.num_nodes > FEW
 
-    `owner.job` is as blueprints.relocate gives it; `gpus` are a node's.
+
+def render_variables(owner: Owner, task: TaskSpec, attempt: int, gpus: int, *, shares: bool = False) -> TaskVariables:
+    """The variables of an attempt's nodes.
+
+    `owner.job` is as blueprints.relocate gives it; `gpus` are a node's; `shares` is for a task with a ConfigMap.
     """
     placed = place_members(owner.job, task, gpus)
-    own = [item for item in placed.placements if item.task == task.name]
-    others = [item for item in placed.placements if item.task != task.name or item.index][:1]
     entries = list_secrets(owner.job, owner.environment)
     secret = {name: key for key, (of, name) in entries.items() if of in ("", task.name)}
     dropped = _list_dropped(owner.job, task)
     texts: dict[str, str] = {}
+    shared: dict[str, str] = {}
     common: list[Document] = []
     for name, value in build_values(owner, placed, task, attempt, 0).items():
-        if name not in NODE_VARIABLES and name not in secret and name not in dropped and len(value) <= MAX_TEXT:
+        if name in NODE_VARIABLES or name in secret or name in dropped or len(value) > MAX_TEXT:
+            continue
+        if shares and name != _OF_ATTEMPT and len(name) <= _MAX_KEY:
+            # Nothing is expanded there (kubelet, makeEnvironmentVariables).
+            shared[name] = value
+        else:
             common.append(_render(owner.token, task, (name, value), texts))
     common += [_refer(name, "fieldRef", {"fieldPath": "status.podIP"}) for name in _list_addresses(owner.job)]
     anchor = name_anchor(owner.token)
     common += [_refer(name, "secretKeyRef", {"name": anchor, "key": key}) for name, key in secret.items()]
-    each: dict[int, tuple[Document, ...]] = {}
-    for item in own if nodes is None else [own[index] for index in nodes]:
-        # With two members a job has names where it has them with all; nothing else of a node's variables is of others.
-        few = replace(placed, placements=(item, *(other for other in others if other != item)))
-        values = build_values(owner, few, task, attempt, item.index)
-        each[item.index] = tuple(
-            {"name": name, "value": escape(values[name])} for name in NODE_VARIABLES if name in values
-        )
-    return TaskVariables(tuple(common), texts, each)
+    return TaskVariables(tuple(common), texts, _draw_own(owner, placed, task, attempt), shared)
+
+
+def _draw_own(owner: Owner, placed: Job, task: TaskSpec, attempt: int) -> dict[str, Series]:
+    """What differs between the nodes of a task, as Kubernetes is to read it."""
+    own = [item for item in placed.placements if item.task == task.name]
+    others = [item for item in placed.placements if item.task != task.name or item.index][:1]
+    known: dict[int, dict[str, str]] = {}
+
+    def build(name: str, index: int) -> str:
+        if index not in known:
+            # With two members a job has names where it has them with all; nothing else of a node's variables is of
+            # others.
+            item = own[index]
+            few = replace(placed, placements=(item, *(other for other in others if other != item)))
+            known[index] = build_values(owner, few, task, attempt, index)
+        return escape(known[index][name])
+
+    build(NODE_VARIABLES[0], 0)
+    return {name: draw_series(partial(build, name), task.num_nodes) for name in NODE_VARIABLES if name in known[0]}
 
 
 def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
     """The job with every member at its name, in the place of the address that nobody knows yet."""
     domain = name_domain(job)
     named = has_names(job)
-    placements = tuple(
-        Placement(
-            each.name,
-            index,
-            name_host(job, each.name, index),
-            member_host(each.name, index, domain) if named else "",
-            tuple(range(gpus)) if each is task else (),
-        )
-        for each in job.spec.tasks
-        for index in range(each.num_nodes)
-    )
-    return replace(job, placements=placements, spec=replace(job.spec, name=domain))
+    placements: list[Placement] = []
+    for each in job.spec.tasks:
+        host = draw_series(partial(name_host, job, each.name), each.num_nodes)
+        address = draw_series(partial(_find_address, each.name, domain), each.num_nodes) if named else (lambda _: "")
+        gpu_numbers = tuple(range(gpus)) if each is task else ()
+        placements += [
+            Placement(each.name, index, host(index), address(index), gpu_numbers) for index in range(each.num_nodes)
+        ]
+    return replace(job, placements=tuple(placements), spec=replace(job.spec, name=domain))
+
+
+def _find_address(task: str, domain: str, index: int) -> str:
+    return member_host(task, index, domain)
 
 
 def build_values(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from overspan.bridge.model.causes import Cause
 SETUP_FAILED = "setup failed"
 """What a pod's script writes into the termination log when its `setup` fails."""
 NOT_BEGUN = "ended before its start"
-"""What it writes there when TERM comes while it waits at its barrier: nothing of the user's ran."""
+"""What stands there while it waits at its barrier: with it, nothing of the user's ran."""
 
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Cause.PREEMPTION, "preempted for a pod of higher priority"),
@@ -132,6 +132,10 @@ def _judge_status(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
 
 
 def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
+    if _is_unbegun(record):
+        # Also of the kernel, for memory: what waits there uses none to speak of.
+        how = "the pod was deleted" if record.deleting_at is not None else "its container was ended"
+        return (None, "") if ordered else (Cause.NODE, f"{how} before it started, and not by Overspan")
     if record.reason == "OOMKilled":
         return Cause.MEMORY, "the kernel ended it for its memory limit"
     if record.message.strip() == SETUP_FAILED:
@@ -140,10 +144,6 @@ def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, st
         return Cause.LAUNCH, _join("its container could not be started", record.message)
     if record.reason == "ContainerStatusUnknown":
         return (None, "") if ordered else (Cause.NODE, "its node lost it")
-    if record.message.strip() == NOT_BEGUN and not ordered:
-        if record.deleting_at is None:
-            return Cause.LAUNCH, "somebody ended it before it was let go"
-        return Cause.NODE, "the pod was deleted before it started, and not by Overspan"
     if record.deleting_at is not None and not ordered and record.exit_code in _ENDED_BY_SIGNAL:
         return Cause.NODE, "the pod was deleted, and not by Overspan"
     return None, ""
@@ -151,7 +151,11 @@ def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, st
 
 def has_begun(record: PodRecord) -> bool:
     """Whether the task's own program may have run: its container has started, and did not end at the barrier."""
-    return record.started_at is not None and record.message.strip() != NOT_BEGUN
+    return record.started_at is not None and not _is_unbegun(record)
+
+
+def _is_unbegun(record: PodRecord) -> bool:
+    return record.message.strip() == NOT_BEGUN
 
 
 def explain_waiting(record: PodRecord) -> tuple[str, str]:

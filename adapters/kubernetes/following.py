@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 
 from overspan.adapters.contract import Observation, Report
-from overspan.adapters.kubernetes.ends import Ends
 from overspan.adapters.kubernetes.facts import View
 from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
+from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.shapes import Shape
@@ -25,11 +25,13 @@ TICK_SECONDS = 1.0
 class Follower:
     """Tells news. Only launches with changed pods, a new cursor or a time to heed are looked at."""
 
-    def __init__(self, launches: Launches, ends: Ends, logs: Logs) -> None:
+    def __init__(self, launches: Launches, live: LiveLogs, logs: Logs) -> None:
         self._launches = launches
-        self._ends = ends
+        self._live = live
         self._logs = logs
         self._handles: dict[str, Handle | None] = {}
+        self._away = False
+        """Whether the last that was told is that a server does not answer."""
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`, at the latest after `timeout` seconds. Raises the watches' trouble."""
@@ -40,7 +42,8 @@ class Follower:
             self._launches.changed.clear()
             reports = self._collect(since)
             left = deadline - loop.time()
-            if reports or left <= 0:
+            back, self._away = self._away and self._launches.fresh, self._away and not self._launches.fresh
+            if reports or back or left <= 0:
                 return Observation(tuple(reports), time.time())
             try:
                 async with asyncio.timeout(min(left, TICK_SECONDS)):
@@ -50,7 +53,7 @@ class Follower:
                 continue
 
     async def _find(self, since: Mapping[str, str]) -> None:
-        self._ends.keep(self._launches.stories.keys())
+        self._live.hear_only(self._launches.stories.keys())
         self._handles = {text: self._handles.get(text) or _read_handle(text) for text in since}
         await self._launches.find_all([handle for handle in self._handles.values() if handle is not None])
 
@@ -65,6 +68,7 @@ class Follower:
                 self._launches.watch(handle)
         trouble = self._launches.trouble()
         if trouble is not None:
+            self._away = True
             raise trouble
         if not self._launches.fresh:
             return reports
@@ -83,16 +87,13 @@ class Follower:
     def _tell(self, story: Story, cursor: str, now: float) -> Report | None:
         view = self._launches.view(story)
         report = story.tell(view, cursor, now)
-        self._ends.follow(story.token, list_heard(story.shape, view))
-        self._logs.attend(pod for pod in view.pods.values() if pod.deleting_at is not None)
+        ending = [pod for pod in view.pods.values() if pod.deleting_at is not None and not pod.ended]
+        self._live.hear(story.token, list_heard(story.shape, view), {pod.uid for pod in ending})
+        self._logs.attend(ending)
         story.since = cursor
         # What was told and is not stored yet is told again.
         story.dirty = report is not None
-        story.timed = (
-            not story.cursor.granted
-            or bool(story.missing)
-            or any(pod.deleting_at is not None and not pod.ended for pod in view.pods.values())
-        )
+        story.timed = not story.cursor.granted or bool(story.missing) or bool(ending)
         return report
 
 

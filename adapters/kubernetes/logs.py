@@ -10,13 +10,14 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.end_marks import leave_out, mark_of
-from overspan.adapters.kubernetes.last_lines import STREAMS, LastLines
+from overspan.adapters.kubernetes.live_logs import STREAMS, LiveLogs
 from overspan.adapters.kubernetes.log_lines import Mark, since_time, take_new
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
 from overspan.bridge.model.errors import NotFound, OverspanError, Rejected
@@ -27,6 +28,8 @@ KEEP_BYTES = 64 << 20
 """Of one log; what is older is dropped, and the gap told."""
 READ_BYTES = 32 << 20
 """Of one answer; nodes rotate at 10 MiB unless told otherwise."""
+SILENT_SECONDS = 30.0
+"""How long readers are shown what is here, without a question, after one that a node did not answer."""
 
 KEPT_TASKS = 1000
 """Pods that are remembered as followed; those that went without a trace are forgotten."""
@@ -48,12 +51,14 @@ class Index:
 class Logs:
     """The logs of all launches of one cluster, in `folder`/TOKEN/TASK-INDEX-aATTEMPT.log."""
 
-    def __init__(self, connection: Connection, folder: str) -> None:
+    def __init__(self, connection: Connection, folder: str, live: LiveLogs) -> None:
         self._connection = connection
         self._folder = folder
         self._turns: dict[str, asyncio.Lock] = {}
-        self._last = LastLines(connection)
+        self._live = live
         self._attended: dict[str, asyncio.Task[None]] = {}
+        self._silent: dict[str, tuple[float, OverspanError]] = {}
+        """By node, until when nobody waits for it, and why."""
 
     def attend(self, pods: Iterable[PodRecord]) -> None:
         """Follow the logs of pods that are being ended: their nodes remove them with the containers."""
@@ -61,7 +66,7 @@ class Logs:
             self._attended = {uid: task for uid, task in self._attended.items() if not task.done()}
         for pod in pods:
             new = pod.uid not in self._attended and pod.go and pod.started_at is not None and not pod.ended
-            if new and self._last.count() + sum(not task.done() for task in self._attended.values()) < STREAMS:
+            if new and self._live.count() + sum(not task.done() for task in self._attended.values()) < STREAMS:
                 self._attended[pod.uid] = asyncio.create_task(self._attend(pod))
 
     async def _attend(self, pod: PodRecord) -> None:
@@ -72,15 +77,14 @@ class Logs:
             _log.info("the log of pod %s cannot be read: %s", pod.name, error)
         index = await asyncio.to_thread(_read_index, path)
         since = since_time(Mark(index.time, index.count)) if index.run == pod.run else ""
-        await asyncio.to_thread(self._last.follow, pod, since)
+        self._live.keep(pod, since)
 
     async def close(self) -> None:
-        """Follow no log any more."""
+        """Attend to no log any more."""
         tasks = list(self._attended.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(self._last.close)
 
     async def read(self, request: LogRequest, token: str, pods: Iterable[PodRecord]) -> LogPart:
         """Bytes of a log from an offset. NotFound when there is none.
@@ -96,6 +100,9 @@ class Logs:
         present = sorted((pod for pod in runs if pod.attempt == attempt), key=lambda pod: pod.run)
         for pod in present:
             try:
+                until, trouble = self._silent.get(pod.node, (0.0, None))
+                if trouble is not None and time.monotonic() < until:
+                    raise trouble
                 await self._take(path, pod)
             except OverspanError as error:
                 # What was read before is still here.
@@ -120,7 +127,7 @@ class Logs:
             return False
         if done:
             self._attended.pop(pod.uid, None)
-            self._last.forget(pod.uid)
+            self._live.forget(pod.uid)
         return done
 
     def _path(self, token: str, task: str, index: int, attempt: int) -> str:
@@ -143,7 +150,14 @@ class Logs:
         turn = self._turns.setdefault(path, asyncio.Lock())
         try:
             async with turn:
-                return await asyncio.to_thread(self._take_now, path, pod)
+                whole = await asyncio.to_thread(self._take_now, path, pod)
+            self._silent.pop(pod.node, None)
+            return whole
+        except OverspanError as error:
+            now = time.monotonic()
+            self._silent = {node: one for node, one in self._silent.items() if one[0] > now}
+            self._silent[pod.node] = now + SILENT_SECONDS, error
+            raise
         finally:
             if not turn.locked():
                 self._turns.pop(path, None)
@@ -160,9 +174,9 @@ class Logs:
             query["sinceTime"] = since_time(mark)
         data = self._read(pod, query) if pod.started_at is not None else b""
         if data is None:
-            if pod.ended and self._last.goes_on(pod.uid):
+            if pod.ended and self._live.goes_on(pod.uid):
                 return False
-            data = self._last.read(pod.uid) if pod.ended else b""
+            data = self._live.read(pod.uid) if pod.ended else b""
         more = len(data) >= READ_BYTES
         fresh = take_new(data, mark, final=pod.ended and not more)
         index.time, index.count = fresh.mark

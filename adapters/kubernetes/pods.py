@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes import names, placement
@@ -17,6 +18,8 @@ from overspan.adapters.kubernetes.overlay import lay_over
 from overspan.adapters.kubernetes.records import ATTEMPT, GO, INDEX, MAIN, MEMBER, RUN, TASK
 from overspan.adapters.kubernetes.resources import render_needs
 from overspan.adapters.kubernetes.scripts import END_VARIABLE
+from overspan.adapters.kubernetes.series import Series, draw_series
+from overspan.adapters.kubernetes.services import name_shared
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.shapes import ends_others
 from overspan.bridge.model.job import Job
@@ -34,22 +37,15 @@ class Template(NamedTuple):
     task: TaskSpec
     variables: TaskVariables
     probe: Document | None
-    nodes: tuple[int, ...]
 
 
-def make_template(
-    blueprint: Blueprint, settings: Settings, task: TaskSpec, attempt: int, nodes: tuple[int, ...] | None = None
-) -> Template:
-    """The template of some nodes of an attempt, of all without a choice.
-
-    Raises InvalidRequest for what the cluster cannot do.
-    """
+def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, attempt: int) -> Template:
+    """The template of an attempt. Raises InvalidRequest for what the cluster cannot do."""
     job, token = blueprint.job, blueprint.token
     needs = render_needs(task, settings)
     files = render_files(token, task, blueprint.files, settings)
     owner = Owner(token, job, blueprint.environment, settings.name)
-    nodes = tuple(range(task.num_nodes)) if nodes is None else nodes
-    variables = render_variables(owner, task, attempt, needs.gpus, nodes)
+    variables = render_variables(owner, task, attempt, needs.gpus, shares=task.name in blueprint.shared)
     parts = Parts(token, job, task, settings, needs, files)
     main, probe = render_main(parts)
     main["env"] = list(variables.common)
@@ -72,7 +68,15 @@ def make_template(
         "spec": spec,
     }
     pod = _finish(_lay_overlays(pod, blueprint, settings, task), settings, parts)
-    return Template(pod, task, variables, probe, nodes)
+    if variables.shared:
+        _share_variables(pod, name_shared(token, job, task.name))
+    return Template(pod, task, variables, probe)
+
+
+def _share_variables(pod: Document, name: str) -> None:
+    """Have the task's container take what is in a ConfigMap; it comes last, so that it counts (API, envFrom)."""
+    main = next(item for item in pod["spec"]["containers"] if item["name"] == MAIN)
+    main["envFrom"] = [*main.get("envFrom", ()), {"configMapRef": {"name": name}}]
 
 
 def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, bound: bool, parts: Parts) -> Document:
@@ -121,61 +125,94 @@ def _finish(pod: Document, settings: Settings, parts: Parts) -> Document:
 
 
 def render_set(blueprint: Blueprint, settings: Settings, template: Template, pods: PodSet) -> list[Document]:
-    """The pods of a template. `pods.nodes` is the template's."""
-    first = pods.attempt == _first_attempt(blueprint.job, pods.task) and not pods.run
-    marks: tuple[dict[str, str], dict[str, str], Document] = ({}, {}, {})
+    """The pods of some nodes of a template, of all without a choice."""
+    drawing = _draw(blueprint, settings, template, pods)
+    nodes = range(template.task.num_nodes) if pods.nodes is None else pods.nodes
+    return [_render_pod(drawing, index) for index in nodes]
+
+
+class _Drawing(NamedTuple):
+    """What the pods of a set are rendered from, made once."""
+
+    blueprint: Blueprint
+    template: Template
+    pods: PodSet
+    name: Series
+    host: Series
+    labels: Document
+    notes: Document
+    spec: Document
+    env: Sequence[Document]
+    """The entries that are no node's own."""
+
+
+def _draw(blueprint: Blueprint, settings: Settings, template: Template, pods: PodSet) -> _Drawing:
+    job, token, task, pod = blueprint.job, blueprint.token, template.task, template.pod
+    first = pods.attempt == _first_attempt(job, task.name) and not pods.run
+    labels: dict[str, str] = {}
+    marks: dict[str, str] = {}
+    fields: Document = {}
     if first or joins_later(blueprint.rung):
-        queue = blueprint.job.spec.partition or settings.queue
-        marks = mark_pod(blueprint.rung, blueprint.token, count_gang(blueprint.job), queue)
-    return [_render_pod(blueprint, template, pods, index, marks) for index in template.nodes]
+        queue = job.spec.partition or settings.queue
+        labels, marks, fields = mark_pod(blueprint.rung, token, count_gang(job), queue)
+    notes = {TASK: task.name, INDEX: "", ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
+    if pods.go:
+        notes[GO] = pods.go
+    spec = {**pod["spec"], "hostname": "", **fields}
+    if names.has_names(job):
+        spec["subdomain"] = names.name_domain(job)
+    known = {END_VARIABLE, *template.variables.own}
+    main = next(item for item in spec["containers"] if item["name"] == MAIN)
+
+    def name(index: int) -> str:
+        return names.name_pod(token, job, (task.name, index), pods.attempt, pods.run)
+
+    return _Drawing(
+        blueprint,
+        template,
+        pods,
+        draw_series(name, task.num_nodes),
+        draw_series(partial(names.name_host, job, task.name), task.num_nodes),
+        labels,
+        {**pod["metadata"]["annotations"], **notes, **marks},
+        spec,
+        [entry for entry in main.get("env", ()) if entry["name"] not in known],
+    )
 
 
 def _first_attempt(job: Job, task: str) -> int:
     return len(job.task(task).attempts)
 
 
-def _render_pod(
-    blueprint: Blueprint,
-    template: Template,
-    pods: PodSet,
-    index: int,
-    marks: tuple[dict[str, str], dict[str, str], Document],
-) -> Document:
+def _render_pod(drawing: _Drawing, index: int) -> Document:
     """One pod. What is the same in all of them is shared, not copied."""
-    job, task, rung = blueprint.job, template.task, blueprint.rung
-    pod = template.pod
-    labels, notes, fields = marks
-    who = {TASK: task.name, INDEX: str(index), ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
-    if pods.go:
-        who[GO] = pods.go
+    blueprint, task, pods = drawing.blueprint, drawing.template.task, drawing.pods
+    job, rung, pod = blueprint.job, blueprint.rung, drawing.template.pod
     metadata = {
-        "name": names.name_pod(blueprint.token, job, (task.name, index), pods.attempt, pods.run),
+        "name": drawing.name(index),
         **pod["metadata"],
-        "labels": {**pod["metadata"]["labels"], **placement.mark_member(job, task, index, rung), **labels},
-        "annotations": {**pod["metadata"]["annotations"], **who, **notes},
+        "labels": {**pod["metadata"]["labels"], **placement.mark_member(job, task, index, rung), **drawing.labels},
+        "annotations": {**drawing.notes, INDEX: str(index)},
     }
-    spec = {**pod["spec"], "hostname": names.name_host(job, task.name, index), **fields}
-    if names.has_names(job):
-        spec["subdomain"] = names.name_domain(job)
+    spec = {**drawing.spec, "hostname": drawing.host(index)}
     company = placement.render_company(blueprint.token, task, index, rung)
     if company:
         spec["affinity"] = _join_affinity(spec.get("affinity", {}), company)
-    end = make_mark(blueprint.token, task.name, index, pods.attempt, pods.run)
-    marks_end = [{"name": END_VARIABLE, "value": end}] if ends_others(job.spec, task) else []
+    own = drawing.template.variables.render_node(index)
+    if ends_others(job.spec, task):
+        end = make_mark(blueprint.token, task.name, index, pods.attempt, pods.run)
+        own.append({"name": END_VARIABLE, "value": end})
     spec["containers"] = [
-        _render_container(item, template, index, marks_end) if item["name"] == MAIN else item
-        for item in spec["containers"]
+        _render_container(item, drawing, index, own) if item["name"] == MAIN else item for item in spec["containers"]
     ]
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _render_container(main: Document, template: Template, index: int, more: list[Document]) -> Document:
-    own = [*template.variables.nodes[index], *more]
-    known = {entry["name"] for entry in own}
-    env = [entry for entry in main.get("env", ()) if entry["name"] not in known]
-    container = {**main, "env": [*env, *own]}
-    if template.probe is not None and index == 0 and "readinessProbe" not in container:
-        container["readinessProbe"] = template.probe
+def _render_container(main: Document, drawing: _Drawing, index: int, own: list[Document]) -> Document:
+    container = {**main, "env": [*drawing.env, *own]}
+    probe = drawing.template.probe
+    if probe is not None and index == 0 and "readinessProbe" not in container:
+        container["readinessProbe"] = probe
     return container
 
 

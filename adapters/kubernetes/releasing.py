@@ -93,7 +93,7 @@ class Releaser:
         for service in await calls.list("Service", selector):
             await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
         documents = await calls.list("Pod", selector)
-        pods, group = [read_pod(document) for document in documents], find_group(documents)
+        pods, group = await asyncio.to_thread(lambda: [*map(read_pod, documents)]), find_group(documents)
         story = self._launches.stories.get(handle.token)
         # Of an end that a log told, the node knows a moment later; then the log is whole.
         ended = [pod for pod in pods if pod.ended or (story is not None and pod.uid in story.ends)]
@@ -150,7 +150,5 @@ class Releaser:
 
     async def _drop(self, calls: Calls, pod: PodRecord) -> None:
         """Delete a pod and take the finalizer off."""
-        if pod.deleting_at is None:
-            await calls.delete_pod(pod, None)
-        await calls.strip_pod(pod)
+        await calls.drop_pod(pod)
         self._late.pop(pod.uid, None)

@@ -21,10 +21,18 @@ from overspan.adapters.kubernetes.gang import Choice, Rung, choose_rung, count_g
 from overspan.adapters.kubernetes.limits import check_job
 from overspan.adapters.kubernetes.names import check_names
 from overspan.adapters.kubernetes.pods import Template, make_template, render_set
-from overspan.adapters.kubernetes.services import own, render_anchor, render_secret, render_service
+from overspan.adapters.kubernetes.services import (
+    name_shared,
+    own,
+    own_all,
+    render_anchor,
+    render_secret,
+    render_service,
+    render_shared,
+)
 from overspan.adapters.kubernetes.settings import Settings
 
-__all__ = ["Blueprint", "Objects", "PodSet", "draw", "own", "read_blueprint", "render", "render_pods"]
+__all__ = ["Blueprint", "Objects", "PodSet", "draw", "own", "own_all", "read_blueprint", "render", "render_pods"]
 
 Document = dict[str, Any]
 
@@ -64,24 +72,34 @@ def choose(
     check_variables(launch.job)
     blueprint = draw_blueprint(launch, best, files or {})
     firsts = [
-        _render_first(blueprint, settings, template)[0] for template in _make_templates(blueprint, settings, (0,))
+        pod
+        for template in _make_templates(blueprint, settings)
+        for pod in _render_first(blueprint, settings, template, (0,))
     ]
     choice = choose_rung(blueprint.job, best, firsts)
     return replace(blueprint, rung=choice.rung), choice
 
 
-def render(launch: Launch, blueprint: Blueprint, settings: Settings) -> Objects:
-    """The objects of a launch with the pods of each task's first attempt. Raises InvalidRequest."""
+def render(launch: Launch, blueprint: Blueprint, settings: Settings, *, trial: bool = False) -> Objects:
+    """The objects of a launch with the pods of each task's first attempt; with `trial` one pod of each is enough.
+
+    Raises InvalidRequest.
+    """
     templates = _make_templates(blueprint, settings)
     texts = {key: text for template in templates for key, text in template.variables.texts.items()}
     texts.update({name_script(task): task.run for task in blueprint.job.spec.tasks if needs_script(task)})
+    nodes = (0,) if trial else None
     objects = Objects(
         anchor=render_anchor(blueprint, texts),
-        configs=(*render_archives(blueprint.token, blueprint.files), *render_commands(blueprint, settings)),
+        configs=(
+            *render_archives(blueprint.token, blueprint.files),
+            *render_commands(blueprint, settings),
+            *_render_shared(blueprint, templates),
+        ),
         secret=render_secret(launch, draw_key(blueprint.job)),
         service=render_service(blueprint),
         gang=render_group(blueprint.rung, blueprint.token, count_gang(blueprint.job), templates[0].pod),
-        pods=tuple(pod for template in templates for pod in _render_first(blueprint, settings, template)),
+        pods=tuple(pod for template in templates for pod in _render_first(blueprint, settings, template, nodes)),
     )
     for document in (objects.anchor, *objects.owned()):
         document["metadata"]["namespace"] = settings.namespace
@@ -90,25 +108,33 @@ def render(launch: Launch, blueprint: Blueprint, settings: Settings) -> Objects:
 
 def render_pods(blueprint: Blueprint, settings: Settings, pods: PodSet) -> list[Document]:
     """The pods of some nodes of an attempt. Raises InvalidRequest."""
-    template = make_template(blueprint, settings, blueprint.job.spec_of(pods.task), pods.attempt, pods.nodes)
+    template = make_template(blueprint, settings, blueprint.job.spec_of(pods.task), pods.attempt)
     rendered = render_set(blueprint, settings, template, pods)
     for document in rendered:
         document["metadata"]["namespace"] = settings.namespace
     return rendered
 
 
-def _make_templates(
-    blueprint: Blueprint, settings: Settings, nodes: tuple[int, ...] | None = None
-) -> Sequence[Template]:
+def _make_templates(blueprint: Blueprint, settings: Settings) -> Sequence[Template]:
     """One for each task that is not over."""
     job = blueprint.job
     return [
-        make_template(blueprint, settings, task, len(facts.attempts), nodes)
+        make_template(blueprint, settings, task, len(facts.attempts))
         for task, facts in zip(job.spec.tasks, job.tasks, strict=True)
         if not facts.over
     ]
 
 
-def _render_first(blueprint: Blueprint, settings: Settings, template: Template) -> list[Document]:
+def _render_first(
+    blueprint: Blueprint, settings: Settings, template: Template, nodes: tuple[int, ...] | None
+) -> list[Document]:
     number = len(blueprint.job.task(template.task.name).attempts)
-    return render_set(blueprint, settings, template, PodSet(template.task.name, number))
+    return render_set(blueprint, settings, template, PodSet(template.task.name, number, nodes))
+
+
+def _render_shared(blueprint: Blueprint, templates: Sequence[Template]) -> Iterator[Document]:
+    """The variables that pods take from ConfigMaps."""
+    for template in templates:
+        if template.variables.shared:
+            name = name_shared(blueprint.token, blueprint.job, template.task.name)
+            yield render_shared(name, blueprint.token, template.variables.shared)

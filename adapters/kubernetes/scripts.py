@@ -46,10 +46,11 @@ UNPACK = (
 )
 
 _BARRIER = (
-    "# Waits until the daemon lets this attempt start; its mark is a file here. An end before that is no task's.\n"
+    "# Waits until the daemon lets this attempt start; its mark is a file here. An end before that is no task's,\n"
+    "# which KILL leaves no time to say: so it is said first, and taken back.\n"
     'if [ -n "$1" ]; then\n'
-    f"  leave() {{ {{ echo '{NOT_BEGUN}' >/dev/termination-log; }} 2>/dev/null; exit 143; }}\n"
-    "  trap leave TERM\n"
+    f"  {{ echo '{NOT_BEGUN}' >/dev/termination-log; }} 2>/dev/null\n"
+    "  trap 'exit 143' TERM\n"
     '  _fast=0.1 _slow=0.5; nap() { sleep "$1" 2>/dev/null || sleep 1 2>/dev/null; }\n'
     "  # bash waits by itself, so it can look more often.\n"
     '  if [ -n "$BASH_VERSION" ] && command eval "command exec 9<> <(:)" 2>/dev/null; then\n'
@@ -61,7 +62,7 @@ _BARRIER = (
     "    _tries=$((_tries + 1))\n"
     '    if [ $_tries -lt 500 ]; then nap "$_fast"; else nap "$_slow"; fi\n'
     "  done 2>/dev/null\n"
-    '  [ -z "$_stop" ] || leave\n'
+    '  [ -z "$_stop" ] || exit 143\n'
     "  # Its own name may take a moment to be known.\n"
     '  if [ -n "$2" ] && command -v getent >/dev/null 2>&1; then\n'
     "    _tries=0\n"
@@ -70,6 +71,7 @@ _BARRIER = (
     "    done\n"
     "  fi\n"
     "  exec 9>&-\n"
+    "  { true >/dev/termination-log; } 2>/dev/null\n"
     "fi\n"
     "shift 2\n"
 )

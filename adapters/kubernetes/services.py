@@ -1,10 +1,10 @@
-"""The objects beside a launch's pods: anchor, Secret, Service. Pure."""
+"""The objects beside a launch's pods: anchor, ConfigMaps of variables, Secret, Service. Pure."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from overspan.adapters.contract import Launch
@@ -12,6 +12,7 @@ from overspan.adapters.kubernetes.blueprints import Blueprint, write_plan
 from overspan.adapters.kubernetes.environment import list_secrets
 from overspan.adapters.kubernetes.names import NAME, has_names, label_launch, name_anchor, name_domain, select_launch
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
 
 Document = dict[str, Any]
 
@@ -38,6 +39,28 @@ def render_anchor(blueprint: Blueprint, texts: Mapping[str, str]) -> Document:
         "annotations": {NAME: blueprint.job.spec.name},
     }
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def name_shared(token: str, job: Job, task: str) -> str:
+    """The name of the ConfigMap that has what the variables of all pods of a task have in common."""
+    return f"{name_anchor(token)}-env-{[each.name for each in job.spec.tasks].index(task)}"
+
+
+def render_shared(name: str, token: str, shared: Mapping[str, str]) -> Document:
+    """The ConfigMap of a task's variables. InvalidRequest for more than an object takes."""
+    size = sum(len(key) + len(value.encode("utf-8", "surrogateescape")) for key, value in shared.items())
+    if size > MAX_DATA:
+        raise InvalidRequest(
+            f"the variables of a task have {size / MAX_DATA:.1f} MiB, and an object of Kubernetes takes 1 MiB",
+            remedy="put long values into files of `workdir`, or split the group",
+        )
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": label_launch(token)},
+        "immutable": True,
+        "data": dict(shared),
+    }
 
 
 def render_secret(launch: Launch, more: Mapping[str, bytes]) -> Document | None:
@@ -81,5 +104,12 @@ def render_service(blueprint: Blueprint) -> Document | None:
 
 def own(document: Document, anchor: str, uid: str) -> Document:
     """Make the anchor of that name and uid the owner of an object, which goes with it; gives the object back."""
-    document["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "name": anchor, "uid": uid}]
+    own_all((document,), anchor, uid)
     return document
+
+
+def own_all(documents: Iterable[Document], anchor: str, uid: str) -> None:
+    """The same for many objects, which share what says it."""
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": anchor, "uid": uid}]
+    for document in documents:
+        document["metadata"]["ownerReferences"] = owners

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
-from overspan.adapters.kubernetes.answers import Answer, is_quota, is_transient
+from overspan.adapters.kubernetes.answers import Answer, is_quota, is_there, is_transient
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.files import pack_files
 from overspan.adapters.kubernetes.gang import Rung
@@ -18,7 +18,7 @@ from overspan.adapters.kubernetes.launches import CREATED, Handle, Launches, is_
 from overspan.adapters.kubernetes.names import INSTALLATION, JOB, name_anchor
 from overspan.adapters.kubernetes.records import LAUNCH
 from overspan.adapters.kubernetes.releasing import Releaser
-from overspan.adapters.kubernetes.rendering import Blueprint, Document, Objects, draw, own, render
+from overspan.adapters.kubernetes.rendering import Blueprint, Document, Objects, draw, own_all, render
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.shapes import make_shape
 from overspan.adapters.kubernetes.stories import Story
@@ -34,6 +34,9 @@ _QUOTA_REASONS = (
 )
 """Slurm's reason for a quota's message (squeue(1), JOB REASON CODES); a count of pods is a limit on jobs."""
 _TOKEN_ANNOTATION = "true"
+_FEW = 16
+"""Pods of a launch whose Service is made before them. Kubernetes looks at all pods of a Service for each that comes
+(the controllers of Endpoints and EndpointSlices), so that for a thousand this costs more than the pods themselves."""
 
 
 class Problem(NamedTuple):
@@ -101,27 +104,49 @@ class Submitter:
     async def _make_rest(self, calls: Calls, objects: Objects, uid: str, story: Story) -> Problem | None:
         """Make what the anchor owns: first what the pods need. The first problem ends it."""
         anchor = str(objects.anchor["metadata"]["name"])
+        late = objects.service is not None and len(objects.pods) > _FEW
+        service = () if objects.service is None else (objects.service,)
+        first = (*objects.configs, *(() if objects.secret is None else (objects.secret,)), *objects.gang)
+        batches = (first, objects.pods, service) if late else ((*first, *service), objects.pods)
         story.busy += 1
         try:
-            before = [*objects.configs, objects.secret, objects.service, *objects.gang]
-            for batch in ([item for item in before if item is not None], objects.pods):
-                owned = [own(item, anchor, uid) for item in batch]
-                problems = await finish_all([self._make(calls, item, story.token) for item in owned])
-                found = [problem for problem in problems if problem is not None]
-                if found:
-                    return min(found, key=lambda problem: problem.transient)
+            await asyncio.to_thread(own_all, [item for batch in batches for item in batch], anchor, uid)
+            foreseen = await self._foresee(calls, objects.service, story.token) if late else None
+            if foreseen is not None:
+                return foreseen
+            for batch in batches:
+                problem = await self._make_all(calls, batch, story.token)
+                if problem is not None:
+                    return problem
             marked = await calls.patch("ConfigMap", anchor, {"uid": uid, "annotations": {CREATED: _TOKEN_ANNOTATION}})
             return None if marked is not None else Problem("its anchor was removed meanwhile", True, "Resources")
         finally:
             story.busy -= 1
 
-    async def _make(self, calls: Calls, document: Document, token: str) -> Problem | None:
-        """Make one object, or find the one that an earlier try made."""
-        answer = await calls.create(document)
-        if answer.works:
+    async def _foresee(self, calls: Calls, document: Document | None, token: str) -> Problem | None:
+        """What an object would meet that is made after all others; None where its name is free."""
+        if document is None or await calls.get(str(document["kind"]), str(document["metadata"]["name"])) is None:
             return None
-        if answer.status != 409 or answer.reason != "AlreadyExists":
-            return _judge(answer)
+        return await self._meet(calls, document, token)
+
+    async def _make_all(self, calls: Calls, documents: Sequence[Document], token: str) -> Problem | None:
+        """Make objects, or find those that an earlier try made. What will not pass later comes first of problems."""
+        answers = await calls.create_all(documents)
+        refused = [
+            (document, answer)
+            for document, answer in zip(documents, answers, strict=True)
+            if answer is not None and not answer.works
+        ]
+        problems = await finish_all([self._judge(calls, document, answer, token) for document, answer in refused])
+        found = [problem for problem in problems if problem is not None]
+        return min(found, key=lambda problem: problem.transient, default=None)
+
+    async def _judge(self, calls: Calls, document: Document, answer: Answer, token: str) -> Problem | None:
+        """Why an object was not made; None where it is the one that an earlier try made."""
+        return await self._meet(calls, document, token) if is_there(answer) else _judge(answer)
+
+    async def _meet(self, calls: Calls, document: Document, token: str) -> Problem | None:
+        """What the object that has the name means; None where an earlier try made it."""
         kind, name = str(document["kind"]), str(document["metadata"]["name"])
         owner = await self._find_owner(calls, document)
         if owner is None:
@@ -147,10 +172,13 @@ class Submitter:
         return dict(found["metadata"].get("labels") or {})
 
 
-def render_launch(launch: Launch, settings: Settings, rung: Rung, *, write: bool = True) -> tuple[Blueprint, Objects]:
-    """The blueprint and the objects of a launch; `write` puts large archives where they belong. InvalidRequest."""
-    blueprint = draw(launch, settings, rung, pack_files(launch.job, settings, write=write))
-    return blueprint, render(launch, blueprint, settings)
+def render_launch(launch: Launch, settings: Settings, rung: Rung, *, trial: bool = False) -> tuple[Blueprint, Objects]:
+    """The blueprint and the objects of a launch; large archives are put where they belong. Raises InvalidRequest.
+
+    A `trial` has one pod of each task, which say what all of them would.
+    """
+    blueprint = draw(launch, settings, rung, pack_files(launch.job, settings))
+    return blueprint, render(launch, blueprint, settings, trial=trial)
 
 
 def fill(settings: Settings, namespace: str) -> Settings:
@@ -192,9 +220,8 @@ def _refuse(token: str, problem: Problem) -> Refusal:
 def admit(job: Job, settings: Settings) -> Refusal | None:
     """The refusal of a job that cannot be rendered for this cluster."""
     try:
-        render_launch(
-            Launch(f"trial-{job.id}-{job.launch}", job), fill(settings, settings.namespace or "default"), Rung.SOFT
-        )
+        launch = Launch(f"trial-{job.id}-{job.launch}", job)
+        render_launch(launch, fill(settings, settings.namespace or "default"), Rung.SOFT, trial=True)
     except OverspanError as error:
         return Refusal("", explain(error))
     return None

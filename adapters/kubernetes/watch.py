@@ -34,7 +34,7 @@ class Pace:
     silence: float = 75.0
     """The longest silence of a watch: a server that lives sends a bookmark about each minute."""
     first: float = 0.5
-    longest: float = 30.0
+    longest: float = 10.0
     """Waits after failures, doubled from the first to the longest."""
 
 
@@ -157,7 +157,8 @@ class PodWatch:
 
     def _wake(self) -> None:
         loop = self._loop
-        if loop is not None and not self._closed.is_set():
+        # Who waits clears it before looking, so that what was put before this is seen then.
+        if loop is not None and not self._closed.is_set() and not self.changed.is_set():
             try:
                 loop.call_soon_threadsafe(self.changed.set)
             except RuntimeError:

@@ -66,6 +66,22 @@ def test_an_answer_may_be_no_more_than_metadata(space: Namespace) -> None:
     assert (again.status, again.reason) == (409, "AlreadyExists")
 
 
+def test_the_answer_to_a_deletion_tells_what_a_change_has_to_know(space: Namespace) -> None:
+    # Nobody else changes it.
+    spec = {"schedulerName": "nobody"}
+    kept = ["overspan.io/outcome", "other.example/one"]
+    pod = space.make_pod("kept", spec=spec, metadata={"finalizers": kept})
+    path, uid = f"{space.base}/pods/kept", pod["metadata"]["uid"]
+    deleted = space.connection.request("DELETE", path, body={"preconditions": {"uid": uid}}, brief=True)
+    known = deleted.document["metadata"]
+    assert (deleted.status, known["uid"], known["finalizers"]) == (200, uid, kept)
+    change = {"uid": uid, "resourceVersion": known["resourceVersion"], "finalizers": None}
+    form = "application/merge-patch+json"
+    changed = space.connection.request("PATCH", path, body={"metadata": change}, content_type=form, brief=True)
+    assert changed.status == 200
+    assert space.ask("GET", "pods/kept").status == 404
+
+
 def test_names_are_checked(space: Namespace) -> None:
     answer = space.ask("POST", "pods", make_pod("Not_a_name"))
     assert (answer.status, answer.reason) == (422, "Invalid")

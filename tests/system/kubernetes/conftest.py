@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -67,6 +68,18 @@ class KubeSpan(Span):
         self.run("scancel", "--me", check=False)
         self.until_empty()
         super().close()
+
+
+def list_processes(pod: dict[str, Any]) -> list[int]:
+    """The processes of a pod's containers, by their control groups."""
+    containers = [each["containerID"].rpartition("/")[2] for each in pod["status"]["containerStatuses"]]
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            groups = (folder / "cgroup").read_text()
+            if any(container in groups for container in containers):
+                found.append(int(folder.name))
+    return found
 
 
 @pytest.fixture

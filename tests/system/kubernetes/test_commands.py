@@ -18,6 +18,7 @@ run: |
 {run}
 """
 PORT = 6818
+ELSEWHERE = "the daemon of Overspan cannot be reached from a pod, run this where the job was submitted"
 
 
 @pytest.fixture
@@ -73,14 +74,17 @@ def test_host_lists_are_told_and_what_asks_the_daemon_says_that_it_cannot(span: 
         "sbatch --wrap true; echo code $?\n",
     ).splitlines()
     assert told[:5] == ["n1", "n2", "m", "1", "a[1-2]"]
-    assert [line for line in told if line.startswith("code")] == ["code 1"] * 3
-    assert "squeue: error: the daemon of Overspan cannot be reached from a pod" in told
+    assert told[6::2] == ["code 1"] * 3
+    assert told[5].startswith(f"scontrol: error: {ELSEWHERE}; here")
+    assert told[7::2] == [f"{verb}: error: {ELSEWHERE}" for verb in ("squeue", "sbatch")]
 
 
 def test_an_image_without_python_says_so(span: KubeSpan) -> None:
-    told = task(span, "srun hostname; echo code $?\nscontrol show hostnames n1; echo code $?", image="rig/sh:1")
+    missing, asking = ("srun hostname", "scontrol show hostnames n1"), ("scancel 1", "scontrol show job 1")
+    told = task(span, "\n".join(f"{words}; echo code $?" for words in (*missing, *asking)), image="rig/sh:1")
     wanted = "{0}: error: this image has no python3, which {0} needs in a pod\ncode 127\n"
-    assert told == wanted.format("srun") + wanted.format("scontrol")
+    others = [f"{verb}: error: {ELSEWHERE}\ncode 1\n" for verb in ("scancel", "scontrol")]
+    assert told == wanted.format("srun") + wanted.format("scontrol") + "".join(others)
 
 
 def test_a_script_of_three_nodes_runs_its_steps_on_all_of_them(span: KubeSpan, tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.system.kubernetes.conftest import KubeSpan
+import contextlib
+import os
+import signal
+
+from tests.system.kubernetes.conftest import KubeSpan, list_processes
 
 GROUP = """
 name: heard
@@ -47,3 +51,28 @@ def test_a_pod_that_somebody_deletes_at_its_barrier_is_no_error_of_the_user(kube
     kube.run("scancel", str(job))
     kube.until(job, "CANCELLED")
     assert kube.run("logs", str(job), check=False).stdout == ""
+
+
+def test_a_container_killed_at_its_barrier_is_no_error_of_the_user(kube: KubeSpan) -> None:
+    kube.connect(kube.rig, kube.namespace, gang="soft", gang_timeout="10m")
+    later = "resources: {cpus: 0.1}\nkubernetes: {spec: {nodeSelector: {overspan-test/later: 'yes'}}}\nrun: |\n  trap"
+    job = kube.submit(GROUP.replace("resources: {cpus: 0.1}\nrun: |\n  trap", later))
+    pod = "heard-trainer-0-a0"
+    kube.wait_until(lambda: "running" in str(kube.pods().get(pod, {}).get("status")), 30, "the trainer to wait")
+    kube.wait_until(lambda: kube.pods()[pod]["status"]["phase"] == "Running", 30, "its container")
+    for process in list_processes(kube.pods()[pod]):
+        # Beside the first one there is now and then a `sleep`.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    kube.wait_until(lambda: kube.pods()[pod]["status"]["phase"] == "Failed", 30, "its end")
+    label = ("label", "node", "node1", "--overwrite")
+    kube.kubectl(*label, "overspan-test/later=yes")
+    try:
+        shown = kube.until(job, "COMPLETED", timeout=60)
+    finally:
+        kube.kubectl(*label, "overspan-test/later-")
+    (trainer,) = (task for task in shown["tasks"] if task["name"] == "trainer")
+    assert [attempt["state"] for attempt in trainer["attempts"]] == ["NODE_FAIL", "COMPLETED"]
+    assert trainer["attempts"][0]["started_at"] is None
+    assert kube.log(job, "trainer") == "begun\nno end of line"
+    kube.until_empty()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.rigs.kube import KubeRig
+from tests.rigs.plugin import kube_or_skip
 from tests.system.kubernetes.conftest import KubeSpan
 from tests.waiting import WaitUntil
 
@@ -26,13 +27,15 @@ class Contexts(KubeSpan):
 
     second: str
 
-    def connect_both(self, rig: KubeRig, first: str, second: str, **settings: Any) -> None:
-        """Write the configuration; settings of `one` as the file has them."""
+    def connect_both(
+        self, rig: KubeRig, first: str, second: str, other: KubeRig | None = None, **settings: Any
+    ) -> None:
+        """Write the configuration; settings of `one` as the file has them. `two` may be on a rig of its own."""
         self.rig, self.namespace, self.second = rig, first, second
         given = {"kind": "kubernetes", "kubeconfig": str(rig.kubeconfig), "image": "rig/sh:1"}
         clusters = {
             "one": {**given, "namespace": first, **settings},
-            "two": {**given, "namespace": second},
+            "two": {**given, "namespace": second, "kubeconfig": str((other or rig).kubeconfig)},
         }
         self.config.write_text(json.dumps({"default_cluster": "one", "clusters": clusters}))
 
@@ -104,3 +107,24 @@ def test_two_contexts_race(contexts: Contexts) -> None:
     assert told.index("Enter") < told.index("Promote") < told.index("Granted")
     assert contexts.log(job, "a") == "ran once\n"
     contexts.until_empty()
+
+
+def test_a_cluster_that_is_full_or_down_is_left_for_another_one(contexts: Contexts) -> None:
+    """Two control planes with nodes, addresses and names of their own."""
+    first, namespace, spare = contexts.rig, contexts.namespace, contexts.second
+    with kube_or_skip(1) as other, other.open_namespace() as second:
+        contexts.connect_both(first, namespace, second, other, node_selector=NOWHERE, failover_after="2s")
+        full = contexts.submit(GROUP)
+        shown = contexts.until(full, "COMPLETED", timeout=90)
+        assert (shown["cluster"], shown["restarts"]) == ("two", 0)
+        assert contexts.log(full, "a") == "ran once\n"
+        contexts.until_empty()
+        with first.without_api():
+            down = contexts.submit(GROUP)
+            assert contexts.until(down, "COMPLETED", timeout=90)["cluster"] == "two"
+            assert contexts.log(down, "a") == "ran once\n"
+        contexts.until_empty()
+        contexts.rig, contexts.namespace = other, second
+        contexts.until_empty()
+        contexts.run("shutdown")
+    contexts.connect_both(first, namespace, spare)

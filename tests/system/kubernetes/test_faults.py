@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.system.kubernetes.conftest import KubeSpan
+import contextlib
+from collections.abc import Iterator
+
+from tests.system.kubernetes.conftest import KubeSpan, list_processes
 
 SERVICE = """
 ---
@@ -65,3 +68,33 @@ def test_a_server_that_is_away_fails_nothing(kube: KubeSpan) -> None:
     kube.until(job, "COMPLETED", timeout=60)
     assert kube.log(job) == "survived\n"
     assert len(kube.job(job)["tasks"][0]["attempts"]) == 1
+
+
+def test_a_node_out_of_service_is_replaced_and_ends_its_old_work_when_it_is_back(kube: KubeSpan) -> None:
+    served = "sleep 0.5; done\n"
+    job = kube.submit(SERVICE.replace(served, f"{served}  echo served; until [ -e /tmp/stop ]; do sleep 0.1; done\n"))
+    kube.until(job, "RUNNING")
+    old = kube.pods()["lost-server-0-a0"]
+    assert old["spec"]["nodeName"] == "node2"
+    with kube.rig.frozen("node2-kubelet"), out_of_service(kube, "node2"):
+        # Without that taint a silent node's pods stay for five minutes and longer: nobody knows whether they run.
+        kube.wait_until(lambda: "served" in kube.log(job, "trainer"), 60, "the successor")
+        assert kube.node_of("lost-server-0-a1") == 1 and list_processes(old)
+    kube.wait_until(lambda: not list_processes(old), 60, "the node to end what it still has")
+    states = [attempt["state"] for attempt in kube.task(job, "server")["attempts"]]
+    assert states == ["NODE_FAIL", "RUNNING"]
+    kube.kubectl("exec", "lost-trainer-0-a0", "--", "touch", "/tmp/stop")
+    shown = kube.until(job, "COMPLETED", timeout=60)
+    assert [len(task["attempts"]) for task in shown["tasks"]] == [2, 1]
+    kube.until_empty(60)
+
+
+@contextlib.contextmanager
+def out_of_service(kube: KubeSpan, node: str) -> Iterator[None]:
+    """A node has an administrator's word that nothing of it runs any more."""
+    taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    kube.kubectl("taint", "node", node, taint)
+    try:
+        yield
+    finally:
+        kube.kubectl("taint", "node", node, f"{taint}-")

@@ -19,7 +19,6 @@ from overspan.adapters.kubernetes.commands import (
     ASKING,
     BODY,
     COMMAND,
-    HERE,
     MOUNTED,
     has_commands,
     pack_program,
@@ -189,18 +188,23 @@ def install(folder: Path, verb: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("verb", HERE)
-def test_without_python_a_command_says_so(verb: str, tmp_path: Path, bare: Path) -> None:
-    done = subprocess.run([install(tmp_path, verb), "x"], env={"PATH": str(bare)}, capture_output=True, text=True)
+@pytest.mark.parametrize("words", ["srun x", "srun", "scontrol show hostnames n1", "scontrol show hostlist a,b"])
+def test_without_python_a_command_says_so(words: str, tmp_path: Path, bare: Path) -> None:
+    verb, *rest = words.split()
+    done = subprocess.run([install(tmp_path, verb), *rest], env={"PATH": str(bare)}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (127, "")
     assert done.stderr == f"{verb}: error: this image has no python3, which {verb} needs in a pod\n"
 
 
-@pytest.mark.parametrize("verb", ASKING)
-def test_what_asks_the_daemon_says_that_it_cannot(verb: str, tmp_path: Path) -> None:
-    done = subprocess.run([install(tmp_path, verb), "-h"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"{verb}: error: the daemon of Overspan cannot be reached from a pod\n"
+@pytest.mark.parametrize("words", [*(f"{verb} -h" for verb in ASKING), "scontrol show job 1", "scontrol"])
+def test_what_asks_the_daemon_says_that_it_cannot_and_where_it_can(words: str, tmp_path: Path, bare: Path) -> None:
+    verb, *rest = words.split()
+    paths = [str(bare)] if verb == "scontrol" else [str(bare), os.environ["PATH"]]
+    for path in paths:
+        done = subprocess.run([install(tmp_path, verb), *rest], env={"PATH": path}, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        words_told = "the daemon of Overspan cannot be reached from a pod, run this where the job was submitted"
+        assert done.stderr == f"{verb}: error: {words_told}\n"
 
 
 def test_the_script_runs_on_the_first_node_alone(tmp_path: Path, bare: Path) -> None:

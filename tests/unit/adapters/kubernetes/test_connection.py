@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes import connection as module
+from overspan.adapters.kubernetes import connection as connection_module
+from overspan.adapters.kubernetes import logins
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, TimedOut, Unreachable
@@ -87,13 +90,13 @@ def test_nothing_is_read_or_loaded_before_the_first_request() -> None:
 
 
 def test_the_official_client_is_loaded_in_one_place() -> None:
-    folder = Path(module.__file__).parent
+    folder = Path(logins.__file__).parent
     using = {
         path.name
         for path in folder.glob("*.py")
         if re.search(r"[\"' ]kubernetes\.(client|config)|import kubernetes", path.read_text())
     }
-    assert using == {"connection.py"}
+    assert using == {"logins.py"}
 
 
 def test_the_namespace_is_the_settings_or_the_contexts(api: KubernetesApi, tmp_path: Path, connect: Opener) -> None:
@@ -148,11 +151,11 @@ def test_inside_a_cluster_the_pods_own_account_is_used(
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(loading, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(loading, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setattr(module, "_NAMESPACE_FILE", str(tmp_path / "namespace"))
+    monkeypatch.setattr(logins, "_NAMESPACE_FILE", str(tmp_path / "namespace"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    way = module.log_in(Settings())
+    way = logins.log_in(Settings(), 4)
     assert (way.host, way.namespace) == ("https://10.0.0.1:443", "own")
     assert way.authorize()["authorization"].lower() == "bearer secret"
 
@@ -189,8 +192,8 @@ def test_a_program_that_fails_says_why(api: KubernetesApi, tmp_path: Path, conne
 def test_a_program_that_waits_for_somebody_holds_nobody_up(
     api: KubernetesApi, tmp_path: Path, connect: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOGIN_SECONDS", 0.1)
-    monkeypatch.setattr(module, "_RENEWAL_SECONDS", 0.0)
+    monkeypatch.setattr(connection_module, "_LOGIN_SECONDS", 0.1)
+    monkeypatch.setattr(connection_module, "_RENEWAL_SECONDS", 0.0)
     os.mkfifo(tmp_path / "answer")
     script = f"read line < {tmp_path}/answer\n{print_token('fresh')}"
     config = write_config(tmp_path / "a", api.url, "one", write_plugin(tmp_path, script))
@@ -241,6 +244,26 @@ def test_many_requests_renew_one_login(api: KubernetesApi, tmp_path: Path, conne
 
     assert asyncio.run(ask()) == [200] * 8
     assert api.count("GET", "pods") == 16
+
+
+def test_a_request_that_still_has_an_older_login_is_sent_all_the_same(
+    api: KubernetesApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert connection.request("GET", "/version").works
+    old = connection._ready()
+    old[0].pool.clear()
+    connection._way = None
+    assert connection._ready()[0] is not old[0]
+    monkeypatch.setattr(connection, "_ready", lambda: old)
+    assert connection.request("POST", MAPS, body={"metadata": {"name": "one"}}).works
+
+
+def test_idle_connections_go_with_the_end(api: KubernetesApi, connection: Connection) -> None:
+    connection.request("GET", "/version")
+    server = weakref.ref(connection._ready()[0].server)
+    connection.close()
+    gc.collect()
+    assert server() is None
 
 
 def test_a_kubeconfig_is_never_written(api: KubernetesApi, tmp_path: Path, connect: Opener) -> None:

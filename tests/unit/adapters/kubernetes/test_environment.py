@@ -18,11 +18,12 @@ from tests.unit.adapters.kubernetes.samples import (
     variables_of,
 )
 
-from overspan.adapters.kubernetes.blueprints import relocate
+from overspan.adapters.kubernetes.blueprints import PodSet, read_blueprint, relocate, write_plan
 from overspan.adapters.kubernetes.environment import NODE_VARIABLES, place_members
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.records import TASK
-from overspan.adapters.kubernetes.rendering import draw, render
+from overspan.adapters.kubernetes.rendering import Objects, draw, render, render_pods
+from overspan.adapters.kubernetes.series import draw_series
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.supervisor.environment import Place, build_environment
 
@@ -137,13 +138,132 @@ def test_a_job_without_secrets_has_no_secret() -> None:
 
 
 def test_long_values_stand_once() -> None:
-    text = "name: big\nexecution: parallel\n---\nname: worker\nnum_nodes: 200\nrun: echo\n"
-    objects = render_job(read_file(text))
+    task = "---\nname: a-long-name-{0}\nnum_nodes: 16\nrun: echo\n"
+    objects = render_job(read_file("name: big\nexecution: parallel\n" + "".join(map(task.format, range(3)))))
     entry = next(item for item in main_of(objects.pods[7])["env"] if item["name"] == "OVERSPAN_MEMBERS")
     reference = entry["valueFrom"]["configMapKeyRef"]
     assert reference["name"] == objects.anchor["metadata"]["name"]
-    assert objects.anchor["data"][reference["key"]].count(",") == 199
-    assert len(repr(objects.pods[7])) < 12_000
+    assert objects.anchor["data"][reference["key"]].count(",") == 47
+    assert all(item["kind"] != "ConfigMap" for item in objects.configs)
+    assert "envFrom" not in main_of(objects.pods[7])
+
+
+WIDE = """\
+name: wide
+execution: parallel
+---
+name: few
+num_nodes: 16
+run: echo
+---
+name: many
+num_nodes: 17
+resources: {accelerators: 2}
+envs: {COST: "$(HOME) $$ $5", LONG: "%s"}
+secrets: {HF_TOKEN: hf_secret}
+run: echo
+""" % ("x" * 2000)
+
+
+def full_variables(objects: Objects, pod: dict[str, Any]) -> dict[str, str]:
+    """The plain variables of a pod as its kubelet makes them."""
+    maps = {item["metadata"]["name"]: item["data"] for item in (objects.anchor, *objects.configs)}
+    main = main_of(pod)
+    found: dict[str, str] = {}
+    for source in main.get("envFrom", ()):
+        found.update(maps[source["configMapRef"]["name"]])
+    for entry in main["env"]:
+        if "value" in entry:
+            found[entry["name"]] = entry["value"].replace("$$", "$")
+        elif "configMapKeyRef" in entry["valueFrom"]:
+            reference = entry["valueFrom"]["configMapKeyRef"]
+            found[entry["name"]] = maps[reference["name"]][reference["key"]]
+    return found
+
+
+def test_many_pods_take_what_they_have_in_common_from_one_object() -> None:
+    objects = render_job(read_file(WIDE), environment={"SPAN_URL": URL, "SPAN_TOKEN": "job-token"})
+    (shared,) = objects.configs
+    assert shared["immutable"]
+    assert "hf_secret" not in repr(shared) and "job-token" not in repr(shared)
+    small, large = objects.pods[0], objects.pods[-1]
+    assert "envFrom" not in main_of(small)
+    assert main_of(large)["envFrom"] == [{"configMapRef": {"name": shared["metadata"]["name"]}}]
+    # Nothing of it says whose pod or which attempt it is, and it has all the rest.
+    own = {entry["name"] for entry in main_of(large)["env"]}
+    assert own == {*NODE_VARIABLES, "OVERSPAN_ATTEMPT", "OVERSPAN_ADDR", "HF_TOKEN", "SPAN_TOKEN"} - {"HOSTNAME"}
+    assert not own & shared["data"].keys()
+    assert not [key for key in objects.anchor["data"] if key.startswith("env.many.")]
+
+
+def test_pods_with_and_without_that_object_find_the_same() -> None:
+    job, settings = read_file(WIDE), configure()
+    launch = make_launch(job, SPAN_URL=URL)
+    blueprint = draw(launch, settings, Rung.SOFT)
+    assert blueprint.shared == ("many",)
+    with_it, without = (render(launch, each, settings) for each in (blueprint, replace(blueprint, shared=())))
+    for one, other in zip(with_it.pods, without.pods, strict=True):
+        assert full_variables(with_it, one) == full_variables(without, other)
+    assert full_variables(with_it, with_it.pods[-1])["COST"] == "$(HOME) $$ $5"
+
+
+def test_an_overlay_s_variables_count_as_they_did() -> None:
+    text = WIDE.replace("run: echo\n", "run: echo\nkubernetes: {spec: {containers: [{%s}]}}\n", 2)
+    overlay = "env: [{name: SLURM_NNODES, value: mine}], envFrom: [{configMapRef: {name: theirs}}]"
+    objects = render_job(read_file(text % (overlay, overlay)))
+    main = main_of(objects.pods[-1])
+    # A later source counts more than an earlier one, and an entry of its own more than both (API, envFrom).
+    assert [source["configMapRef"]["name"] for source in main["envFrom"]] == [
+        "theirs",
+        objects.configs[0]["metadata"]["name"],
+    ]
+    assert variables_of(objects.pods[-1])["SLURM_NNODES"] == "mine"
+
+
+def test_more_variables_than_an_object_takes() -> None:
+    job = read_file(WIDE)
+    many = replace(job.spec.tasks[1], env={f"A{number}": "x" * 90_000 for number in range(12)})
+    job = replace(job, spec=replace(job.spec, tasks=(job.spec.tasks[0], many)))
+    with pytest.raises(InvalidRequest, match="takes 1 MiB"):
+        render_job(job)
+
+
+def test_a_launch_of_an_older_version_has_no_such_object() -> None:
+    launch, settings = make_launch(read_file(WIDE)), configure()
+    plan = write_plan(draw(launch, settings, Rung.SOFT))
+    assert read_blueprint(plan).shared == ("many",)
+    del plan["shared"]
+    (pod,) = render_pods(read_blueprint(plan), settings, PodSet("many", 1, (16,)))
+    assert "envFrom" not in main_of(pod)
+    assert variables_of(pod)["OVERSPAN_JOB_ID"] == "7"
+
+
+def test_later_attempts_take_from_the_launch_s_object() -> None:
+    launch, settings = make_launch(read_file(WIDE)), configure()
+    blueprint = draw(launch, settings, Rung.SOFT)
+    (config,) = render(launch, blueprint, settings).configs
+    (pod,) = render_pods(blueprint, settings, PodSet("many", 3, (16,), run=2))
+    assert main_of(pod)["envFrom"] == [{"configMapRef": {"name": config["metadata"]["name"]}}]
+    assert variables_of(pod)["OVERSPAN_ATTEMPT"] == "3"
+    assert variables_of(pod)["OVERSPAN_NODE_INDEX"] == "16"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda index: f"t0-{index}.g0",
+        lambda index: f"t-{index}",
+        lambda index: "same",
+        lambda index: str(index),
+        lambda index: f"{index}-{index}",
+        lambda index: f"0{index}",
+        lambda index: f"x{index:03}",
+    ],
+)
+@pytest.mark.parametrize("count", [1, 2, 10, 11, 120])
+def test_a_series_is_what_it_is_drawn_from(make: Any, count: int) -> None:
+    series = draw_series(make, count)
+    assert [series(index) for index in range(count)] == [make(index) for index in range(count)]
 
 
 def test_a_job_file_s_environment_stays_behind() -> None:

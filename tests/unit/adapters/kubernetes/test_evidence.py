@@ -29,9 +29,9 @@ def failed(code: int, reason: str = "", deleted: bool = False, **status: Any) ->
     return make_record(ended(code, reason), deleted=deleted, phase="Failed", **status)
 
 
-def unstarted(deleted: bool = False) -> PodRecord:
-    """A pod that heard TERM at its barrier."""
-    return make_record(ended(143, message=f"{NOT_BEGUN}\n"), deleted=deleted, phase="Failed")
+def unstarted(code: int = 143, reason: str = "", deleted: bool = False) -> PodRecord:
+    """A pod that ended at its barrier."""
+    return make_record(ended(code, reason, message=f"{NOT_BEGUN}\n"), deleted=deleted, phase="Failed")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,9 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
         (make_record(ended(1, message="setup failed\n"), phase="Failed"), Cause.SETUP),
         (make_record(ended(1, message="not setup failed"), phase="Failed"), None),
         (make_record(waiting("PodInitializing"), ended(1), phase="Failed"), Cause.NODE),
-        (unstarted(), Cause.LAUNCH),
+        (unstarted(), Cause.NODE),
+        (unstarted(137), Cause.NODE),
+        (unstarted(137, "OOMKilled"), Cause.NODE),
         (unstarted(deleted=True), Cause.NODE),
         (make_record(phase="Failed"), Cause.NODE),
         (failed(143, deleted=True), Cause.NODE),
@@ -134,6 +136,7 @@ def test_the_container(record: PodRecord, cause: Cause | None) -> None:
         failed(137, deleted=True),
         failed(137, "ContainerStatusUnknown", deleted=True),
         unstarted(deleted=True),
+        unstarted(137, "OOMKilled", deleted=True),
         make_record(deleted=True, phase="Failed"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, ended, group, placed, pod, running
 
@@ -115,7 +117,7 @@ def test_an_end_that_a_log_told_is_exact_and_told_once() -> None:
 
 def test_a_group_whose_places_are_taken_back_is_lost_as_a_whole() -> None:
     story = Story("lab/inst-7-0", GROUP, "uid", "lab")
-    taken = {"disruption": "WorkloadEvictedDueToPreempted", "deleting_at": NOW + 30}
+    taken: dict[str, Any] = {"disruption": "WorkloadEvictedDueToPreempted", "deleting_at": NOW + 30}
     pods = [running(**taken), running("rollout", 0, **taken), running("rollout", 1, **taken)]
     cursor = "1;0:0:1;1:0:1x2"
     assert story.tell(story.view(pods, ()), cursor, NOW) is None

@@ -13,11 +13,12 @@ from tests.unit.adapters.kubernetes.pods import T, ended, running
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.kubernetes import last_lines
+from overspan.adapters.kubernetes import live_logs
 from overspan.adapters.kubernetes import logs as logs_module
-from overspan.adapters.kubernetes.last_lines import LastLines
-from overspan.adapters.kubernetes.logs import Logs
+from overspan.adapters.kubernetes.live_logs import LiveLogs
+from overspan.adapters.kubernetes.logs import Logs, capture_all
 from overspan.adapters.kubernetes.records import PodRecord
+from overspan.bridge.model.errors import Unreachable
 
 GONE = b"unable to retrieve container logs for containerd://1234"
 
@@ -32,12 +33,17 @@ class Node:
 
     def __init__(self) -> None:
         self.log = b""
+        self.silent = False
+        self.questions = 0
         self.asked: list[dict[str, Any]] = []
         self._parts: list[bytes] = []
         self._change = threading.Condition()
         self._over = False
 
     def read(self, path: str, query: dict[str, Any]) -> bytes:
+        self.questions += 1
+        if self.silent:
+            raise Unreachable("the node does not answer")
         return self.log
 
     def stream(self, path: str, query: dict[str, Any], silence: float) -> Node:
@@ -68,16 +74,22 @@ LIVE = running("rollout", 0, deleting_at=T + 60)
 OVER = ended("rollout", 0, code=0, deleting_at=T + 60)
 
 
-def play(story: Callable[[Logs, Node], Any], folder: Path) -> None:
+def tell_nobody(pod: PodRecord, at: float) -> None:
+    raise AssertionError(pod)
+
+
+def play(story: Callable[[Logs, Node, LiveLogs], Any], folder: Path) -> None:
     """Tell a story with a node of its own."""
     node = Node()
 
     async def tell() -> None:
-        logs = Logs(node, str(folder))  # type: ignore[arg-type]
+        live = LiveLogs(node, tell_nobody)  # type: ignore[arg-type]
+        logs = Logs(node, str(folder), live)  # type: ignore[arg-type]
         try:
-            await story(logs, node)
+            await story(logs, node, live)
         finally:
             await logs.close()
+            await live.close()
 
     asyncio.run(tell())
 
@@ -91,7 +103,7 @@ async def until(logs: Logs, check: Callable[[], object]) -> None:
 
 
 def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
-    async def story(logs: Logs, node: Node) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
         assert await read(logs, LIVE) == b"up\n"
         logs.attend([LIVE])
@@ -104,7 +116,7 @@ def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
         assert not await logs.capture(OVER)
         node.print(line(3, "stopped").removesuffix(b"\n"))
         node.close()
-        await until(logs, lambda: not logs._last.goes_on(OVER.uid))
+        await until(logs, lambda: not live.goes_on(OVER.uid))
         assert await logs.capture(OVER)
         assert await read(logs) == b"up\ngot TERM\nstopped"
 
@@ -112,7 +124,7 @@ def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_still_there_is_read_as_it_is(tmp_path: Path) -> None:
-    async def story(logs: Logs, node: Node) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
         logs.attend([LIVE])
         await until(logs, lambda: node.asked and logs._attended[OVER.uid].done())
@@ -120,13 +132,13 @@ def test_a_log_that_is_still_there_is_read_as_it_is(tmp_path: Path) -> None:
         node.log = line(1, "up") + line(2, "got TERM")
         assert await logs.capture(OVER)
         assert await read(logs) == b"up\ngot TERM\n"
-        assert not logs._last.goes_on(OVER.uid)
+        assert not live.goes_on(OVER.uid)
 
     play(story, tmp_path)
 
 
 def test_what_a_node_says_of_a_removed_container_is_no_line(tmp_path: Path) -> None:
-    async def story(logs: Logs, node: Node) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
         assert await read(logs, LIVE) == b"up\n"
         node.log = GONE
@@ -137,25 +149,74 @@ def test_what_a_node_says_of_a_removed_container_is_no_line(tmp_path: Path) -> N
     play(story, tmp_path)
 
 
-def test_of_too_much_the_newer_lines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_lines, "MOST_BYTES", 100)
-    node = Node()
-    last = LastLines(node)  # type: ignore[arg-type]
-    last.follow(LIVE, "")
-    for number in range(9):
-        node.print(line(number, "text"))
-    node.close()
-    wait_until(lambda: not last.goes_on(LIVE.uid))
-    kept = last.read(LIVE.uid)
-    assert len(kept) <= 100 and kept.startswith(b"2026-") and kept.endswith(line(8, "text"))
-    last.close()
+def test_nobody_waits_again_for_a_node_that_was_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.silent = True
+        for _ in range(3):
+            with pytest.raises(Unreachable, match="does not answer"):
+                await read(logs, LIVE)
+        assert node.questions == 1
+        # What is kept of its end is asked for all the same.
+        node.silent, node.log = False, line(1, "up")
+        assert not await logs.capture(LIVE)
+        assert await read(logs, LIVE) == b"up\n"
+        node.silent = True
+        assert [await read(logs, LIVE) for _ in range(3)] == [b"up\n"] * 3
+        assert node.questions == 4
+        monkeypatch.setattr(logs_module, "SILENT_SECONDS", 0.0)
+        assert not await capture_all(logs, [LIVE])
+        assert await read(logs, LIVE) == b"up\n"
+        assert node.questions == 6
+
+    play(story, tmp_path)
+
+
+def test_what_was_heard_before_is_kept_on_the_same_stream(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        live.hear(OVER.token, [running("rollout", 0)])
+        node.print(line(1, "up"))
+        await until(logs, lambda: live.read(OVER.uid))
+        node.log = line(1, "up")
+        live.hear(OVER.token, [], {OVER.uid})
+        logs.attend([LIVE])
+        await until(logs, lambda: live.goes_on(OVER.uid))
+        node.print(line(2, "got TERM"))
+        node.close()
+        await until(logs, lambda: not live.goes_on(OVER.uid))
+        node.log = GONE
+        assert await logs.capture(OVER)
+        assert await read(logs) == b"up\ngot TERM\n"
+        assert [query["tailLines"] for query in node.asked] == [20]
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_of_too_much_the_newer_lines_are_held(kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_logs, "KEPT_BYTES" if kept else "TAIL_BYTES", 100)
+
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        if kept:
+            live.keep(LIVE, "")
+        else:
+            live.hear(LIVE.token, [LIVE])
+        for number in range(9):
+            node.print(line(number, "text"))
+        await until(logs, lambda: live.read(LIVE.uid).endswith(line(8, "text")))
+        assert len(live.read(LIVE.uid)) <= 100 and live.read(LIVE.uid).startswith(b"2026-")
+        # A line that is longer than that is dropped, and all of it.
+        node.print(line(9, "x" * 200)[:-1])
+        node.print(b"y" * 200 + b"\n" + line(10, "after"))
+        await until(logs, lambda: live.read(LIVE.uid) == line(10, "after"))
+
+    play(story, tmp_path)
 
 
 def test_of_many_only_so_many_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_lines, "STREAMS", 2)
+    monkeypatch.setattr(live_logs, "STREAMS", 2)
     monkeypatch.setattr(logs_module, "STREAMS", 2)
 
-    async def story(logs: Logs, node: Node) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         pods = [running("rollout", index, deleting_at=T + 60) for index in range(9)]
         logs.attend(pods)
         await until(logs, lambda: len(node.asked) == 2)

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+from tests.fakes.kubernetes_objects import Key, merge
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, body_of, make_job, play, read_log_request, solo
 
 from overspan.adapters.contract import Accepted
@@ -91,6 +92,38 @@ def test_only_what_is_not_wanted_is_released(bench: Bench) -> None:
     play(story)
 
 
+def test_a_pod_goes_by_two_requests(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            before = len(bench.api.requests)
+            await cluster.release(INSTALLATION, (), ())
+            asked = [one.method for one in bench.api.requests[before:] if one.path.endswith(f"/pods/{name}")]
+            assert asked == ["DELETE", "PATCH"]
+            assert bench.pod(name)["metadata"]["deletionTimestamp"]
+            assert not bench.pod(name)["metadata"].get("finalizers")
+
+    play(story)
+
+
+def test_a_pod_that_others_change_meanwhile_goes_too(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            held = bench.api.hold("PATCH", f"pods/{name}$")
+            releasing = asyncio.create_task(cluster.release(INSTALLATION, (), ()))
+            assert await asyncio.to_thread(held.met.wait, 20.0)
+            change = {"metadata": {"finalizers": [*bench.pod(name)["metadata"]["finalizers"], "other/x"]}}
+            bench.api.objects.replace(Key("", "pods", "default", name), lambda now: merge(now, change))
+            held.free.set()
+            await releasing
+            assert bench.pod(name)["metadata"]["finalizers"] == ["other/x"]
+
+    play(story)
+
+
 def test_what_is_submitted_during_a_release_stays(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
@@ -110,8 +143,6 @@ def test_pods_without_an_anchor_are_released_too(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
             await bench.start(cluster, make_job())
-        from tests.fakes.kubernetes_objects import Key
-
         (anchor,) = [name for name in bench.names("configmaps") if name.endswith("-7-0")]
         bench.api.objects.delete(Key("", "configmaps", "default", anchor), {})
         async with bench.open() as cluster:

@@ -201,17 +201,36 @@ def test_the_barrier_opens_by_its_mark(shell: str, file: str, tmp_path: Path) ->
         mark.write_text("1700000000.0")
         assert process.communicate(timeout=DEADLINE) == ("ran\n", "")
         assert process.returncode == 4
-    assert not (tmp_path / "message").exists()
+    assert (tmp_path / "message").read_text() == ""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_term_at_the_barrier_says_that_nothing_ran(shell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_end_at_the_barrier_says_that_nothing_ran(
+    shell: str, number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     with started(shell, move(WORK, tmp_path), *behind_barrier("echo ran")) as process:
         wait_for_trap(process.pid)
-        process.terminate()
+        process.send_signal(number)
         assert process.communicate(timeout=DEADLINE) == ("", "")
-        assert process.returncode == 143
+        assert process.returncode == code
     assert (tmp_path / "message").read_text() == "ended before its start\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_where_nothing_can_be_said_the_program_runs_all_the_same(shell: str, tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    (tmp_path / "message").mkdir()
+    (tmp_path / "pod" / "go").write_text("1700000000.0")
+    assert run(shell, program, *behind_barrier("echo ran; exit 3")) == (3, "ran\n", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_program_killed_after_its_start_has_begun(shell: str, tmp_path: Path) -> None:
+    program = move(WORK, tmp_path)
+    (tmp_path / "pod" / "go").write_text("1700000000.0")
+    assert run(shell, program, *behind_barrier("kill -9 $$"))[0] == 137
+    assert (tmp_path / "message").read_text() == ""
 
 
 @pytest.mark.parametrize("shell", SHELLS)

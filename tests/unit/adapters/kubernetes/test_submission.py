@@ -7,9 +7,11 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
 
 from overspan.adapters.contract import Accepted, Refusal
+from overspan.adapters.kubernetes.calls import CREATORS
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import TaskSpec
 
 
 def test_a_group_is_its_anchor_its_name_and_its_pods(bench: Bench) -> None:
@@ -50,7 +52,7 @@ def test_another_process_finds_what_the_first_one_made(bench: Bench) -> None:
     async def story() -> None:
         job = make_job()
         async with bench.open() as cluster:
-            bench.api.drop("POST", "pods$", times=2)
+            bench.api.drop("POST", "pods$")
             with pytest.raises(OverspanError):
                 await bench.submit(cluster, job)
             made = bench.pods()
@@ -117,6 +119,68 @@ def test_an_invalid_pod_takes_the_rest_with_it(bench: Bench) -> None:
         bench.api.refuse("POST", "pods$", 422, 'Pod "x" is invalid: spec.nodeName: Invalid value', reason="Invalid")
         refusal = await refused(bench, make_job())
         assert not refusal.transient and "Invalid value" in refusal.message
+        assert bench.left() == []
+
+    play(story)
+
+
+def make_wide(nodes: int) -> Job:
+    """A group of one task."""
+    return make_job(TaskSpec(name="rank", run="true", num_nodes=nodes), name="wide")
+
+
+@pytest.mark.parametrize(("nodes", "late"), [(16, False), (17, True)])
+def test_the_name_of_many_pods_is_made_when_they_are_there(bench: Bench, nodes: int, late: bool) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, make_wide(nodes))
+            assert isinstance(answer, Accepted)
+        pods = [place for place, _ in bench.sent("POST", "/pods")]
+        ((service, _),) = bench.sent("POST", "/services")
+        assert service > max(pods) if late else service < min(pods)
+        assert len(bench.pods()) == nodes
+        (owner,) = bench.api.objects.get(Key("", "services", "default", "wide"))["metadata"]["ownerReferences"]
+        assert owner["uid"] == answer.native_id
+
+    play(story)
+
+
+def test_many_pods_are_not_made_for_a_name_that_is_taken(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.objects.create(Key("", "services", "default"), {"metadata": {"name": "wide"}, "spec": {}})
+        refusal = await refused(bench, make_wide(20))
+        assert not refusal.transient and "wide is taken" in refusal.message
+        assert not list(bench.sent("POST", "/pods"))
+        assert bench.left() == ["services wide"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("path", ["services$", "pods$"])
+def test_many_pods_that_were_made_in_part_are_found_again(bench: Bench, path: str) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            bench.api.lose_reply("POST", path)
+            with pytest.raises(OverspanError):
+                await bench.submit(cluster, make_wide(30))
+            uids = {bench.pod(name)["metadata"]["uid"] for name in bench.pods()}
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, make_wide(30))
+            assert isinstance(answer, Accepted)
+        assert bench.names("services") == ["wide"]
+        assert uids <= {bench.pod(name)["metadata"]["uid"] for name in bench.pods()}
+        assert len(bench.pods()) == 30
+
+    play(story)
+
+
+def test_one_refusal_ends_the_making_of_many(bench: Bench) -> None:
+    async def story() -> None:
+        bench.api.objects.quotas["default"] = 2
+        refusal = await refused(bench, make_wide(100))
+        assert refusal.transient and "exceeded quota" in refusal.message
+        # Each thread learns of it from its own refusal at the latest.
+        assert len(list(bench.sent("POST", "/pods"))) <= 2 + CREATORS
         assert bench.left() == []
 
     play(story)

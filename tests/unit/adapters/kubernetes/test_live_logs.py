@@ -1,14 +1,15 @@
-"""Ends that logs tell: which logs are followed, what comes of them, and that nothing depends on them."""
+"""Logs that are followed: which are, the ends that they tell, and that nothing depends on them."""
 
 from __future__ import annotations
 
 import threading
 import time
 
+from tests.fakes.kubernetes_faults import Fault, Kind
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, read_log_request, solo
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes import ends as subject
+from overspan.adapters.kubernetes import live_logs as subject
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.kubernetes.end_marks import make_mark
 from overspan.bridge.model import events
@@ -21,7 +22,7 @@ FAILURE = END[:-1] + "3"
 
 
 def list_followers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("end of")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
 
 
 async def until_followed(bench: Bench, cluster: KubernetesCluster, times: int = 1) -> None:
@@ -93,7 +94,7 @@ def test_without_the_right_to_read_logs_the_status_tells_the_end(bench: Bench) -
 
 
 def test_what_prints_too_much_is_left_to_its_status(bench: Bench, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(subject, "MOST_BYTES", 100)
+    monkeypatch.setattr(subject, "MOST_HEARD", 100)
 
     async def story() -> None:
         async with bench.open() as cluster:
@@ -111,7 +112,7 @@ def test_what_prints_too_much_is_left_to_its_status(bench: Bench, monkeypatch) -
 
 
 def test_so_many_are_followed_and_none_whose_end_ends_nobody(bench: Bench, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(subject, "STREAMS", 0)
+    monkeypatch.setattr(subject, "HEARD", 0)
 
     async def story() -> None:
         async with bench.open() as cluster:
@@ -125,14 +126,56 @@ def test_so_many_are_followed_and_none_whose_end_ends_nobody(bench: Bench, monke
     play(story)
 
 
-def test_nothing_is_followed_after_the_end_of_the_pod_or_of_the_daemon(bench: Bench) -> None:
+def test_one_stream_brings_the_ends_and_the_last_lines_of_a_pod(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            bench.api.streams.write_log(TRAINER, "up")
+            await until_followed(bench, cluster)
+            await terminate(bench, cluster, handle)
+            # What was printed until then is read.
+            await until_followed(bench, cluster, 2)
+            bench.api.streams.write_log(TRAINER, "got TERM")
+            # The node removes the log with the container.
+            bench.api.faults.add(Fault(Kind.REFUSE, "GET", PATH, 1000, 404, "NotFound"))
+            bench.api.pods.finish(TRAINER, 143)
+            await bench.until_told(cluster, handle, NodeEnded)
+            await cluster.release("bench", (), ())
+            log = await cluster.logs(read_log_request(handle, "trainer"))
+            assert log.data == b"up\ngot TERM\n"
+            followed = [one for _, one in bench.sent("GET", PATH) if "follow" in one.query]
+            assert len(followed) == 1
+            assert list_followers() == []
+
+    play(story)
+
+
+def test_a_pod_whose_end_is_not_heard_is_followed_while_it_ends(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job())
             await until_followed(bench, cluster)
-            assert list_followers() == [f"end of {TRAINER}"]
-            now = time.time()
-            await bench.order(cluster, handle, events.Terminate(now, "trainer", 0, "cancel", now + 5))
+            await terminate(bench, cluster, handle, "rollout")
+            await bench.until(cluster, lambda: len(list_followers()) == 3, "the last lines are followed")
+        assert list_followers() == []
+
+    play(story)
+
+
+async def terminate(bench: Bench, cluster: KubernetesCluster, handle: str, task: str = "trainer") -> None:
+    now = time.time()
+    await bench.order(cluster, handle, events.Terminate(now, task, 0, "cancel", now + 5))
+
+
+def test_nothing_is_followed_after_the_end_of_the_launch_or_of_the_daemon(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await until_followed(bench, cluster)
+            assert list_followers() == [f"log of {TRAINER}"]
+            for name in bench.pods():
+                bench.api.pods.finish(name, 3)
+            await bench.until_told(cluster, handle, NodeEnded)
             await bench.until(cluster, lambda: not list_followers(), "its log is let go")
             await bench.start(cluster, make_job(name="other", job_id=8))
             await bench.until(cluster, lambda: bool(list_followers()), "the other one's is followed")

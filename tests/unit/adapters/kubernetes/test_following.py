@@ -1,0 +1,46 @@
+"""What is told of a server that does not answer, and of one that answers again."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from overspan.adapters.kubernetes.following import Follower
+from overspan.bridge.model.errors import OverspanError, Unreachable
+
+
+class StillLaunches(SimpleNamespace):
+    """Launches of which there is never any news."""
+
+    def __init__(self) -> None:
+        super().__init__(stories={}, fresh=True, away=None, changed=asyncio.Event())
+
+    def trouble(self) -> OverspanError | None:
+        found: OverspanError | None = self.away
+        return found
+
+    async def find_all(self, handles: Any) -> None:
+        pass
+
+    def take_news(self) -> set[str]:
+        return set()
+
+
+def test_the_first_answer_after_a_trouble_is_told_although_nothing_has_happened() -> None:
+    async def story() -> None:
+        launches: Any = StillLaunches()
+        quiet: Any = SimpleNamespace(hear_only=lambda tokens: None)
+        follower = Follower(launches, quiet, quiet)
+        launches.away = Unreachable("no server")
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="no server"):
+                await follower.observe({}, 3600.0)
+        launches.away = None
+        async with asyncio.timeout(60):
+            assert (await follower.observe({}, 3600.0)).reports == ()
+        assert not follower._away
+
+    asyncio.run(story())
