@@ -46,7 +46,7 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 
 bench: setup ## measure speed and memory; prints the table of docs/performance.md
 	$(QUIET) $(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py
-	$(QUIET) $(BIN)/python benchmarks/run.py
+	$(QUIET) $(BIN)/python -m benchmarks.run
 
 package: setup ## build sdist and wheel, install the wheel in a clean environment, submit a job from it
 	bash tests/package.sh $(BIN)/python
