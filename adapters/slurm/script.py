@@ -32,6 +32,8 @@ from overspan.bridge.model.spec import Form, JobNeed, TaskSpec
 TOKEN_MARK = "overspan="
 """Stands before the token in a job's comment."""
 _TOKEN = re.compile(rf"(?:^|[\s=]){TOKEN_MARK}([^\s'\"]+)")
+_LAUNCH = re.compile(r"[^-]+-(\d+)-(\d+)")
+"""The job and its launch in a token."""
 _ADDED_BY_EXPORT = ("SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV")
 
 
@@ -91,6 +93,15 @@ def find_token(comment: str) -> str:
 def list_tokens(text: str) -> list[str]:
     """The tokens in a comment or a submit line (sacct, where comments are not stored everywhere)."""
     return _TOKEN.findall(text)
+
+
+def names_another(text: str, job: int, launch: int) -> bool:
+    """Whether a comment or a submit line has the token of another launch, and none of this one.
+
+    A slurmctld that was killed before it had saved its state gives a job's number again.
+    """
+    found = [match for match in map(_LAUNCH.match, list_tokens(text)) if match]
+    return bool(found) and all((int(match[1]), int(match[2])) != (job, launch) for match in found)
 
 
 def split_comment(comment: str) -> str:

@@ -30,6 +30,7 @@ from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sacct import AccountingRecord
+from overspan.adapters.slurm.script import names_another
 from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
 from overspan.adapters.slurm.sets.watching import Sets
 from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_ended_array, view_queue
@@ -63,6 +64,11 @@ class Seen:
     """The reason and the expected start that were told last."""
     killed_at: float = -KILL_AGAIN
     since: float = field(default_factory=time.monotonic)
+
+
+def _is_another(handle: Handle | GroupHandle, text: str) -> bool:
+    """Whether a record with the handle's number is of another launch; elements have their array's token."""
+    return handle.index is None and names_another(text, handle.job, handle.launch)
 
 
 class Watch:
@@ -156,6 +162,10 @@ class Watch:
         handles = {text: parse_any(text) for text in texts}
         queue = await self._questions.look(sorted({handle.native for handle in handles.values()}))
         records = {text: queue.find(handle.native, handle.index) for text, handle in handles.items()}
+        for text, handle in handles.items():
+            found = records[text]
+            if found is not None and _is_another(handle, found.comment):
+                records[text] = None
         unclear: set[str] = set()
         for text, handle in handles.items():
             known = records[text]
@@ -171,7 +181,9 @@ class Watch:
         for text, handle in handles.items():
             seen = self._seen.setdefault(text, Seen(handle))
             record = records[text]
-            own = runs.get(handle.name, [])
+            own = [
+                run for run in runs.get(handle.name, []) if not _is_another(handle, f"{run.comment} {run.submit_line}")
+            ]
             view: View | None
             if record is not None:
                 view = view_queue(record, handle.run, own, asked)

@@ -206,6 +206,20 @@ class TestWatch:
 
         play(story())
 
+    @pytest.mark.parametrize(
+        ("token", "lost"),
+        [("inst-8-0", True), ("inst-7-1", True), ("inst-7-0", False), ("inst-7-0/trainer/0", False), ("", False)],
+    )
+    def test_a_number_that_slurm_has_given_again_is_another_job(self, bench: Bench, token: str, lost: bool) -> None:
+        async def story() -> None:
+            bench.be("PENDING")
+            await bench.look()
+            bench.asked.records[42] = record(42, token, "RUNNING", 0)
+            told = await bench.look(3)
+            assert [event.cause for event in told if isinstance(event, events.LaunchLost)] == ["launch"] * lost
+
+        play(story())
+
     def test_what_nobody_knows_is_gone(self, bench: Bench) -> None:
         async def story() -> None:
             found = await bench.look(4)
