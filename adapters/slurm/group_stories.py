@@ -109,7 +109,7 @@ def _is_closing(sight: Sight) -> bool:
     """Whether Slurm has told the end, and the journal was read after that."""
     page, view = sight.page, sight.view
     ended = view is not None and view.outcome.phase in (Phase.ENDED, Phase.REQUEUED)
-    return ended and view is not None and page is not None and not page.more and page.asked > view.asked
+    return ended and view is not None and page is not None and not page.more and page.asked > view.known_at
 
 
 def _is_for_supervisor(event: Event) -> bool:

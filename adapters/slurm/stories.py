@@ -40,7 +40,8 @@ _STOPPING = (9, 15)
 class View:
     """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
 
-    `asked` is when the question was asked (this machine's time): orders that came later are not in the answer.
+    `asked` is when the question was asked (this machine's time): orders that came later are not in the answer. `heard`
+    is when the answer had come: a journal that is read later has all that was written before the end it tells.
     `native` is the own id of an element that has one by now.
     """
 
@@ -55,6 +56,12 @@ class View:
     why: Cause = Cause.REQUEUE
     held: bool = False
     native: int | None = None
+    heard: float = 0.0
+
+    @property
+    def known_at(self) -> float:
+        """When what was seen was surely so: Slurm may have looked at any time between question and answer."""
+        return max(self.asked, self.heard)
 
 
 class Told(NamedTuple):

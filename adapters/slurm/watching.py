@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from overspan.adapters.contract import Report
 from overspan.adapters.slurm.given_orders import Orders
@@ -175,6 +175,7 @@ class Watch:
                 # An array that was ended before its elements were told apart is one job.
                 unclear.add(str(handle.native))
         runs, accounting, answered = await self._ask_accounts(sorted(unclear))
+        heard = time.time()
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
         self.journals.forget({**self._seen, **handles})
         names: set[str] = set()
@@ -193,7 +194,7 @@ class Watch:
                 if view is None and handle.index is not None and answered and (accounting or waited):
                     view = view_ended_array(queue.find(handle.native), runs.get(str(handle.native), []), asked)
             if view is not None:
-                seen.view, seen.misses = view, 0
+                seen.view, seen.misses = replace(view, heard=heard), 0
                 names.update(() if isinstance(handle, GroupHandle) else view.nodes)
             elif answered:
                 seen.misses, seen.accounting = seen.misses + 1, accounting
@@ -235,7 +236,7 @@ class Watch:
             phase = Phase.QUEUED if view is None else view.outcome.phase
             young = time.monotonic() - seen.since < YOUNG
             over = view is not None and phase in (Phase.ENDED, Phase.REQUEUED)
-            ended_at = view.asked if over and view is not None else None
+            ended_at = view.known_at if over and view is not None else None
             if seen.misses >= MISSES and ended_at is None:
                 ended_at = seen.since
             if not cursor.over:

@@ -109,7 +109,7 @@ def _judge_early(handle: SetHandle, task: str, seen: Sight) -> LaunchLost | None
         return LaunchLost(page.asked, handle.launch, Cause.NEVER_STARTED.value, text)
     if seen.gone:
         return LaunchLost(page.asked, handle.launch, Cause.LAUNCH.value, seen.gone)
-    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.asked:
+    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.known_at:
         return None
     cause = view.outcome.cause or Cause.LAUNCH
     cause = (Cause.NODE if view.outcome.signal else Cause.LAUNCH) if cause in _BY_JOURNAL else cause
@@ -175,7 +175,7 @@ def _judge_loss(seen: Sight) -> tuple[float, str, str] | None:
         return None
     if seen.gone:
         return page.asked, Cause.NODE.value, seen.gone
-    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.asked:
+    if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.known_at:
         return None
     return view.over_at or view.end or view.asked, *_word_loss(view.outcome)
 

@@ -87,6 +87,7 @@ class Asked(Questions):
         self.records: dict[int, QueueRecord] = {}
         self.asked = 0
         self.down = False
+        self.gate: asyncio.Event | None = None
 
     async def site(self) -> Site:
         return SITE
@@ -95,6 +96,8 @@ class Asked(Questions):
         self.asked += 1
         if self.down:
             raise Unreachable("no controller")
+        if self.gate is not None:
+            await self.gate.wait()
         return Lookup(found for number, found in self.records.items() if number in ids)
 
     async def runs(self, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -202,6 +205,24 @@ class TestWatch:
             bench.write(*START, end=True)
             assert await bench.look(4) == list(START)
             bench.place = str(GroupCursor())
+            assert await bench.look(2) == list(START)
+
+        play(story())
+
+    def test_a_journal_that_was_read_while_slurm_was_asked_is_too_old_for_its_answer(self, bench: Bench) -> None:
+        async def story() -> None:
+            bench.be("RUNNING")
+            await bench.look()
+            bench.asked.gate = asyncio.Event()
+            bench.watch.journals._next = bench.watch._next = 0.0
+            # The journal is read; meanwhile the group does all of its work, and then Slurm looks.
+            await bench.watch.look({str(bench.handle): bench.place})
+            bench.write(*START, end=True)
+            bench.be("COMPLETED")
+            bench.asked.gate.set()
+            while bench.watch._looking.task or bench.watch._reading.task:
+                await asyncio.sleep(0)
+            assert bench.report() is None
             assert await bench.look(2) == list(START)
 
         play(story())
