@@ -54,6 +54,7 @@ _ANNOUNCE_SECONDS = 3.0
 _PLACE_SECONDS = 5.0
 """How long pods are waited for that new ones take the place of; a kubelet tells an end up to a second late."""
 _LOOK_SECONDS = 0.1
+_FIRST_LOOK_SECONDS = 5.0
 _REFUSED = (events.Suspend, events.Resume)
 
 
@@ -107,7 +108,7 @@ class Orderer:
         story = await self._launches.find(handle)
         if story is None:
             return None
-        if not story.looked:
+        if not await _is_looked(story):
             # Without the cursor an end that is stored already looks like a pod that was never made.
             return Refusal(order.token, "the launch has not been looked at yet", True)
         story.busy += 1
@@ -211,6 +212,14 @@ class Orderer:
         for index, message in failed.items():
             key = step.task, step.attempt, index
             story.lost[key] = ghost(story, key, step.go, step.run, message)
+
+
+async def _is_looked(story: Story) -> bool:
+    """Whether a launch has been looked at; of a new process it soon will be, and a refusal is repeated ever later."""
+    deadline = time.monotonic() + _FIRST_LOOK_SECONDS
+    while not story.looked and time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK_SECONDS)
+    return story.looked
 
 
 async def make_pods(launches: Launches, story: Story, settings: Settings, step: Create) -> dict[int, str]:

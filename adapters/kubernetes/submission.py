@@ -158,7 +158,17 @@ class Submitter:
             # An earlier launch of the same job: it is over, since there is a later one.
             await self._releaser.remove(Handle(calls.namespace, str(owner.get(LAUNCH))))
             return Problem(f"the {kind} {name} of its earlier launch is being removed", True, "Resources")
+        if owner.get(INSTALLATION) == own_labels[INSTALLATION] and self._is_over(str(owner.get(LAUNCH))):
+            return Problem(f"the {kind} {name} of job {owner.get(JOB)} is being removed", True, "Resources")
         return _taken(kind, name, owner)
+
+    def _is_over(self, token: str) -> bool:
+        """Whether nothing of a launch of this installation runs or will: what is left of it goes soon."""
+        story = self._launches.stories.get(token)
+        if story is None or story.gone:
+            return True
+        pods = self._launches.pods(story)
+        return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
     async def _find_owner(self, calls: Calls, document: Document) -> Mapping[str, str] | None:
         """The labels of the object that has the name; None where it is going or gone."""

@@ -108,8 +108,9 @@ def test_a_controller_that_is_killed_and_comes_back_loses_nothing(remote: Span, 
     assert remote.log(later) == "later\n"
     assert "cluster rig" not in remote.run("squeue").stderr
     # Nothing was sent twice.
-    kept = site.slurm("sacct", "-nXP", "-u", "researcher", "-S", "now-10minutes", "-o", "JobName").split()
-    assert len(kept) == 3, kept
+    words = ("sacct", "-nXP", "-u", "researcher", "-S", "now-10minutes", "-o", "JobName")
+    remote.wait_until(lambda: len(site.slurm(*words).split()) >= 3, 60, "the accounting to have all jobs")
+    assert len(site.slurm(*words).split()) == 3
 
 
 @contextlib.contextmanager

@@ -145,6 +145,20 @@ def test_the_name_of_many_pods_is_made_when_they_are_there(bench: Bench, nodes: 
     play(story)
 
 
+def test_the_name_of_a_group_that_has_ended_is_free_soon(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, make_job())
+            for name in bench.pods():
+                bench.api.pods.finish(name)
+            (found,) = cluster._launches.stories.values()
+            await bench.until(cluster, lambda: all(pod.ended for pod in cluster._launches.pods(found)), "its end")
+            (refusal,) = await bench.submit(cluster, make_job(job_id=8))
+            assert isinstance(refusal, Refusal) and refusal.transient and "is being removed" in refusal.message
+
+    play(story)
+
+
 def test_many_pods_are_not_made_for_a_name_that_is_taken(bench: Bench) -> None:
     async def story() -> None:
         bench.api.objects.create(Key("", "services", "default"), {"metadata": {"name": "wide"}, "spec": {}})
