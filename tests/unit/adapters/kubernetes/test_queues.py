@@ -37,6 +37,14 @@ class Queued3(Bench):
 
         await super().until(cluster, look, what)
 
+    async def start_admitted(self, cluster: Any) -> tuple[str, str]:
+        """Have a group admitted and started; gives its handle and the pod of its second rollout."""
+        await self.submit(cluster, make_job())
+        await self.until(cluster, lambda: not self.gated(), "its admission")
+        handle = await self.start(cluster, make_job())
+        (pod,) = (name for name in self.pods() if "rollout-1" in name)
+        return handle, pod
+
     def gated(self) -> set[str]:
         """The jobs with pods that may not be scheduled, as the scheduler tells it."""
         found = set()
@@ -133,10 +141,7 @@ def test_a_new_pod_comes_when_the_old_one_counts_no_more(queued: Queued3) -> Non
 
     async def story() -> None:
         async with queued.open() as cluster:
-            await queued.submit(cluster, make_job())
-            await queued.until(cluster, lambda: not queued.gated(), "its admission")
-            handle = await queued.start(cluster, make_job())
-            (old,) = (name for name in queued.pods() if "rollout-1" in name)
+            handle, old = await queued.start_admitted(cluster)
             again = asyncio.create_task(
                 queued.order(cluster, handle, events.NodeRelaunch(time.time(), "rollout", 0, 1, 1))
             )
@@ -156,10 +161,7 @@ def test_a_new_pod_comes_when_the_old_one_counts_no_more(queued: Queued3) -> Non
 def test_the_place_of_a_pod_that_succeeded_is_not_taken_again(queued: Queued3) -> None:
     async def story() -> None:
         async with queued.open() as cluster:
-            await queued.submit(cluster, make_job())
-            await queued.until(cluster, lambda: not queued.gated(), "its admission")
-            handle = await queued.start(cluster, make_job())
-            (old,) = (name for name in queued.pods() if "rollout-1" in name)
+            handle, old = await queued.start_admitted(cluster)
             queued.api.pods.finish(old)
             refusal = await queued.order(cluster, handle, events.NodeRelaunch(time.time(), "rollout", 0, 1, 1))
             assert refusal is not None and refusal.transient and "span requeue" in refusal.message
