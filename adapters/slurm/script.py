@@ -95,13 +95,13 @@ def list_tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def names_another(text: str, job: int, launch: int) -> bool:
-    """Whether a comment or a submit line has the token of another launch, and none of this one.
+def names_another(text: str, job: int, launches: range) -> bool:
+    """Whether a comment or a submit line has the token of another launch, and of none of these of the job.
 
     A slurmctld that was killed before it had saved its state gives a job's number again.
     """
     found = [match for match in map(_LAUNCH.match, list_tokens(text)) if match]
-    return bool(found) and all((int(match[1]), int(match[2])) != (job, launch) for match in found)
+    return bool(found) and not any(int(match[1]) == job and int(match[2]) in launches for match in found)
 
 
 def split_comment(comment: str) -> str:

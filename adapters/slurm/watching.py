@@ -67,8 +67,12 @@ class Seen:
 
 
 def _is_another(handle: Handle | GroupHandle, text: str) -> bool:
-    """Whether a record with the handle's number is of another launch; elements have their array's token."""
-    return handle.index is None and names_another(text, handle.job, handle.launch)
+    """Whether a record with the handle's number is of another launch; elements have their array's token.
+
+    A job that was requeued keeps the token of the launch that was its first run.
+    """
+    first = 0 if handle.run else handle.launch
+    return handle.index is None and names_another(text, handle.job, range(first, handle.launch + 1))
 
 
 class Watch:

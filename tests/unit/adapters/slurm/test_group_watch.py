@@ -17,7 +17,7 @@ from tests.unit.adapters.slurm.test_submission import SITE, record
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.given_orders import Orders
-from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.journals import LIMIT
 from overspan.adapters.slurm.ordering import Orderer
@@ -125,11 +125,11 @@ class Bench:
         with Path(self.handle.journal).open("a") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
-    async def look(self, times: int = 1) -> list[Event]:
-        """Look until everything that was asked is answered; the events that were told."""
+    async def look(self, times: int = 1, handle: Handle | None = None) -> list[Event]:
+        """Look for the group, or for a job, until everything that was asked is answered; the events that were told."""
         found: list[Event] = []
         for _ in range(times):
-            since = {str(self.handle): self.place}
+            since = {str(handle or self.handle): self.place}
             self.watch.journals._next = self.watch._next = 0.0
             await self.watch.look(since)
             while self.watch._looking.task or self.watch._reading.task:
@@ -238,6 +238,15 @@ class TestWatch:
             bench.asked.records[42] = record(42, token, "RUNNING", 0)
             told = await bench.look(3)
             assert [event.cause for event in told if isinstance(event, events.LaunchLost)] == ["launch"] * lost
+
+        play(story())
+
+    @pytest.mark.parametrize(("token", "known"), [("inst-7-0", True), ("inst-7-1", True), ("inst-7-2", False)])
+    def test_a_requeued_job_keeps_the_token_of_its_first_run(self, bench: Bench, token: str, known: bool) -> None:
+        async def story() -> None:
+            requeued = Handle(42, run=1, job=7, launch=1, attempt=1, nodes=1, grace=30, task="main")
+            bench.asked.records[42] = record(42, token, "PENDING", 1)
+            assert any(isinstance(event, events.Queued) for event in await bench.look(3, requeued)) == known
 
         play(story())
 
