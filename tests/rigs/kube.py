@@ -22,7 +22,9 @@ SCRIPT = Path(__file__).parents[2] / "containers" / "kube-test" / "rig.sh"
 SMALL_IMAGE = "rig/sh:1"
 PYTHON_IMAGE = "rig/python:1"
 START_SECONDS = 180
-CALL_SECONDS = 60
+CALL_SECONDS = 180
+WAIT = f"--timeout={CALL_SECONDS - 5}s"
+"""How long kubectl waits: a little less than its caller."""
 
 
 class Done(NamedTuple):
@@ -102,11 +104,9 @@ class KubeRig:
         assert done.rc == 0, done.stderr
 
     def await_field(self, kind: str, name: str, path: str, value: str, namespace: str = "") -> None:
-        """Wait until a field, as a JSON path, has a value; AssertionError after a minute."""
+        """Wait until a field, as a JSON path, has a value; AssertionError after three minutes."""
         condition = f"--for=jsonpath={{{path}}}={value}"
-        done = self.kubectl(
-            "wait", condition, f"--timeout={CALL_SECONDS - 5}s", f"{kind}/{name}", namespace=namespace or "default"
-        )
+        done = self.kubectl("wait", condition, WAIT, f"{kind}/{name}", namespace=namespace or "default")
         assert done.rc == 0, f"{done.stderr}\n{self.kubectl('describe', kind, name, namespace=namespace).stdout}"
 
     @contextlib.contextmanager
@@ -116,7 +116,7 @@ class KubeRig:
         done = self.kubectl("create", "namespace", name)
         assert done.rc == 0, done.stderr
         try:
-            made = self.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default", namespace=name)
+            made = self.kubectl("wait", "--for=create", WAIT, "serviceaccount/default", namespace=name)
             assert made.rc == 0, made.stderr
             yield name
         finally:

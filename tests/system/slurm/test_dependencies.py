@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
 from tests.system.slurm.test_groups import connect
 from tests.waiting import WaitUntil
 
@@ -20,21 +19,6 @@ from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 from overspan.bridge.model.states import State
-
-_numbers = itertools.count(time.time_ns())
-
-
-class Gate:
-    """A file on the cluster that programs wait for."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.path = f"/home/researcher/gate-{next(_numbers)}"
-        self.wait = f"until [ -e {self.path} ]; do sleep 0.05; done"
-
-    def open(self) -> None:
-        """Let them go on."""
-        self.site.slurm("touch", self.path)
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +16,7 @@ from tests.rigs.reach import open_access
 from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
 from tests.system.slurm.test_groups import SERVE, connect, group, native_of, read_time, start, until_said
 from tests.waiting import WaitUntil
 
@@ -26,7 +25,6 @@ WHOLE = {"cpus": 4, "memory": "100M"}
 Tasks = dict[str, dict[str, Any]]
 OTHER = {"slurm": {"partition": "short"}}
 """A task with it is in a component of its own."""
-_numbers = itertools.count(time.time_ns())
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +44,6 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
 def submit(span: Span, *words: str) -> str:
     done = span.run("sbatch", "--parsable", "-M", "rig", "--mem=50", *words)
     return done.stdout.partition(";")[0]
-
-
-class Gate:
-    """A file on the cluster that programs wait for."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.path = f"/home/researcher/gate-{next(_numbers)}"
-        self.wait = f"until [ -e {self.path} ]; do sleep 0.05; done"
-
-    def open(self) -> None:
-        """Let them go on."""
-        self.site.slurm("touch", self.path)
 
 
 def list_processes(site: Site) -> list[str]:
@@ -207,13 +192,14 @@ class TestGroups:
 
 def check_unseen_ends(span: Span, site: Site, forgotten: bool) -> None:
     """A single job and a group end while no daemon is there: state, exit code and times are true afterwards."""
-    single = submit(span, "--wrap", "sleep 1; date +end=%s.%N; exit 9")
-    many = start(
-        span, group({"a": {"run": "sleep 1; date +end=%s.%N; exit 5"}, "b": {"run": SERVE}}, primary_tasks=["a"])
-    )
+    gate = Gate(site)
+    single = submit(span, "--wrap", f"{gate.wait}; date +end=%s.%N; exit 9")
+    ends = f"{gate.wait}; date +end=%s.%N; exit 5"
+    many = start(span, group({"a": {"run": ends}, "b": {"run": SERVE}}, primary_tasks=["a"]))
     for job in (single, many):
         span.until(job, "RUNNING")
     span.kill_daemon()
+    gate.open()
     span.wait_until(lambda: not site.slurm("squeue", "-h"), 20, "their ends")
     if forgotten:
         until_forgotten(span, site)
