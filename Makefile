@@ -2,38 +2,43 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
-	"$$name" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+PYTHON ?= $(shell bash tests/python.sh)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests must not see the user's own daemon, files or settings.
 QUIET := env -u SPAN_STATE_DIR -u SPAN_RUNTIME_DIR -u SPAN_CONFIG -u PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup system demo test check bench package states clean
+# One target at a time: several install packages.
+.NOTPARALLEL:
+.PHONY: help setup environment demo rigs test check bench package states clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## make .venv with everything for using and developing
 
+# A make of its own: PYTHON may be there only now.
 $(READY): pyproject.toml
-	@$(MAKE) --no-print-directory system
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its venv module is needed (Debian: python3 python3-venv)" >&2; exit 1; }
+	@bash tests/system_packages.sh demo
+	@$(MAKE) --no-print-directory environment
+
+environment:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py
 	@touch $(READY)
 
-# Names for members need user namespaces (util-linux) or libnss_wrapper; the tests use both where they can.
-system:
-	@bash tests/system_packages.sh
-
 demo: setup ## run the five-component reinforcement-learning group on this machine
 	@bash examples/demo.sh $(BIN)
 
-test: setup ## run all tests
+rigs: ## what the tests use for a real Slurm and a real Kubernetes, which is compiled once (about 8 minutes)
+	@bash tests/system_packages.sh tests
+	@[ "$$(id -u)" != 0 ] || containers/kube-test/rig.sh build || \
+		echo "Kubernetes is not compiled: tests that need it are skipped by name" >&2
+
+test: setup rigs ## run all tests
 	$(QUIET) $(BIN)/pytest -n 2 --dist loadfile
 
 check: setup ## format, lint, types, layers, Python 3.9 syntax

@@ -2,6 +2,7 @@
 # A real Kubernetes in a network namespace, as processes of this machine. Run as root; see README.md.
 set -euo pipefail
 . "$(dirname "$0")/layout.sh"
+. "$HERE/go.sh"
 export PATH=$BUILD/bin:$PATH:/usr/local/go/bin BUILD IMAGES
 READY_SECONDS=${READY_SECONDS:-120}
 
@@ -34,7 +35,7 @@ fail() {
 check_machine() {
     local missing=() name
     [ "$(id -u)" = 0 ] || fail "only root can start it"
-    [ -d "$BUILD" ] && [ -d "$IMAGES" ] || { command -v go > /dev/null || missing+=("go (Go 1.26 or newer)"); }
+    [ -d "$BUILD" ] && [ -d "$IMAGES" ] || { command -v go > /dev/null || missing+=(golang-go); }
     [ -d "$IMAGES" ] || { command -v debootstrap > /dev/null || missing+=(debootstrap); }
     for name in ip:iproute2 runc:runc nsenter:util-linux unshare:util-linux flock:util-linux openssl:openssl \
         curl:curl sysctl:procps; do
@@ -50,6 +51,7 @@ build() {
     exec 8> "$CACHE/kube.lock"
     flock 8
     if [ ! -d "$BUILD" ]; then
+        use_go || fail "no Go $GO"
         "$HERE/build.sh" "$CACHE/kube-building" >&2 || fail "the programs do not build"
         mv "$CACHE/kube-building" "$BUILD"
     fi

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 from overspan.adapters.abilities import Finding, Import, Login
 from overspan.adapters.contract import ClusterConfig
@@ -130,6 +133,7 @@ class TestCheck:
 
 
 class TestLogin:
+    @pytest.mark.skipif(shutil.which("ssh") is None, reason="no OpenSSH client")
     def test_ssh_is_opened_on_the_terminal_by_the_daemons_own_socket(self, tmp_path: Path) -> None:
         settings = Settings("ssh", "login.site")
         transport = OpenSsh("leo", Address("login.site", "ada"), folder=f"{tmp_path}/sockets")

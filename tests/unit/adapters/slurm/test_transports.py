@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,6 +129,7 @@ class TestFiles:
 
 
 class TestSsh:
+    @pytest.mark.skipif(shutil.which("ssh") is None, reason="no OpenSSH client")
     def test_a_host_that_does_not_answer_is_unreachable_and_asked_seldom(self, tmp_path: Path) -> None:
         config = tmp_path / "config"
         config.write_text("Host there\n  HostName 127.0.0.1\n  Port 9\n")
