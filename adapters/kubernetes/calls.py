@@ -98,10 +98,21 @@ class Calls:
 
     async def get(self, kind: str, name: str) -> Mapping[str, Any] | None:
         """An object of the core group; None where there is none. Raises Denied and the like."""
-        answer = await self._connection.call("GET", f"{PATHS[kind].format(self.namespace)}/{name}")
+        answer = await self._connection.call("GET", self._path(kind, name))
         if answer.status in _MISSING:
             return None
         return _document(answer, f"read {kind} {name}")
+
+    async def find(self, document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The object that has the name of a document, of any kind; None where there is none. Raises as `get`."""
+        name = str(document["metadata"]["name"])
+        answer = await self._connection.call("GET", f"{path_of(document, self.namespace)}/{name}")
+        return None if answer.status in _MISSING else _document(answer, f"read {document['kind']} {name}")
+
+    async def discard(self, found: Mapping[str, Any], document: Mapping[str, Any]) -> None:
+        """Delete the object that was found under a document's name, and no later one; one that is gone is fine."""
+        path, metadata = path_of(document, self.namespace), found["metadata"]
+        await self._delete(f"{path}/{metadata['name']}", {"preconditions": {"uid": metadata["uid"]}})
 
     async def list(self, kind: str, selector: str) -> list[Mapping[str, Any]]:
         """All objects of a kind that a label selector finds, read in parts."""
@@ -170,7 +181,7 @@ class Calls:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        metadata = await self._delete("Pod", pod.name, options)
+        metadata = await self._delete(self._path("Pod", pod.name), options)
         return metadata if metadata.get("uid") == pod.uid else None
 
     async def delete(self, kind: str, name: str, uid: str = "", *, propagate: bool = False) -> None:
@@ -178,18 +189,20 @@ class Calls:
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if propagate:
             options["propagationPolicy"] = "Background"
-        await self._delete(kind, name, options)
+        await self._delete(self._path(kind, name), options)
 
-    async def _delete(self, kind: str, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _path(self, kind: str, name: str) -> str:
+        return f"{PATHS[kind].format(self.namespace)}/{name}"
+
+    async def _delete(self, path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
-        path = f"{PATHS[kind].format(self.namespace)}/{name}"
         answer = await self._connection.call("DELETE", path, body=body, brief=True)
         if answer.status in _MISSING or _is_other(answer):
             return {}
-        return _document(answer, f"delete {kind} {name}").get("metadata") or {}
+        return _document(answer, f"delete {path}").get("metadata") or {}
 
     async def _change(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Answer:
-        path, body = f"{PATHS[kind].format(self.namespace)}/{name}", {"metadata": dict(metadata)}
+        path, body = self._path(kind, name), {"metadata": dict(metadata)}
         return await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
 
 

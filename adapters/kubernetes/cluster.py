@@ -72,7 +72,7 @@ class KubernetesCluster:
         self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live)
         self._releaser = Releaser(self._launches, self._logs)
         self._submitter = Submitter(self._launches, self._releaser, self._settings)
-        self._orderer = Orderer(self._launches, self._settings)
+        self._orderer = Orderer(self._launches, self._settings, self._logs.attend)
         self._gatherer = Gatherer(self._launches, self._settings)
         self._follower = Follower(self._launches, self._live, self._logs)
         self._rung: Rung | None = None

@@ -118,6 +118,8 @@ def _judge_disruption(record: PodRecord, ordered: bool) -> tuple[Cause | None, s
 
 def _judge_status(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
     reason, message = record.status_reason, record.message
+    if reason in ("DeadlineExceeded", "Evicted") and _is_unbegun(record):
+        return (None, "") if ordered else (Cause.NODE, _join(f"ended before it started ({reason})", message))
     if reason == "DeadlineExceeded":
         return Cause.TIME, _join("its time limit passed", "")
     if reason == "Evicted":
@@ -155,7 +157,7 @@ def has_begun(record: PodRecord) -> bool:
 
 
 def _is_unbegun(record: PodRecord) -> bool:
-    return record.message.strip() == NOT_BEGUN
+    return NOT_BEGUN in (record.message.strip(), record.last_word.strip())
 
 
 def explain_waiting(record: PodRecord) -> tuple[str, str]:

@@ -178,8 +178,9 @@ def collect(shape: Shape, view: View, cursor: Cursor, now: float) -> Told:
         progress = _find_progress(task, view, cursor)
         if progress is not None:
             nodes = list(progress.nodes)
+            gathered = shape.together and progress.attempt == task.attempt
             for index in range(task.nodes):
-                told += _tell_node(task, progress.attempt, index, nodes, view, now)
+                told += _tell_node(task, progress.attempt, index, nodes, _Look(view, now, gathered))
             tasks[task.name] = Progress(progress.attempt, tuple(nodes))
     told.sort(key=lambda event: event.at)
     return Told(tuple(told), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
@@ -206,14 +207,23 @@ def find_eviction(view: View) -> str:
     return next((pod.disruption for pod in view.pods.values() if pod.disruption.startswith(EVICTED)), "")
 
 
-def tell_eviction(shape: Shape, view: View, now: float) -> LaunchLost | None:
-    """The loss of a launch whose places are taken back; None while some of its pods run.
+def tell_eviction(shape: Shape, view: View, cursor: Cursor, now: float) -> Told:
+    """What a launch has to tell whose places are taken back: programs that had done their work before, then its loss.
 
-    New pods of the same group would wait for ever: Kueue counts one that ended well as if it were there.
+    Nothing is told while some of its pods run. New pods of the same group would wait for ever: Kueue counts one that
+    ended well as if it were there.
     """
-    if any(pod.node and find_end(pod, False, now) is None for pod in view.pods.values()):
-        return None
-    return LaunchLost(now, shape.launch, Cause.PREEMPTION.value, f"its places were taken back ({find_eviction(view)})")
+    done = {key: pod for key, pod in view.pods.items() if not pod.disruption and _has_succeeded(pod, now)}
+    told = collect(shape, View(done, {}), cursor, now) if cursor.granted else Told((), cursor)
+    if told.events or any(pod.node and find_end(pod, False, now) is None for pod in view.pods.values()):
+        return told
+    detail = f"its places were taken back ({find_eviction(view)})"
+    return Told((LaunchLost(now, shape.launch, Cause.PREEMPTION.value, detail),), cursor)
+
+
+def _has_succeeded(record: PodRecord, now: float) -> bool:
+    end = find_end(record, False, now)
+    return end is not None and not end.cause and not end.exit_code and not end.signal
 
 
 def _find_progress(task: TaskShape, view: View, cursor: Cursor) -> Progress | None:
@@ -231,15 +241,24 @@ def _find_progress(task: TaskShape, view: View, cursor: Cursor) -> Progress | No
     return Progress(newest, (0,) * task.nodes)
 
 
-def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], view: View, now: float) -> Iterator[Event]:
-    record, gone = view.find((task.name, attempt, index))
+class _Look(NamedTuple):
+    """What is seen of an attempt, and when."""
+
+    view: View
+    now: float
+    gathered: bool
+    """Whether it was let go when all of its pods had their places."""
+
+
+def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], look: _Look) -> Iterator[Event]:
+    (record, gone), now = look.view.find((task.name, attempt, index)), look.now
     run, level = divmod(nodes[index], 4)
     go = read_go(record.go) if record is not None else None
     if record is None or go is None or record.run < run:
         return
     if record.run > run:
         run, level = record.run, NONE
-    start = max(round_up(record.started_at or 0.0, now), go.at)
+    start = _find_start(record, go, look)
     if has_begun(record) and level < STARTED:
         yield NodeStarted(start, task.name, attempt, index, run)
         level = STARTED
@@ -253,6 +272,13 @@ def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], view
         yield NodeEnded(at, task.name, attempt, index, run, *fields)
         level = ENDED
     nodes[index] = 4 * run + level
+
+
+def _find_start(record: PodRecord, go: Go, look: _Look) -> float:
+    """When a pod's program began: with the decision, where its container was there already and waited for that."""
+    began = record.started_at or 0.0
+    waited = look.gathered and not record.run and not record.begun and began <= go.at
+    return go.at if waited else max(round_up(began, look.now), go.at)
 
 
 class End(NamedTuple):

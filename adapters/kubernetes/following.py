@@ -87,8 +87,9 @@ class Follower:
     def _tell(self, story: Story, cursor: str, now: float) -> Report | None:
         view = self._launches.view(story)
         report = story.tell(view, cursor, now)
-        ending = [pod for pod in view.pods.values() if pod.deleting_at is not None and not pod.ended]
-        self._live.hear(story.token, list_heard(story.shape, view), {pod.uid for pod in ending})
+        going = [pod for pod in view.pods.values() if pod.deleting_at is not None]
+        ending = [pod for pod in going if not pod.ended]
+        self._live.hear(story.token, list_heard(story.shape, view), {pod.uid for pod in going})
         self._logs.attend(ending)
         story.since = cursor
         # What was told and is not stored yet is told again.

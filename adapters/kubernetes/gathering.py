@@ -108,7 +108,9 @@ class Gatherer:
 
     async def look(self, stories: Iterable[Story], now: float) -> None:
         """Do what is due for each launch that has not been granted."""
-        waiting = [story for story in stories if not story.cursor.granted and not story.busy and not story.gone]
+        # Before its first look nobody knows whether a launch waits: its pods may have gone long ago.
+        known = (story for story in stories if story.looked and not story.busy and not story.gone)
+        waiting = [story for story in known if not story.cursor.granted]
         gathering = (story for story in waiting if story.soft and story.again_at != HELD)
         oldest = min(gathering, key=_age, default=None)
         await asyncio.gather(*(self._look(story, story is oldest, now) for story in waiting))

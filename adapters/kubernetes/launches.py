@@ -99,19 +99,22 @@ class Launches:
             self.changed.set()
 
     def take_news(self) -> set[str]:
-        """The launches whose pods have changed since the last call."""
-        return set().union(*(watch.take_news() for watch in self._watches.values()))
+        """The launches whose pods have changed since the last call; of those that nobody follows nothing is kept."""
+        news = set[str]().union(*(watch.take_news() for watch in self._watches.values()))
+        for token in news - self.stories.keys():
+            self.forget(token)
+        return news
 
     def view(self, story: Story) -> View:
         """A launch's pods as the watch has them."""
         watch = self.watch(parse_handle(story.handle))
-        return story.view(watch.of(story.token).values(), watch.gone(story.token))
+        return _view(story, watch.of(story.token).values(), watch.gone(story.token))
 
     async def view_now(self, story: Story) -> View:
         """A launch's pods as they are now, asked for."""
         found = await self.calls(story.namespace).list("Pod", f"{LAUNCH}={story.token}")
         watch = self.watch(parse_handle(story.handle))
-        return story.view([read_pod(document) for document in found], watch.gone(story.token))
+        return _view(story, [read_pod(document) for document in found], watch.gone(story.token))
 
     def pods(self, story: Story) -> list[PodRecord]:
         """All pods of a launch that are there, older runs too."""
@@ -165,6 +168,12 @@ class Launches:
         if again:
             story.again_at, story.returns = float(again), int(returns or 0)
         self.stories[token] = story
+
+
+def _view(story: Story, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
+    """The pods of a launch without those of an earlier try to submit it, which have another anchor."""
+    owners = ("", story.anchor)
+    return story.view((pod for pod in pods if pod.owner in owners), [pod for pod in gone if pod.owner in owners])
 
 
 def is_going(document: Mapping[str, Any]) -> bool:

@@ -37,6 +37,7 @@ WINDOW, MOST_HEARD = 10.0, 8 << 20
 """Whose program prints more than so many bytes in so many seconds is left to its status."""
 TAIL_BYTES, KEPT_BYTES = 64 << 10, 4 << 20
 """Of each log's newest lines, and of one that is kept; older ones are dropped, and the gap shows by their times."""
+CLOSE_SECONDS = 1.0
 _LAST_LINES = 20
 """Lines from which on a log is heard: the end is among the last ones."""
 
@@ -51,6 +52,8 @@ class _Live:
     kept: bool = False
     """Whether all that comes is wanted, and no end."""
     over: bool = False
+    left: bool = False
+    """Whether it was given up, since too much was printed."""
     torn: bool = False
     """Whether the beginning of the present line was dropped."""
     data: bytearray = field(default_factory=bytearray)
@@ -70,6 +73,11 @@ class _Live:
             self.torn = not cut
             del self.data[: cut or len(self.data)]
 
+    def begin_anew(self) -> None:
+        """Hold nothing of an earlier stream, which is told again."""
+        self.data.clear()
+        self.torn = False
+
     def close(self) -> None:
         """Have the thread end."""
         self.closed.set()
@@ -88,7 +96,7 @@ class LiveLogs:
         self._closed = False
 
     def hear(self, token: str, pods: Iterable[PodRecord], ending: Collection[str] = ()) -> None:
-        """Follow these pods of a launch for their ends, and no others but those that are kept or about to be."""
+        """Follow these pods of a launch for their ends, and no others but those that are kept, or `ending`."""
         wanted = {pod.uid: pod for pod in pods}
         for uid, log in list(self._logs.items()):
             if log.pod.token == token and not log.kept and uid not in wanted and uid not in ending:
@@ -105,15 +113,18 @@ class LiveLogs:
     def keep(self, pod: PodRecord, since: str) -> None:
         """Hold what a pod prints from a time on (`sinceTime` of the log API, empty: its beginning) to its end."""
         log = self._logs.get(pod.uid)
-        if log is not None and log.stream is not None:
+        if log is not None and not log.left and (log.stream is not None or log.over):
+            # What it has is all, if it has ended with its pod.
             log.kept = True
         elif self.count() < STREAMS and not (log is not None and log.kept):
+            known = bytearray()
             if log is not None:
                 log.close()
+                known += log.data
             for uid in [uid for uid, one in self._logs.items() if one.kept and one.over][:-HEARD]:
                 # Nobody takes the lines of a pod that was torn away.
                 del self._logs[uid]
-            self._start(_Live(pod, {"sinceTime": since} if since else {}, kept=True))
+            self._start(_Live(pod, {"sinceTime": since} if since else {}, kept=True, data=known))
 
     def count(self) -> int:
         """How many logs are being followed just now."""
@@ -136,15 +147,19 @@ class LiveLogs:
             found.close()
 
     async def close(self) -> None:
-        """Follow nothing any more, and wait for the threads."""
+        """Follow nothing any more, and wait a moment for the threads.
+
+        One that waits for the beginning of its answer, as of a node that hangs, cannot be woken.
+        """
         self._closed = True
         left = list(self._logs.values())
         self._logs.clear()
         for log in left:
             log.close()
+        deadline = time.monotonic() + CLOSE_SECONDS
         for log in left:
             if log.thread is not None and log.thread.is_alive():
-                await asyncio.to_thread(log.thread.join, 1.0)
+                await asyncio.to_thread(log.thread.join, max(0.0, deadline - time.monotonic()))
 
     def _start(self, log: _Live) -> None:
         if self._closed:
@@ -165,7 +180,12 @@ class LiveLogs:
                     loop.call_soon_threadsafe(self._finish, log, heard)
 
         log.thread = threading.Thread(target=run, name=f"log of {log.pod.name}", daemon=True)
-        log.thread.start()
+        try:
+            log.thread.start()
+        except RuntimeError as error:
+            # The limit of processes on a login node, say; the status tells the end, too.
+            log.over = True
+            _log.warning("the log of pod %s is not followed: %s", log.pod.name, error)
 
     def _finish(self, log: _Live, heard: Heard) -> None:
         if not log.closed.is_set():
@@ -199,24 +219,43 @@ class LiveLogs:
         query = {"container": MAIN, "follow": "true", "timestamps": "true", **log.begin}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
         stream = self._connection.stream(path, query, SILENCE)
-        log.data.clear()
-        log.torn, log.stream = False, stream
+        _log.info("pod %s: its log is followed", pod.name)
+        log.stream = stream
         if log.closed.is_set():
             stream.close()
-        ear, since, size = Ear(mark_of(pod)), time.monotonic(), 0
+        ear, pace, begun = Ear(mark_of(pod)), _Pace(), False
         try:
             with contextlib.closing(stream.parts()) as parts:
                 for part in parts:
+                    if not begun and not part[:1].isdigit():
+                        # A kubelet's words about a container that it has removed, with status 200.
+                        return None, False
+                    if not begun:
+                        log.begin_anew()
+                    begun = True
                     log.add(part)
                     heard = None if log.kept else ear.listen(part)
                     if heard is not None:
                         return heard, False
-                    now = time.monotonic()
-                    since, size = (now, 0) if now - since > WINDOW else (since, size)
-                    size += len(part)
-                    if size > MOST_HEARD and not log.kept:
+                    if pace.exceeds(len(part)) and not log.kept:
+                        log.left = True
                         _log.info("pod %s prints too much: its end is told by its status alone", pod.name)
                         return None, False
         finally:
             log.stream = None
         return None, True
+
+
+class _Pace:
+    """How much a log brings in a time."""
+
+    def __init__(self) -> None:
+        self._since, self._size = time.monotonic(), 0
+
+    def exceeds(self, size: int) -> bool:
+        """Note so many bytes more; whether it is too much by now."""
+        now = time.monotonic()
+        if now - self._since > WINDOW:
+            self._since, self._size = now, 0
+        self._size += size
+        return self._size > MOST_HEARD

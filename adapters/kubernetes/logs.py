@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from weakref import WeakValueDictionary
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.kubernetes.connection import Connection
@@ -31,6 +32,8 @@ READ_BYTES = 32 << 20
 SILENT_SECONDS = 30.0
 """How long readers are shown what is here, without a question, after one that a node did not answer."""
 
+READERS = 4
+"""Questions about logs at the same time: each has a thread of the process, for as long as its node is silent."""
 KEPT_TASKS = 1000
 """Pods that are remembered as followed; those that went without a trace are forgotten."""
 
@@ -54,19 +57,23 @@ class Logs:
     def __init__(self, connection: Connection, folder: str, live: LiveLogs) -> None:
         self._connection = connection
         self._folder = folder
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By file: they last as long as somebody has them or waits for them."""
+        self._readers = asyncio.Semaphore(READERS)
         self._live = live
         self._attended: dict[str, asyncio.Task[None]] = {}
         self._silent: dict[str, tuple[float, OverspanError]] = {}
-        """By node, until when nobody waits for it, and why."""
+        """By node, since when nobody waits for it, and why."""
 
     def attend(self, pods: Iterable[PodRecord]) -> None:
         """Follow the logs of pods that are being ended: their nodes remove them with the containers."""
         if len(self._attended) > KEPT_TASKS:
             self._attended = {uid: task for uid, task in self._attended.items() if not task.done()}
+        room = STREAMS - self._live.count() - sum(not task.done() for task in self._attended.values())
         for pod in pods:
             new = pod.uid not in self._attended and pod.go and pod.started_at is not None and not pod.ended
-            if new and self._live.count() + sum(not task.done() for task in self._attended.values()) < STREAMS:
+            if new and room > 0:
+                room -= 1
                 self._attended[pod.uid] = asyncio.create_task(self._attend(pod))
 
     async def _attend(self, pod: PodRecord) -> None:
@@ -76,6 +83,9 @@ class Logs:
         except (OSError, OverspanError) as error:
             _log.info("the log of pod %s cannot be read: %s", pod.name, error)
         index = await asyncio.to_thread(_read_index, path)
+        if self._attended.get(pod.uid) is not asyncio.current_task():
+            # It has gone meanwhile.
+            return
         since = since_time(Mark(index.time, index.count)) if index.run == pod.run else ""
         self._live.keep(pod, since)
 
@@ -100,8 +110,8 @@ class Logs:
         present = sorted((pod for pod in runs if pod.attempt == attempt), key=lambda pod: pod.run)
         for pod in present:
             try:
-                until, trouble = self._silent.get(pod.node, (0.0, None))
-                if trouble is not None and time.monotonic() < until:
+                since, trouble = self._silent.get(pod.node, (0.0, None))
+                if trouble is not None and time.monotonic() < since + SILENT_SECONDS:
                     raise trouble
                 await self._take(path, pod)
             except OverspanError as error:
@@ -126,9 +136,13 @@ class Logs:
             _log.warning("the log of pod %s cannot be kept: %s", pod.name, error)
             return False
         if done:
-            self._attended.pop(pod.uid, None)
-            self._live.forget(pod.uid)
+            self.forget(pod.uid)
         return done
+
+    def forget(self, uid: str) -> None:
+        """Attend no more to a pod that goes, or whose log is here."""
+        self._attended.pop(uid, None)
+        self._live.forget(uid)
 
     def _path(self, token: str, task: str, index: int, attempt: int) -> str:
         return os.path.join(self._folder, token, f"{task}-{index}-a{attempt}.log")
@@ -147,20 +161,30 @@ class Logs:
 
     async def _take(self, path: str, pod: PodRecord) -> bool:
         """Take what is new of a pod's log into its file; whether it is whole now."""
-        turn = self._turns.setdefault(path, asyncio.Lock())
+        # A thread goes on although nobody waits for it any more, and so does its turn.
+        task = asyncio.create_task(self._take_in_turn(path, pod))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _take_in_turn(self, path: str, pod: PodRecord) -> bool:
+        turn, asked = self._turns.setdefault(path, asyncio.Lock()), time.monotonic()
+        async with turn, self._readers:
+            since, trouble = self._silent.get(pod.node, (asked, None))
+            if trouble is not None and since > asked:
+                # Others have waited for that node meanwhile.
+                raise trouble
+            return await self._ask(path, pod)
+
+    async def _ask(self, path: str, pod: PodRecord) -> bool:
         try:
-            async with turn:
-                whole = await asyncio.to_thread(self._take_now, path, pod)
+            whole = await asyncio.to_thread(self._take_now, path, pod)
             self._silent.pop(pod.node, None)
             return whole
         except OverspanError as error:
             now = time.monotonic()
-            self._silent = {node: one for node, one in self._silent.items() if one[0] > now}
-            self._silent[pod.node] = now + SILENT_SECONDS, error
+            self._silent = {node: one for node, one in self._silent.items() if one[0] + SILENT_SECONDS > now}
+            self._silent[pod.node] = now, error
             raise
-        finally:
-            if not turn.locked():
-                self._turns.pop(path, None)
 
     def _take_now(self, path: str, pod: PodRecord) -> bool:
         index = _read_index(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from concurrent.futures import Executor
 
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
@@ -25,10 +26,11 @@ _OPEN = f'echo "$1" >{OPENED}'
 
 
 class Opener:
-    """Opens barriers behind the back of its caller."""
+    """Opens barriers behind the back of its caller, in its threads."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, threads: Executor) -> None:
         self._connection = connection
+        self._threads = threads
         self._denied = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -45,9 +47,10 @@ class Opener:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _open(self, pod: PodRecord, go: str) -> None:
-        words = ("/bin/sh", "-c", _OPEN, "overspan", go)
+        place, words = (pod.namespace, pod.name, MAIN), ("/bin/sh", "-c", _OPEN, "overspan", go)
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.to_thread(self._connection.exec, pod.namespace, pod.name, MAIN, words, _SECONDS)
+            await loop.run_in_executor(self._threads, self._connection.exec, *place, words, _SECONDS)
         except Denied as error:
             self._denied = True
             _log.info("barriers are opened by the kubelets alone: %s", error)

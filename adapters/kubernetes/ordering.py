@@ -9,21 +9,25 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.kubernetes.answers import Answer, is_transient
+from overspan.adapters.first_look import await_look
+from overspan.adapters.kubernetes.answers import is_there, is_transient
 from overspan.adapters.kubernetes.calls import Calls, finish_all
-from overspan.adapters.kubernetes.facts import write_go
+from overspan.adapters.kubernetes.facts import read_go, write_go
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.hooks import MARK_SECONDS, TELL_WORDS
 from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.names import name_anchor
 from overspan.adapters.kubernetes.openings import MOST_PODS, Opener
 from overspan.adapters.kubernetes.queues import list_counted
-from overspan.adapters.kubernetes.records import GO, MAIN
-from overspan.adapters.kubernetes.rendering import PodSet, own, render_pods
+from overspan.adapters.kubernetes.records import GO, MAIN, PodRecord
+from overspan.adapters.kubernetes.rendering import PodSet, own_all, render_pods
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.steps import (
     UNSUPPORTED,
@@ -49,12 +53,13 @@ _log = logging.getLogger(__name__)
 WATCH_SECONDS = 5.0
 """How long after its own changes the pods are asked for instead of believing the watch."""
 _REMEMBERED = 2000
+_EXECS = 8
+"""Commands in pods at the same time; a node that hangs has each of its threads for the whole timeout."""
 _EXEC_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 3.0
 _PLACE_SECONDS = 5.0
 """How long pods are waited for that new ones take the place of; a kubelet tells an end up to a second late."""
 _LOOK_SECONDS = 0.1
-_FIRST_LOOK_SECONDS = 5.0
 _REFUSED = (events.Suspend, events.Resume)
 
 
@@ -67,19 +72,23 @@ class Failed(Exception):
 
 
 class Orderer:
-    """Carries out orders."""
+    """Carries out orders; `attend` is called with pods that are about to be ended."""
 
-    def __init__(self, launches: Launches, settings: Settings) -> None:
+    def __init__(self, launches: Launches, settings: Settings, attend: Callable[[list[PodRecord]], None]) -> None:
         self._launches = launches
+        self._attend = attend
         self._settings = settings
         self._done: OrderedDict[str, None] = OrderedDict()
         """Tokens of what was carried out: a signal is not sent twice for a repeated call."""
-        self._turns: dict[str, asyncio.Lock] = {}
-        self._opener = Opener(launches.connection)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By handle: they last as long as somebody has them or waits for them."""
+        self._threads = ThreadPoolExecutor(_EXECS, thread_name_prefix="exec")
+        self._opener = Opener(launches.connection, self._threads)
 
     async def close(self) -> None:
         """Let what is under way behind the orders end."""
         await self._opener.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Carry out each; answers in order. Raises Unreachable where a call was not answered."""
@@ -108,7 +117,7 @@ class Orderer:
         story = await self._launches.find(handle)
         if story is None:
             return None
-        if not await _is_looked(story):
+        if not await await_look(lambda: story.looked):
             # Without the cursor an end that is stored already looks like a pod that was never made.
             return Refusal(order.token, "the launch has not been looked at yet", True)
         story.busy += 1
@@ -166,8 +175,10 @@ class Orderer:
     async def _step(self, step: Step, story: Story) -> None:
         calls = self._launches.calls(story.namespace)
         if isinstance(step, Patch):
-            await calls.mark_pod(step.pod, step.annotations, step.labels)
+            await _mark(calls, step)
         elif isinstance(step, Delete):
+            # Its node may have removed its log before the watch tells that it is being deleted.
+            self._attend([step.pod])
             await calls.delete_pod(step.pod, step.grace)
         elif isinstance(step, Execute):
             await self._execute(step)
@@ -182,9 +193,7 @@ class Orderer:
     async def _execute(self, step: Execute) -> None:
         pod = step.pod
         try:
-            code, output = await asyncio.to_thread(
-                self._launches.connection.exec, pod.namespace, pod.name, MAIN, step.words, _EXEC_SECONDS
-            )
+            code, output = await self._exec(pod, step.words, _EXEC_SECONDS)
         except OverspanError as error:
             # The program may have ended, and a signal that came back unanswered may have been sent.
             _log.warning("pod %s: %s", pod.name, error)
@@ -192,13 +201,16 @@ class Orderer:
         if code:
             _log.warning("pod %s: %s ended with %d: %s", pod.name, step.words[-1], code, output.strip()[:200])
 
+    async def _exec(self, pod: PodRecord, words: Sequence[str], timeout: float) -> tuple[int, str]:
+        place = pod.namespace, pod.name, MAIN
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._launches.connection.exec, *place, words, timeout)
+
     async def _announce(self, step: Announce, calls: Calls) -> None:
         """Have a pod know by whom it is ended before it is."""
         pod = step.pod
         try:
-            code, output = await asyncio.to_thread(
-                self._launches.connection.exec, pod.namespace, pod.name, MAIN, TELL_WORDS, _ANNOUNCE_SECONDS
-            )
+            code, output = await self._exec(pod, TELL_WORDS, _ANNOUNCE_SECONDS)
             if code == 0:
                 return
             _log.warning("pod %s cannot be told of its end: %s", pod.name, output.strip()[:200])
@@ -214,12 +226,12 @@ class Orderer:
             story.lost[key] = ghost(story, key, step.go, step.run, message)
 
 
-async def _is_looked(story: Story) -> bool:
-    """Whether a launch has been looked at; of a new process it soon will be, and a refusal is repeated ever later."""
-    deadline = time.monotonic() + _FIRST_LOOK_SECONDS
-    while not story.looked and time.monotonic() < deadline:
-        await asyncio.sleep(_LOOK_SECONDS)
-    return story.looked
+async def _mark(calls: Calls, step: Patch) -> None:
+    """Change a pod's marks. Raises Failed for one that is to start and has gone: the watch may not know that yet."""
+    marked = await calls.mark_pod(step.pod, step.annotations, step.labels)
+    go = read_go(step.annotations.get(GO) or "")
+    if marked is None and go is not None and go.stop_at is None:
+        raise Failed(f"pod {step.pod.name} is no longer there")
 
 
 async def make_pods(launches: Launches, story: Story, settings: Settings, step: Create) -> dict[int, str]:
@@ -237,19 +249,26 @@ async def make_pods(launches: Launches, story: Story, settings: Settings, step: 
         return dict.fromkeys(step.nodes, error.message)
     if blueprint.rung is Rung.KUEUE:
         await _await_places(launches, story, step)
-    calls = launches.calls(story.namespace)
-    anchor = name_anchor(story.token)
-    results = await finish_all(calls.create(own(document, anchor, story.anchor)) for document in documents)
-    failed: dict[int, str] = {}
-    later = ""
-    for index, result in zip(step.nodes, results, strict=True):
-        problem = _judge(result)
-        if problem and is_transient(result):
-            later = problem
-        elif problem:
-            failed[index] = problem
-    if later:
-        raise Failed(later)
+    own_all(documents, name_anchor(story.token), story.anchor)
+    return await _make_all(launches.calls(story.namespace), dict(zip(step.nodes, documents, strict=True)))
+
+
+async def _make_all(calls: Calls, documents: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    """Make pods by their numbers; of those that can never be made, why. Raises Failed for what may be done later."""
+    left, failed = dict(documents), dict[int, str]()
+    while left:
+        answers = await calls.create_all([*left.values()])
+        # A refusal of one leaves others untried.
+        for index, answer in zip([*left], answers, strict=True):
+            if answer is None:
+                continue
+            if is_there(answer):
+                del left[index]
+            elif is_transient(answer) or answer.status == 409:
+                raise Failed(answer.message)
+            else:
+                del left[index]
+                failed[index] = answer.message
     return failed
 
 
@@ -264,10 +283,3 @@ async def _await_places(launches: Launches, story: Story, step: Create) -> None:
         if time.monotonic() > deadline:
             raise Failed(f"pod {counted[0].name}, whose place the new one takes, is not over")
         await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _judge(answer: Answer) -> str:
-    """Why a pod could not be made; '' where it is there, by this call or an earlier one."""
-    if answer.works or (answer.status == 409 and answer.reason == "AlreadyExists"):
-        return ""
-    return answer.message

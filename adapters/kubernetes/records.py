@@ -69,6 +69,10 @@ class PodRecord(NamedTuple):
     """Whether a container before `main` runs or has run: it has its node, its address and its volumes."""
     asked_at: float | None = None
     """When its deletion was asked for (deletionTimestamp less the grace); of one that had ended, after its end."""
+    owner: str = ""
+    """The uid of the anchor that owns it; tries of one submission have an anchor each."""
+    last_word: str = ""
+    """What `main` left in its termination log, also where the pod has a message of its own."""
 
     @property
     def ended(self) -> bool:
@@ -127,6 +131,8 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         member=sys.intern(labels.get(MEMBER) or ""),
         begun=any(_state(status, "running") or _state(status, "terminated") for status in before.values()),
         asked_at=_read_asked(metadata),
+        last_word=ended.get("message") or "",
+        owner=_read_owner(metadata),
     )
 
 
@@ -142,6 +148,11 @@ def _read_waiting(
     for wait in troubled or waits[:1]:
         return wait["reason"], wait.get("message") or ""
     return "", ""
+
+
+def _read_owner(metadata: Mapping[str, Any]) -> str:
+    owners = [one for one in _mappings(metadata.get("ownerReferences")) if one.get("kind") == "ConfigMap"]
+    return sys.intern(str(owners[0].get("uid") or "")) if owners else ""
 
 
 def _read_asked(metadata: Mapping[str, Any]) -> float | None:

@@ -152,3 +152,4 @@ class Releaser:
         """Delete a pod and take the finalizer off."""
         await calls.drop_pod(pod)
         self._late.pop(pod.uid, None)
+        self._logs.forget(pod.uid)

@@ -105,8 +105,8 @@ class Story:
         if self.verdict is not None and not self.cursor.granted:
             return Report(self.handle, (self.verdict,), since)
         if find_eviction(view):
-            lost = tell_eviction(self.shape, view, now)
-            return None if lost is None else Report(self.handle, (lost,), since)
+            told = tell_eviction(self.shape, view, self.cursor, now)
+            return Report(self.handle, told.events, format_cursor(told.cursor, self.shape)) if told.events else None
         if self.again_at and not self.cursor.granted:
             # What is given back is no trace of a start, nor of an end.
             view = View({}, {})

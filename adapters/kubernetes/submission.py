@@ -75,7 +75,8 @@ class Submitter:
             return _refuse(launch.token, anchor)
         uid = str(anchor["metadata"]["uid"])
         story = self._launches.stories.get(launch.token)
-        if story is None:
+        if story is None or story.gone or story.anchor != uid:
+            # Of a try whose removal broke off nothing counts any more.
             soft = blueprint.rung is Rung.SOFT
             story = Story(str(handle), make_shape(launch.token, launch.job), uid, namespace, soft=soft)
             self._launches.stories[launch.token] = story
@@ -148,11 +149,13 @@ class Submitter:
     async def _meet(self, calls: Calls, document: Document, token: str) -> Problem | None:
         """What the object that has the name means; None where an earlier try made it."""
         kind, name = str(document["kind"]), str(document["metadata"]["name"])
-        owner = await self._find_owner(calls, document)
-        if owner is None:
+        found = await calls.find(document)
+        if found is None or (is_going(found) and kind != "Pod"):
             return Problem(f"the {kind} {name} is being removed", True, "Resources")
+        owner: Mapping[str, str] = found["metadata"].get("labels") or {}
         if owner.get(LAUNCH) == token:
-            return None
+            is_own = set(_list_owners(document)) <= set(_list_owners(found))
+            return None if is_own else await self._renew(calls, document, found)
         own_labels = document["metadata"]["labels"]
         if all(owner.get(key) == own_labels[key] for key in (INSTALLATION, JOB)):
             # An earlier launch of the same job: it is over, since there is a later one.
@@ -170,16 +173,17 @@ class Submitter:
         pods = self._launches.pods(story)
         return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
-    async def _find_owner(self, calls: Calls, document: Document) -> Mapping[str, str] | None:
-        """The labels of the object that has the name; None where it is going or gone."""
-        kind, name = str(document["kind"]), str(document["metadata"]["name"])
-        if kind not in ("Service", "Pod", "Secret", "ConfigMap"):
-            # Named after the token, so that nobody else has the name.
-            return dict(document["metadata"]["labels"])
-        found = await calls.get(kind, name)
-        if found is None or (is_going(found) and kind != "Pod"):
-            return None
-        return dict(found["metadata"].get("labels") or {})
+    async def _renew(self, calls: Calls, document: Document, old: Mapping[str, Any]) -> Problem | None:
+        """Make an object whose namesake goes with the anchor of an earlier try; a pod takes its time for that."""
+        if document["kind"] != "Pod":
+            await calls.discard(old, document)
+            if (await calls.create(document)).works:
+                return None
+        return Problem(f"the {document['kind']} {document['metadata']['name']} is being removed", True, "Resources")
+
+
+def _list_owners(document: Mapping[str, Any]) -> list[str]:
+    return [str(one["uid"]) for one in document["metadata"].get("ownerReferences") or ()]
 
 
 def render_launch(launch: Launch, settings: Settings, rung: Rung, *, trial: bool = False) -> tuple[Blueprint, Objects]:

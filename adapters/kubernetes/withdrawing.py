@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches import AGAIN, Launches, parse_handle
 from overspan.adapters.kubernetes.names import name_anchor
 from overspan.adapters.kubernetes.queues import delete_workload, find_group
-from overspan.adapters.kubernetes.records import LAUNCH, read_pod
+from overspan.adapters.kubernetes.records import LAUNCH, PodRecord, read_pod
 from overspan.adapters.kubernetes.shapes import MIN_GRACE
 from overspan.adapters.kubernetes.stories import Story
 
@@ -21,14 +22,16 @@ async def give_back(launches: Launches, story: Story, again_at: float) -> None:
         return
     calls = launches.calls(story.namespace)
     documents = await calls.list("Pod", f"{LAUNCH}={story.token}")
-    for document in documents:
-        pod = read_pod(document)
-        await calls.delete_pod(pod, MIN_GRACE)
-        await calls.strip_pod(pod)
+    await finish_all(_withdraw(calls, read_pod(document)) for document in documents)
     group = find_group(documents)
     if group:
         await delete_workload(launches.connection, story.namespace, group)
     story.given_back = True
+
+
+async def _withdraw(calls: Calls, pod: PodRecord) -> None:
+    """End a pod now, whatever grace it has, and hold it no longer."""
+    await calls.strip_pod(pod, await calls.delete_pod(pod, MIN_GRACE))
 
 
 async def take_again(launches: Launches, story: Story) -> None:

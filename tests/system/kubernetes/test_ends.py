@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+from collections.abc import Iterator
 
 from tests.system.kubernetes.conftest import KubeSpan, list_processes
 
@@ -19,6 +21,7 @@ run: |
   echo begun; sleep 2; printf 'no end of line' >&2
 ---
 name: server
+grace_period: 120
 resources: {cpus: 0.1}
 run: |
   trap 'echo term; exit 0' TERM
@@ -26,12 +29,67 @@ run: |
 """
 
 
+WAITS = "until [ -e /tmp/end ]; do sleep 0.05; done"
+WATCHED = GROUP.replace("sleep 2", WAITS).replace("echo term; exit 0", f"echo term; {WAITS}; echo gone; exit 0")
+TOLD = {"containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}]}
+
+
+@contextlib.contextmanager
+def untold_end(kube: KubeSpan, pod: str) -> Iterator[None]:
+    """The API server takes no status from a node that says that this pod's program has ended."""
+    name = f"untold-{kube.namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
+    ended = "object.status.?containerStatuses.orValue([]).exists(one, has(one.state.terminated))"
+    spec = {
+        "matchConstraints": {
+            "resourceRules": [{**rule, "resourceNames": [pod]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": kube.namespace}},
+        },
+        "validations": [{"expression": f"!{ended}", "message": "nobody is to know"}],
+    }
+    api = "admissionregistration.k8s.io/v1"
+    policy = {"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding"}
+    binding["spec"] = {"policyName": name, "validationActions": ["Deny"]}
+    kube.rig.apply(policy, binding, namespace=kube.namespace)
+    try:
+        words = ("patch", "pod", pod, "--subresource=status", "--type=merge", "--dry-run=server")
+        patch = json.dumps({"status": TOLD})
+
+        def refuses() -> bool:
+            return "nobody is to know" in kube.rig.kubectl(*words, "-p", patch, namespace=kube.namespace).stderr
+
+        kube.wait_until(refuses, 60, "the policy")
+        yield
+    finally:
+        kube.rig.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)
+
+
+def let_end(kube: KubeSpan, pod: str) -> None:
+    """Have a program end that waits for it, when the daemon follows its log."""
+    followed = f"pod {pod}: its log is followed"
+    kube.wait_until(lambda: followed in (kube.state / "daemon.log").read_text(), 60, followed)
+    kube.kubectl("exec", pod, "-c", "main", "--", "touch", "/tmp/end")
+
+
 def test_the_log_tells_the_end_and_does_not_show_that(kube: KubeSpan) -> None:
+    job = kube.submit(WATCHED)
+    trainer, server = "heard-trainer-0-a0", "heard-server-0-a0"
+    kube.until(job, "RUNNING", timeout=60)
+    with untold_end(kube, trainer):
+        let_end(kube, trainer)
+        let_end(kube, server)
+        kube.until(job, "COMPLETED", timeout=60)
+        assert f"pod {trainer}: its log tells its end" in (kube.state / "daemon.log").read_text()
+        assert "terminated" not in json.dumps(kube.pods()[trainer]["status"])
+    kube.until_empty(60)
+    assert kube.log(job, "trainer") == "begun\nno end of line"
+    assert "term\ngone\n" in kube.log(job, "server")
+
+
+def test_an_attempt_has_its_time(kube: KubeSpan) -> None:
     job = kube.submit(GROUP)
     kube.until(job, "COMPLETED", timeout=60)
-    assert kube.log(job, "trainer") == "begun\nno end of line"
-    assert "term\n" in kube.log(job, "server")
-    assert "pod heard-trainer-0-a0: its log tells its end" in (kube.state / "daemon.log").read_text()
     (attempt,) = next(task for task in kube.job(job)["tasks"] if task["name"] == "trainer")["attempts"]
     assert attempt["ended_at"] - attempt["started_at"] >= 2
     kube.until_empty()

@@ -10,6 +10,7 @@ from tests.unit.adapters.kubernetes.kubernetes_pods import RUNNING, condition, e
 from overspan.adapters.kubernetes.evidence import (
     NOT_BEGUN,
     explain_waiting,
+    has_begun,
     is_slow,
     judge_end,
     judge_gone,
@@ -230,3 +231,23 @@ def test_the_newest_trouble_of_each_pod() -> None:
         "a": "a volume cannot be mounted (FailedMount): no such claim",
         "b": "its network cannot be made (FailedCreatePodSandBox): m",
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"),
+        ("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."),
+    ],
+)
+def test_what_waits_at_its_barrier_uses_up_nothing_of_the_user_s(reason: str, message: str) -> None:
+    last = ended(137, message=f"{NOT_BEGUN}\n")
+    record = make_record(last, phase="Failed", reason=reason, message=message)
+    cause, detail = judge_end(record, ordered=False)
+    assert cause is Cause.NODE and reason in detail and message in detail
+    assert not has_begun(record)
+    assert judge_end(record, ordered=True) == (None, "")
+    # Its program had begun, and took the mark back.
+    assert (
+        judge_end(make_record(ended(137), phase="Failed", reason=reason, message=message), False)[0] is not Cause.NODE
+    )

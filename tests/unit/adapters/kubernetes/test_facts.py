@@ -95,6 +95,21 @@ def test_a_program_behind_a_barrier_starts_with_its_decision() -> None:
     assert tell(SOLO, [placed(go=GO)]) == (NodeStarted(T + 10, "trainer", 0, 0),)
 
 
+def test_a_start_is_exact_of_what_waited_for_its_decision() -> None:
+    """The container's start is told in whole seconds: this one may have come after the decision, but did not."""
+    early = running(started_at=T + 10, go=write_go(T + 10.25))
+    assert tell(SOLO, [early]) == (NodeStarted(T + 10.25, "trainer", 0, 0),)
+    for later, shape in (
+        # Its files were unpacked first; it was let go alone; it was made for the decision.
+        (early._replace(begun=True), SOLO),
+        (early, group(TaskShape("trainer", 1, 0), together=False)),
+        (early._replace(attempt=1), SOLO),
+        (early._replace(run=1), SOLO),
+    ):
+        (event,) = tell(shape, [later])
+        assert isinstance(event, NodeStarted) and event.at == T + 11
+
+
 def test_a_pod_that_ended_at_its_barrier_has_started_nothing() -> None:
     left = ended(code=143, started_at=T + 5, finished_at=T + 8, message=NOT_BEGUN)
     assert tell(SOLO, [left._replace(go="")]) == ()
@@ -130,6 +145,21 @@ def test_a_group_whose_places_are_taken_back_is_lost_as_a_whole() -> None:
     assert isinstance(lost, LaunchLost) and (lost.launch, lost.cause) == (GROUP.launch, "preemption")
     # Or their nodes never end them.
     assert story.tell(story.view(pods, ()), cursor, NOW + 30 + STUCK_SECONDS) is not None
+
+
+def test_what_had_succeeded_before_the_places_were_taken_back_is_told_first() -> None:
+    story = Story("lab/inst-7-0", GROUP, "uid", "lab")
+    taken: dict[str, Any] = {"disruption": "WorkloadEvictedDueToPreempted", "deleting_at": NOW + 30}
+    pods = [ended(), running("rollout", 0, **taken), ended("rollout", 1, code=143, **taken)]
+    report = story.tell(story.view(pods, ()), "1;0:0:1;1:0:1x2", NOW)
+    assert report is not None and report.events == (NodeEnded(T + 21, "trainer", 0, 0),)
+    assert story.tell(story.view(pods, ()), report.cursor, NOW) is None
+    pods[1] = ended("rollout", 0, code=143, **taken)
+    report = story.tell(story.view(pods, ()), report.cursor, NOW)
+    assert report is not None and [type(event) for event in report.events] == [LaunchLost]
+    # Of a launch that has not started nothing else is told.
+    report = story.tell(story.view(pods, ()), "", NOW)
+    assert report is not None and [type(event) for event in report.events] == [LaunchLost] and report.cursor == ""
 
 
 def test_a_time_that_was_cut_off_is_told_as_late_as_it_may_be() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from overspan.adapters.contract import LogRequest
 from overspan.adapters.kubernetes import live_logs
 from overspan.adapters.kubernetes import logs as logs_module
 from overspan.adapters.kubernetes.live_logs import LiveLogs
-from overspan.adapters.kubernetes.logs import Logs, capture_all
+from overspan.adapters.kubernetes.logs import READERS, Logs, capture_all
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.bridge.model.errors import Unreachable
 
@@ -225,5 +226,146 @@ def test_of_many_only_so_many_are_followed(tmp_path: Path, monkeypatch: pytest.M
         # One that nobody follows is read at its end.
         node.log = line(1, "up")
         assert await logs.capture(ended("rollout", 8, deleting_at=T + 60))
+
+    play(story, tmp_path)
+
+
+def test_one_at_a_time_reads_a_log_into_its_file(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        gates = [threading.Event() for _ in range(3)]
+        under_way: list[int] = []
+        most: list[int] = []
+
+        def answer(path: str, query: dict[str, Any]) -> bytes:
+            number = node.questions
+            node.questions += 1
+            under_way.append(number)
+            most.append(len(under_way))
+            gates[number].wait(10)
+            under_way.remove(number)
+            return line(number, "text")
+
+        node.read = answer  # type: ignore[method-assign]
+        first = asyncio.create_task(read(logs, LIVE))
+        await until(logs, lambda: node.questions == 1)
+        second = asyncio.create_task(read(logs, LIVE))
+        await asyncio.sleep(0)
+        gates[0].set()
+        await first
+        await until(logs, lambda: node.questions == 2)
+        # It comes when the second one has its turn, and nobody else waits.
+        third = asyncio.create_task(read(logs, LIVE))
+        await asyncio.wait([third], timeout=0.2)
+        for gate in gates:
+            gate.set()
+        await asyncio.gather(second, third)
+        assert most == [1, 1, 1]
+
+    play(story, tmp_path)
+
+
+def test_nobody_reads_beside_a_thread_that_was_given_up(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        free = threading.Event()
+
+        def answer(path: str, query: dict[str, Any]) -> bytes:
+            node.questions += 1
+            free.wait(10)
+            return line(1, "text")
+
+        node.read = answer  # type: ignore[method-assign]
+        first = asyncio.create_task(read(logs, LIVE))
+        await until(logs, lambda: node.questions == 1)
+        first.cancel()
+        second = asyncio.create_task(read(logs, LIVE))
+        await asyncio.wait([second], timeout=0.2)
+        assert node.questions == 1
+        free.set()
+        assert await second == b"text\n"
+
+    play(story, tmp_path)
+
+
+def test_a_log_of_a_pod_that_was_dropped_is_not_followed(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.log = line(1, "up")
+        logs.attend([LIVE])
+        await until(logs, lambda: live.goes_on(LIVE.uid))
+        logs.forget(LIVE.uid)
+        await until(logs, lambda: not list_followers())
+        assert live.count() == 0
+        # Nor one that was about to be.
+        logs.attend([LIVE])
+        logs.forget(LIVE.uid)
+        await asyncio.sleep(0.1)
+        assert live.count() == 0 and len(node.asked) == 1
+
+    play(story, tmp_path)
+
+
+def test_nobody_waits_long_for_logs_of_a_node_that_hangs(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        free = threading.Event()
+
+        def hang(path: str, query: dict[str, Any], silence: float) -> Node:
+            # A node that hangs begins no answer.
+            free.wait(120)
+            return node
+
+        node.stream = hang  # type: ignore[method-assign]
+        live.hear(LIVE.token, [running("rollout", number) for number in range(40)])
+        assert len(list_followers()) == 40
+        begun = time.monotonic()
+        await live.close()
+        # Not one after the other.
+        assert time.monotonic() - begun < 40 * live_logs.CLOSE_SECONDS
+        free.set()
+        node.close()
+        await until(logs, lambda: not list_followers())
+
+    play(story, tmp_path)
+
+
+def list_followers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
+
+
+def test_a_node_that_is_silent_holds_up_few(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        free = threading.Event()
+
+        def hang(path: str, query: dict[str, Any]) -> bytes:
+            node.questions += 1
+            free.wait(20)
+            raise Unreachable("the node does not answer")
+
+        node.read = hang  # type: ignore[method-assign]
+        pods = [ended("rollout", index) for index in range(50)]
+        captured = asyncio.create_task(capture_all(logs, pods))
+        await until(logs, lambda: node.questions >= READERS)
+        # Others have threads left.
+        await asyncio.wait_for(asyncio.to_thread(int), 5)
+        free.set()
+        assert await captured == set()
+        assert node.questions == READERS
+
+    play(story, tmp_path)
+
+
+def test_what_a_pod_printed_that_ended_before_anybody_kept_it_is_there(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        live.hear(OVER.token, [running("rollout", 0)])
+        node.print(line(1, "up") + line(2, "got TERM"))
+        await until(logs, lambda: live.read(OVER.uid).endswith(b"TERM\n"))
+        # It ends with its container, and what its node says of that later is no line.
+        node.close()
+        await until(logs, lambda: live._logs[OVER.uid].stream is None)
+        node.print(GONE)
+        live.hear(OVER.token, [], {OVER.uid})
+        node.log = GONE
+        logs.attend([LIVE])
+        await until(logs, lambda: not list_followers())
+        assert await logs.capture(OVER)
+        assert await read(logs) == b"up\ngot TERM\n"
 
     play(story, tmp_path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
+import pytest
 from tests.fakes.kubernetes_faults import Fault, Kind
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, read_log_request, solo
 from tests.waiting import wait_until
@@ -13,7 +15,7 @@ from overspan.adapters.kubernetes import live_logs as subject
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.kubernetes.end_marks import make_mark
 from overspan.bridge.model import events
-from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.model.events import NodeEnded, NodeStarted
 
 TRAINER = "demo-trainer-0-a0"
 PATH = f"/pods/{TRAINER}/log"
@@ -135,6 +137,8 @@ def test_one_stream_brings_the_ends_and_the_last_lines_of_a_pod(bench: Bench) ->
             await terminate(bench, cluster, handle)
             # What was printed until then is read.
             await until_followed(bench, cluster, 2)
+            uid = bench.pod(TRAINER)["metadata"]["uid"]
+            await bench.until(cluster, lambda: cluster._live.goes_on(uid), "its last lines are kept")
             bench.api.streams.write_log(TRAINER, "got TERM")
             # The node removes the log with the container.
             bench.api.faults.add(Fault(Kind.REFUSE, "GET", PATH, 1000, 404, "NotFound"))
@@ -204,5 +208,40 @@ def test_a_log_is_whole_before_the_pod_goes_whose_end_it_told(bench: Bench) -> N
             await cluster.release("bench", (), ())
             assert bench.left() == []
             assert (await cluster.logs(read_log_request(handle, "trainer"))).data == b"last words\n"
+
+    play(story)
+
+
+def test_the_last_lines_are_followed_before_the_watch_tells_that_a_pod_is_deleted(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            name = "demo-rollout-0-a0"
+            bench.api.streams.write_log(name, "up")
+            await bench.until_told(cluster, handle, NodeStarted)
+            bench.api.streams.silence()
+            await terminate(bench, cluster, handle, "rollout")
+            await asyncio.to_thread(wait_until, lambda: f"log of {name}" in list_followers(), 10, "its last lines")
+
+    play(story)
+
+
+def test_where_no_thread_can_begin_the_status_tells_the_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("log of"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await bench.until_told(cluster, handle, NodeStarted)
+            assert cluster._live.count() == 0
+            bench.api.pods.finish(TRAINER)
+            await bench.until_told(cluster, handle, NodeEnded)
 
     play(story)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
+from overspan.adapters.kubernetes import openings
 from overspan.bridge.model import events
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
@@ -276,5 +280,53 @@ def test_a_new_process_orders_nothing_before_it_has_the_stored_cursor(bench: Ben
                 if await bench.order(cluster, handle, events.Launch(time.time(), "trainer", 1)) is None:
                     return
             raise AssertionError("never looked at")
+
+    play(story)
+
+
+def test_one_pod_that_can_never_be_made_keeps_no_other_from_it(bench: Bench) -> None:
+    async def story() -> None:
+        tasks = (TaskSpec(name="w", run="true", num_nodes=20), TaskSpec(name="x", run="true", primary=False))
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job(*tasks))
+            bench.api.refuse("POST", "pods$", 422, "spec.nodeName: Invalid value", times=2, reason="Invalid")
+            assert await bench.order(cluster, handle, events.Launch(time.time(), "w", 1)) is None
+            assert sum(name.endswith("-a1") for name in bench.pods()) == 18
+            told = bench.told[handle]
+
+            def ends() -> list[NodeEnded]:
+                return [event for event in told if isinstance(event, NodeEnded) and event.attempt == 1]
+
+            await bench.until(cluster, lambda: len(ends()) == 2, "the ends of two")
+            assert {end.cause for end in ends()} == {"launch"}
+
+    play(story)
+
+
+def test_a_pod_whose_quota_others_are_changing_is_made_later(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            text = "Operation cannot be fulfilled on resourcequotas: the object has been modified"
+            bench.api.refuse("POST", "pods$", 409, text, reason="Conflict")
+            launch = events.Launch(time.time(), "main", 1)
+            refusal = await bench.order(cluster, handle, launch)
+            assert isinstance(refusal, Refusal) and refusal.transient
+            assert await bench.order(cluster, handle, launch) is None
+
+    play(story)
+
+
+def test_a_node_that_hangs_has_no_thread_of_the_whole_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openings, "_SECONDS", 60.0)
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        async with bench.open() as cluster:
+            held = bench.api.hold("GET", "/exec", times=100)
+            await bench.start(cluster, make_job())
+            await asyncio.wait_for(asyncio.to_thread(held.met.wait, 10), 20)
+            await asyncio.wait_for(asyncio.to_thread(int), 10)
+            held.free.set()
 
     play(story)
