@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -124,10 +125,11 @@ class SetCursor:
 
     def member(self, task: str) -> MemberCursor:
         """What is known of a task; KeyError for another job's."""
-        for member in self.members:
-            if member.task == task:
-                return member
-        raise KeyError(task)
+        return self._by_task[task]
+
+    @cached_property
+    def _by_task(self) -> dict[str, MemberCursor]:
+        return {member.task: member for member in self.members}
 
     def put(self, member: MemberCursor) -> SetCursor:
         """The same, with more known of a task."""

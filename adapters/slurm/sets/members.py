@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node, Order
 from overspan.adapters.slurm.forms import is_group
@@ -16,6 +17,9 @@ from overspan.bridge.model.spec import Form, RestartScope, TaskSpec
 
 MARK = "/"
 """Stands in a token between the launch's and the parts of the native job: the task, and its first attempt."""
+
+MEMBERS = "/members/"
+"""Stands in a path between the run directory and the files of a native job: the task, and its first attempt."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,25 @@ def starts_together(launch: Launch) -> bool:
     return isinstance(launch, MemberLaunch) and not launch.first
 
 
-def split_token(token: str) -> tuple[str, str, int] | None:
-    """The launch's token, the task and the first attempt of a native job's token; None where it is no set's."""
+class Member(NamedTuple):
+    """What names a native job of a set: the launch's token, the task, and the first attempt that it is for."""
+
+    token: str
+    task: str
+    first: int
+
+    @property
+    def folder(self) -> str:
+        """The end of the path of its own files."""
+        return f"{MEMBERS}{self.task}/{self.first}"
+
+
+def split_token(token: str) -> Member | None:
+    """What a native job's token names; None where it is no set's."""
     head, *rest = token.rsplit(MARK, 2)
     if len(rest) != 2 or not rest[1].isdigit():
         return None
-    return head, rest[0], int(rest[1])
+    return Member(head, rest[0], int(rest[1]))
 
 
 def narrow(job: Job, name: str) -> Job:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.first_look import await_look
 from overspan.adapters.slurm.group_files import CLOSED, LOCKED, NO_FOLDER, append_words
 from overspan.adapters.slurm.group_ordering import hint_words
+from overspan.adapters.slurm.group_stories import MARGIN
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.order_words import VERBS, Steps, Words, render_change
+from overspan.adapters.slurm.order_words import SCANCEL, VERBS, Steps, Words, render_change
 from overspan.adapters.slurm.outcomes import Phase
-from overspan.adapters.slurm.sets.handles import name_member
+from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.limits import plan_times
-from overspan.adapters.slurm.sets.stories import Missed
+from overspan.adapters.slurm.sets.stories import Missed, Relaunch
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.sets.watching import Known
+from overspan.adapters.slurm.sets.watching import Doom, Known
 from overspan.adapters.slurm.watching import Watch
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
@@ -27,27 +30,49 @@ SET_ECHOED = (events.Suspend, events.Resume, events.Expire, events.SetTime)
 _ON_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
 _WAIT = "40"
 """Seconds for a withdrawal, which asks the controller twice for each native job."""
+_TOGETHER = 100
+"""Native jobs of one question in there."""
 _WITHDRAW = """\
 mode=$1; shift; waiting= started=
-for job; do
-  if said=$(LC_ALL=C scontrol update JobId="$job" StartTime=now+1hour 2>&1); then waiting="$waiting $job"; continue; fi
-  case $said in
-  *"no longer pending"*) started="$started $job" late=$said;;
-  *"Invalid job id"*|*"already"*) ;;
-  *) printf '%s\\n' "$said" >&2; exit 1;;
+put() { LC_ALL=C scontrol update JobId="$1" StartTime="$2" 2>&1; }
+for jobs; do
+  list=$(printf %s "$jobs" | tr , ' ')
+  case $jobs in
+  *,*) if said=$(put "$jobs" now+1hour) && [ -z "$said" ]; then waiting="$waiting $list"; continue; fi;;
   esac
+  for job in $list; do
+    if said=$(put "$job" now+1hour); then waiting="$waiting $job"; continue; fi
+    case $said in
+    *"no longer pending"*) started="$started $job" late=$said;;
+    *"Invalid job id"*|*"already"*) ;;
+    *) printf '%s\\n' "$said" >&2; exit 1;;
+    esac
+  done
 done
 if [ -n "$started" ] && { [ "$mode" = any ] || [ -z "$waiting" ]; }; then
-  for job in $waiting; do scontrol update JobId="$job" StartTime=now; done
+  for job in $waiting; do put "$job" now; done
   printf '%s\\n' "$late" >&2; exit 1
 fi
 [ -z "$waiting$started" ] || exec scancel $waiting $started
 """
 """Puts off what waits, which the controller refuses for what has started, and what was put off cannot start.
 
-Then nothing of a set that starts together can begin: those that have their nodes already stand at the barrier.
+Many are put off with one command, and where not all of them wait, one by one. Then nothing of a set that starts
+together can begin: those that have their nodes already stand at the barrier.
 """
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
+
+
+class Standing(NamedTuple):
+    """A native job that can still run something, for attempts from `first` on.
+
+    `begun`: its supervisor is known to be there. `phase` is Slurm's, None where it is not known.
+    """
+
+    handle: GroupHandle
+    first: int
+    begun: bool
+    phase: Phase | None
 
 
 class SetOrderer:
@@ -58,6 +83,20 @@ class SetOrderer:
         self._watch = watch
         self._turn = turn
 
+    async def await_look(self, orders: Sequence[Order]) -> None:
+        """Wait a moment for the first look of a new process at the sets that these orders are about."""
+        own = [order for order in orders if is_set_handle(order.handle)]
+        await await_look(lambda: all(self._is_looked(order) for order in own))
+
+    def _is_looked(self, order: Order) -> bool:
+        known = self._watch.sets.find(order.handle)
+        if known is None or not isinstance(order.event, events.Launch):
+            return known is not None
+        member = known.now.member(order.event.task)
+        if known.is_over(member) or order.event.attempt <= max(member.first, member.attempt):
+            return True
+        return self._watch.view_of(str(known.name(member))) is not None
+
     async def plan(self, order: Order) -> Steps | Refusal:
         """The commands of an order; a refusal that passes where the set has to be looked at first."""
         known = self._watch.sets.find(order.handle)
@@ -67,29 +106,47 @@ class SetOrderer:
             return await self._launch(known, order, order.event)
         if isinstance(order.event, events.SetTime):
             return await plan_times(known.handle, list_live(known), order, self._watch.transport)
-        steps = plan_order(known, order, self._watch.journals.has_begun)
+        standing = self._list_standing(known, getattr(order.event, "task", ""))
+        if isinstance(order.event, events.NodeRelaunch) and not standing:
+            return self._strand(order, order.event)
+        if isinstance(order.event, events.Kill) and standing:
+            known.doomed[order.event.task] = Doom(order.event.attempt, time.time() + MARGIN)
+        steps = plan_order(known, order, standing)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
 
+    def _list_standing(self, known: Known, task: str) -> list[Standing]:
+        """The native jobs of a task, or of all, that can still run something."""
+        begun, view_of = self._watch.journals.has_begun, self._watch.view_of
+        now, found = known.now, []
+        for member in (now.member(task),) if task else now.members:
+            if not known.is_over(member):
+                handle = known.name(member)
+                view = view_of(str(handle))
+                phase = None if view is None else view.outcome.phase
+                found.append(Standing(handle, member.first, begun(handle), phase))
+        return found
+
     async def _launch(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
         member = known.now.member(event.task)
-        handle = name_member(known.handle, member.task, member.first, member.native)
+        handle = known.name(member)
         if event.attempt < member.first or event.attempt <= known.cursor.member(event.task).attempt:
             return Steps(())
         if event.attempt == member.first and not event.attempt:
-            if member.over:
+            if known.is_over(member):
                 return self._miss(known, order, event)
             return add_order(handle, order, self._watch.journals.has_begun(handle))
         if event.attempt == member.first:
             if known.cursor.member(event.task).first == member.first:
                 return Steps(())
             return Refusal(order.token, "the native job is being noted", transient=True)
-        if not member.over:
+        if not known.is_over(member):
             view = self._watch.view_of(str(handle))
             if view is None:
                 return Refusal(order.token, "the native job has not been looked at yet", transient=True)
             if view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED, Phase.ENDING):
                 answer = await self._add(handle, order)
+                self._watch.sets.note_order(order.handle)
                 if answer is not None:
                     return answer
         return await self._replace(known, order, event)
@@ -97,6 +154,13 @@ class SetOrderer:
     def _miss(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
         """A task's first job is gone before anything started there: that ends the attempt; the next has a new job."""
         self._watch.sets.miss(order.handle, event.task, Missed(event.attempt, time.time()))
+        self._watch.fresh.set()
+        return Refusal(order.token, "the loss of the native job is being noted", transient=True)
+
+    def _strand(self, order: Order, event: events.NodeRelaunch) -> Refusal:
+        """The job of a node run is gone: that ends the run, and nobody else would tell it."""
+        relaunch = Relaunch(event.task, event.attempt, event.node, event.run, time.time())
+        self._watch.sets.strand(order.handle, relaunch)
         self._watch.fresh.set()
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
 
@@ -124,41 +188,50 @@ class SetOrderer:
         return Refusal(order.token, "the native job is being noted", transient=True)
 
 
-def plan_order(known: Known, order: Order, has_begun: Callable[[GroupHandle], bool]) -> Steps | None:
+def plan_order(known: Known, order: Order, standing: Sequence[Standing]) -> Steps | None:
     """What carries an order out that launches nothing; None for one that has no form here."""
-    cursor, event = known.now, order.event
-    live = [member for member in cursor.members if not member.over]
-    handles = list_live(known)
+    event, handles = order.event, [one.handle for one in standing]
     if isinstance(event, events.HoldOver):
         return Steps(())
     if isinstance(event, events.Expire):
         # It withdraws what waits, and never what has started.
         names = [handle.name for handle in handles]
-        return Steps(() if cursor.granted or not names else (withdraw_words(names, known.handle.together),))
+        return Steps(() if known.now.granted or not names else (withdraw_words(names, known.handle.together),))
     if isinstance(event, _ON_QUEUE):
         return Steps(tuple(_queue_words(handle, event) for handle in handles))
+    there = [one for one in standing if one.begun or one.phase is not Phase.QUEUED]
     if isinstance(event, (*_FOR_TASK, events.Signal)):
-        chosen = [handle for handle, member in zip(handles, live, strict=True) if event.task in ("", member.task)]
-        steps = [add_order(handle, order, has_begun(handle)) for handle in chosen]
+        # What waits has nothing that a signal could reach; what it starts one day is not meant.
+        chosen = there if isinstance(event, events.Signal) else standing
+        steps = [_tell_supervisor(one, order, event) for one in chosen]
         return Steps(
             tuple(words for one in steps for words in one.first),
             tuple(words for one in steps for words in one.hints),
         )
     if isinstance(event, (events.Suspend, events.Resume)):
-        # A supervisor is stopped too; it learns of it, for its clocks, when it goes on.
+        # A supervisor is stopped too; it learns of it, for its clocks, when it goes on. One that waits, when it starts.
         lines = tuple(order_words(handle, order) for handle in handles)
-        changes = tuple(("scontrol", VERBS[type(event)], handle.name) for handle in handles)
-        return Steps(changes, then=lines) if isinstance(event, events.Suspend) else Steps((*lines, *changes))
+        changes = tuple(("scontrol", VERBS[type(event)], one.handle.name) for one in there)
+        if isinstance(event, events.Suspend) and changes:
+            return Steps(changes, then=lines)
+        return Steps((*lines, *changes))
     return None
+
+
+def _tell_supervisor(one: Standing, order: Order, event: Event) -> Steps:
+    """An order as a line; an attempt that is to end before its native job has started is not waited for."""
+    steps = add_order(one.handle, order, one.begun)
+    ends = isinstance(event, (events.Terminate, events.Kill)) and event.attempt == one.first
+    if not ends or one.begun:
+        return steps
+    # Behind the line: what starts in between reads it.
+    state = () if one.phase is Phase.STARTING else ("--state=PENDING",)
+    return Steps((*steps.first, (*SCANCEL, *state, one.handle.name)))
 
 
 def list_live(known: Known) -> list[GroupHandle]:
     """The native jobs that can still run something."""
-    return [
-        name_member(known.handle, member.task, member.first, member.native)
-        for member in known.now.members
-        if not member.over
-    ]
+    return [known.name(member) for member in known.now.members if not member.over]
 
 
 def withdraw_words(names: Sequence[str], together: bool) -> Words:
@@ -166,7 +239,8 @@ def withdraw_words(names: Sequence[str], together: bool) -> Words:
 
     A set that starts `together` has started when its last native job has.
     """
-    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", "all" if together else "any", *names)
+    lists = [",".join(names[start : start + _TOGETHER]) for start in range(0, len(names), _TOGETHER)]
+    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", "all" if together else "any", *lists)
 
 
 def _queue_words(handle: GroupHandle, event: Event) -> Words:

@@ -6,7 +6,7 @@ native job that Slurm ends closes the node runs that its journal has left open, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -46,6 +46,16 @@ class Missed(NamedTuple):
     at: float
 
 
+class Relaunch(NamedTuple):
+    """A node run that was to start in a native job that is gone, and when that was found out."""
+
+    task: str
+    attempt: int
+    node: int
+    run: int
+    at: float
+
+
 @dataclass(frozen=True)
 class SetSight:
     """What was seen of each task's newest native job, and the orders that were carried out by Slurm itself."""
@@ -53,6 +63,7 @@ class SetSight:
     members: Mapping[str, Sight]
     orders: Sequence[Ordered] = ()
     missed: Mapping[str, Missed] = field(default_factory=dict)
+    stranded: Collection[Relaunch] = ()
 
 
 def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
@@ -67,6 +78,7 @@ def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
         cursor = told.cursor
     if not cursor.granted or cursor.over:
         return SetTold(tuple(events), cursor)
+    members = []
     for part in handle.parts:
         member, told_events = _tell_member(part, sight.members.get(part.task), cursor.member(part.task))
         events += told_events
@@ -74,7 +86,9 @@ def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
         if missed is not None and missed.attempt > member.attempt:
             events += _end_missed(part, missed)
             member = replace(member, attempt=missed.attempt, over=True)
-        cursor = cursor.put(member)
+        members.append(member)
+    cursor = replace(cursor, members=tuple(members))
+    events += [_end_run(lost.at, lost.task, lost.attempt, lost.node, lost.run) for lost in sorted(sight.stranded)]
     return SetTold(tuple(events), cursor)
 
 
@@ -93,10 +107,12 @@ def _tell_grant(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTol
         return SetTold((), cursor)
     granted = [line.event for line in standing.values() if isinstance(line.event, Granted)]
     members = tuple(member for event in granted for member in event.members)
-    for task, line in standing.items():
-        cursor = cursor.put(replace(cursor.member(task), offset=line.end))
+    places = tuple(
+        replace(member, offset=standing[member.task].end) if member.task in standing else member
+        for member in cursor.members
+    )
     event = Granted(max(event.at for event in granted), members)
-    return SetTold((event,), replace(cursor, granted=True))
+    return SetTold((event,), replace(cursor, members=places, granted=True))
 
 
 def _judge_early(handle: SetHandle, task: str, seen: Sight) -> LaunchLost | None:
@@ -108,10 +124,14 @@ def _judge_early(handle: SetHandle, task: str, seen: Sight) -> LaunchLost | None
         text = f"the other jobs of the set did not start in time, so that of {task} has given its nodes back"
         return LaunchLost(page.asked, handle.launch, Cause.NEVER_STARTED.value, text)
     if seen.gone:
-        return LaunchLost(page.asked, handle.launch, Cause.LAUNCH.value, seen.gone)
+        # However it ended: without an order to launch nothing of the user's has run.
+        return LaunchLost(page.asked, handle.launch, Cause.NODE.value, seen.gone)
     if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.known_at:
         return None
     cause = view.outcome.cause or Cause.LAUNCH
+    if cause is Cause.REQUEUE:
+        detail = f"Slurm has requeued the job of the task {task} before the set had started; all are submitted again"
+        return LaunchLost(view.over_at or view.asked, handle.launch, Cause.NODE.value, detail)
     cause = (Cause.NODE if view.outcome.signal else Cause.LAUNCH) if cause in _BY_JOURNAL else cause
     detail = view.outcome.detail or f"Slurm ended the job of the task {task} before the set had started"
     return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
@@ -146,11 +166,12 @@ def _tell_member(part: Part, seen: Sight | None, member: MemberCursor) -> tuple[
 
 
 def _end_missed(part: Part, missed: Missed) -> list[Event]:
+    return [_end_run(missed.at, part.task, missed.attempt, node) for node in range(part.nodes)]
+
+
+def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> NodeEnded:
     detail = "the job of this task had ended before the attempt could start"
-    return [
-        NodeEnded(missed.at, part.task, missed.attempt, node, signal=9, cause=Cause.NODE.value, detail=detail)
-        for node in range(part.nodes)
-    ]
+    return NodeEnded(at, task, attempt, node, run, signal=9, cause=Cause.NODE.value, detail=detail)
 
 
 def _note(part: Part, member: MemberCursor, event: Event) -> MemberCursor:

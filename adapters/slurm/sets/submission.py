@@ -13,11 +13,11 @@ from overspan.adapters.slurm.rendering import explain
 from overspan.adapters.slurm.script import find_token
 from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, join_natives, parse_set
 from overspan.adapters.slurm.sets.limits import read_limits
-from overspan.adapters.slurm.sets.members import MemberLaunch, list_members, member_of, split_token
+from overspan.adapters.slurm.sets.members import Member, MemberLaunch, list_members, member_of, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.submission import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
-from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.events import Launch as LaunchEvent
 from overspan.bridge.model.spec import Start
 
@@ -61,8 +61,13 @@ class SetSubmitter:
         refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
         natives = [int(answer.native_id) for answer in accepted]
         if refusal is not None:
-            await self._end(natives)
-            self._submitter.drop([member.token for member in members])
+            tokens = [member.token for member in members]
+            try:
+                await self._end(natives)
+            except OverspanError:
+                self._submitter.doubt(tokens)
+                raise
+            self._submitter.drop(tokens)
             return replace(refusal, token=launch.token)
         await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
@@ -117,17 +122,24 @@ class SetSubmitter:
         wanted = listed | self._fresh
         left, kept = [], False
         for record in queue:
-            parts = split_token(find_token(record.comment))
-            if parts is None or not parts[0].startswith(f"{installation}-"):
+            member = split_token(find_token(record.comment))
+            if member is None or not member.token.startswith(f"{installation}-"):
                 continue
-            if judge(record.state).phase in (Phase.ENDED, Phase.REQUEUED):
+            if judge(record.state).phase is Phase.ENDED:
                 continue
-            kept = kept or parts[0] in wanted
-            if parts[0] not in wanted:
+            kept = kept or member.token in wanted
+            if member.token not in wanted:
                 left.append(record.raw)
         await self._end(left)
         # Without sets nobody is asked again.
         self._clean = not left and not kept and not self._fresh
+
+    async def end(self, members: Collection[Member]) -> None:
+        """End the native jobs that have these tokens. Raises OverspanError."""
+        if members:
+            queue = await self._submitter.questions.own_queue()
+            alive = [record for record in queue if judge(record.state).phase is not Phase.ENDED]
+            await self._end([record.raw for record in alive if split_token(find_token(record.comment)) in members])
 
     async def _end(self, natives: Sequence[int]) -> None:
         for start in range(0, len(natives), TOGETHER):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from overspan.adapters.slurm.group_stories import Sight
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.sets.handles import (
     MemberCursor,
     SetCursor,
@@ -16,11 +19,23 @@ from overspan.adapters.slurm.sets.handles import (
     parse_set,
     parse_set_cursor,
 )
-from overspan.adapters.slurm.sets.stories import Missed, SetSight, SetTold, tell_set
+from overspan.adapters.slurm.sets.members import Member
+from overspan.adapters.slurm.sets.stories import Missed, Relaunch, SetSight, SetTold, tell_set
 from overspan.adapters.slurm.stories import Ordered
 
 Look = Callable[[GroupHandle, int], Sight]
 """What was seen of a native job: its journal from an offset on."""
+
+
+AGAIN_SECONDS = 30.0
+"""After which a native job is ended once more."""
+
+
+class Doom(NamedTuple):
+    """An attempt that is being killed, and when its native job is ended if that has had no effect."""
+
+    attempt: int
+    at: float
 
 
 @dataclass
@@ -32,6 +47,14 @@ class Known:
     fresh: dict[str, MemberCursor] = field(default_factory=dict)
     missed: dict[str, Missed] = field(default_factory=dict)
     """By task: attempts that were to start in a native job that is gone."""
+    told: SetCursor | None = None
+    """Where the story was told to; the daemon may decide what follows before it gives this cursor back."""
+    ordered_at: float = 0.0
+    """When an order was carried out last (this machine's time)."""
+    stranded: set[Relaunch] = field(default_factory=set)
+    """Node runs that were to start in a native job that is gone."""
+    doomed: dict[str, Doom] = field(default_factory=dict)
+    """By task: what its supervisor was told to kill. That order stays owed until its effect is seen."""
 
     @property
     def now(self) -> SetCursor:
@@ -42,12 +65,37 @@ class Known:
                 cursor = cursor.put(member)
         return cursor
 
+    def name(self, member: MemberCursor) -> GroupHandle:
+        """A native job of the set as an allocation with a supervisor in it."""
+        return name_member(self.handle, member.task, member.first, member.native)
+
+    def is_over(self, member: MemberCursor) -> bool:
+        """Whether nothing can be launched any more in a task's newest native job, by all that was told."""
+        return member.over or self._latest(member).over
+
+    def _latest(self, member: MemberCursor) -> MemberCursor:
+        told = member if self.told is None else self.told.member(member.task)
+        return told if told.native == member.native else member
+
+    def list_overdue(self, now: float) -> list[str]:
+        """The native jobs whose supervisors have not killed what they were told to."""
+        found = []
+        for task, doom in [*self.doomed.items()]:
+            member = self._latest(self.now.member(task))
+            if member.over or member.attempt > doom.attempt or (member.attempt == doom.attempt and not member.open):
+                del self.doomed[task]
+            elif doom.at <= now:
+                self.doomed[task] = doom._replace(at=now + AGAIN_SECONDS)
+                found.append(self.name(member).name)
+        return found
+
 
 class Sets:
     """The sets that are watched. Nothing here has to survive: the cursors and the queue have it all."""
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
+        self._requeued: set[Member] = set()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -79,7 +127,7 @@ class Sets:
             for member in known.now.members:
                 # The ends of what is over have been told.
                 if not member.over and not known.cursor.over:
-                    result[str(_handle_of(known.handle, member))] = str(GroupCursor(member.offset, member.order))
+                    result[str(known.name(member))] = str(GroupCursor(member.offset, member.order))
         return result
 
     def find(self, text: str) -> Known | None:
@@ -89,7 +137,7 @@ class Sets:
     def members(self, text: str) -> Sequence[GroupHandle]:
         """The newest native jobs of a set."""
         known = self._known.get(text)
-        return [] if known is None else [_handle_of(known.handle, member) for member in known.now.members]
+        return [] if known is None else [known.name(member) for member in known.now.members]
 
     def add(self, text: str, task: str, first: int, native: int) -> None:
         """A native job was submitted for a task's next attempts."""
@@ -103,6 +151,27 @@ class Sets:
         if known is not None:
             known.missed[task] = missed
 
+    def strand(self, text: str, relaunch: Relaunch) -> None:
+        """A node run cannot start, because the native job that it was for is gone."""
+        known = self._known.get(text)
+        if known is not None:
+            known.stranded.add(relaunch)
+
+    def note_order(self, text: str) -> None:
+        """An order was carried out, so that what was read of the set before does not have it."""
+        known = self._known.get(text)
+        if known is not None:
+            known.ordered_at = time.time()
+
+    def list_overdue(self, now: float) -> list[str]:
+        """The native jobs that are to be ended, since their supervisors do not."""
+        return [name for known in self._known.values() for name in known.list_overdue(now)]
+
+    def take_requeued(self) -> set[Member]:
+        """The native jobs that were told as lost because Slurm has requeued them: they would run again."""
+        taken, self._requeued = self._requeued, set()
+        return taken
+
     def tell(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetTold | None:
         """The story of a set from where it was left; None for one that is not watched."""
         known = self._known.get(text)
@@ -110,12 +179,23 @@ class Sets:
             return None
         cursor = known.now
         sights = {
-            member.task: look(_handle_of(known.handle, member), member.offset)
+            member.task: _settle(look(known.name(member), member.offset), known.ordered_at)
             for member in cursor.members
             if not member.over
         }
-        return tell_set(known.handle, SetSight(sights, orders, known.missed), cursor)
+        # What is told of these is not kept: until it counts, the order is owed.
+        stranded, known.stranded = known.stranded, set()
+        told = tell_set(known.handle, SetSight(sights, orders, known.missed, stranded), cursor)
+        known.told = told.cursor
+        for task, sight in sights.items():
+            member = told.cursor.member(task)
+            if member.over and sight.view is not None and sight.view.outcome.phase is Phase.REQUEUED:
+                self._requeued.add(Member(known.handle.token, task, member.first))
+        return told
 
 
-def _handle_of(handle: SetHandle, member: MemberCursor) -> GroupHandle:
-    return name_member(handle, member.task, member.first, member.native)
+def _settle(sight: Sight, ordered_at: float) -> Sight:
+    """What was seen, without an end that is judged by orders as they were before the last one."""
+    if sight.page is not None and sight.page.asked > ordered_at:
+        return sight
+    return replace(sight, view=None, gone="")

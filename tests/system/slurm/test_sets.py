@@ -275,6 +275,48 @@ def test_a_replacement_that_slurm_refuses_for_good_ends_its_task_in_slurms_words
     until_nothing_left(remote, site, job)
 
 
+def test_an_attempt_whose_job_waits_in_slurms_queue_is_not_waited_for(remote: Span, site: Site) -> None:
+    tasks: dict[str, dict[str, Any]] = {
+        "trainer": {"run": SERVE},
+        "server": {"run": SERVE, "slurm": {"partition": "short"}},
+    }
+    job = start(remote, make_set(tasks, primary_tasks=["trainer"]))
+    for name in tasks:
+        until_said(remote, job, name, "up")
+    update = ["scontrol", "update", "PartitionName=short"]
+    # What is in a partition that is down waits there, and what runs goes on.
+    assert site.rig.run([*update, "State=DOWN"], user="root").rc == 0
+    try:
+        site.slurm("scancel", str(natives(remote, site, job)["server"][0]))
+        remote.wait_until(lambda: len(natives(remote, site, job)["server"]) == 2, 20, "a job that waits")
+        waiting = str(natives(remote, site, job)["server"][1])
+        assert site.slurm("squeue", "-hj", waiting, "-o", "%T").strip() == "PENDING"
+        remote.run("scancel", str(job))
+        remote.until(job, "CANCELLED")
+        until_nothing_left(remote, site, job)
+    finally:
+        assert site.rig.run([*update, "State=UP"], user="root").rc == 0
+
+
+def test_a_job_that_an_operator_requeues_is_replaced_and_runs_no_second_time(remote: Span, site: Site) -> None:
+    tasks: dict[str, dict[str, Any]] = {"trainer": {"run": SERVE}, "server": {"run": f"echo in $SLURM_JOB_ID; {SERVE}"}}
+    job = start(remote, make_set(tasks, primary_tasks=["trainer"]))
+    for name in tasks:
+        until_said(remote, job, name, "up")
+    first = str(natives(remote, site, job)["server"][0])
+    for words in (["update", f"JobId={first}", "Requeue=1"], ["requeue", first]):
+        assert site.rig.run(["scontrol", *words], user="root").rc == 0
+    remote.wait_until(lambda: len(remote.task(job, "server")["attempts"]) == 2, 20, "a second attempt")
+    remote.until(job, "RUNNING", task="server")
+    second = natives(remote, site, job)["server"][1]
+    until_said(remote, job, "server", f"in {second}")
+    state = ("squeue", "-ht", "all", "-j", first, "-o", "%T")
+    remote.wait_until(lambda: site.slurm(*state).strip() == "CANCELLED", 20, "the end of the first one")
+    remote.run("scancel", str(job))
+    remote.until(job, "CANCELLED")
+    until_nothing_left(remote, site, job)
+
+
 def find_limits(span: Span, site: Site, job: int) -> set[str]:
     """The time limits of a set's native jobs as Slurm has them."""
     numbers = [number for listed in natives(span, site, job).values() for number in listed]

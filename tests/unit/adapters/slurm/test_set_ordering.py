@@ -15,6 +15,7 @@ from tests.unit.adapters.slurm.test_group_watch import Asked, Link
 from tests.unit.adapters.slurm.test_set_stories import STANDS
 from tests.unit.adapters.slurm.test_submission import play, record
 
+from overspan.adapters import first_look
 from overspan.adapters.contract import Launch, Order, Refusal, Report
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
@@ -81,7 +82,7 @@ class Bench:
 
     async def look(self) -> list[Report]:
         since = {str(self.handle): str(self.cursor)}
-        self.watch.journals._next = self.watch._next = 0.0
+        self.watch.journals._next = self.watch._next = self.watch._next_accounts = 0.0
         await self.watch.look(since)
         while self.watch._looking.task is not None or self.watch._reading.task is not None:
             await asyncio.sleep(0)
@@ -103,7 +104,9 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_nothing_is_ordered_before_the_set_was_looked_at(bench: Bench) -> None:
+def test_nothing_is_ordered_before_the_set_was_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_look, "SECONDS", 0)
+
     async def story() -> None:
         answer = await bench.order(events.Launch(NOW, "a", 0))
         assert answer is not None and answer.transient
@@ -226,7 +229,7 @@ def test_only_a_set_that_waits_is_withdrawn(bench: Bench) -> None:
         bench.cursor = replace(bench.cursor, granted=False)
         await bench.look()
         assert await bench.order(events.Expire(NOW, "failover"), "two") is None
-        assert [words[-3:] for words in bench.link.commands if "withdraw" in words] == [("all", "101", "102")]
+        assert [words[-2:] for words in bench.link.commands if "withdraw" in words] == [("all", "101,102")]
         (report,) = await bench.look()
         assert events.Expire(NOW, "failover") in report.events
 
@@ -321,9 +324,10 @@ def test_a_set_is_called_by_its_present_native_jobs(bench: Bench) -> None:
     play(story())
 
 
-SCONTROL = """#!/bin/sh
+SCONTROL = r"""#!/bin/sh
 echo "scontrol $*" >>"$0.log"
 case "$2 $3" in
+*=*,1[,\ ]*now+*|*=*,2[,\ ]*now+*|*=*,9[,\ ]*now+*|*=[129],*now+*) echo "not all of them" >&2; exit 1;;
 *"=1 StartTime=now+"*) echo "Job is no longer pending execution for job 1" >&2; exit 1;;
 *"=2 StartTime=now+"*) echo "Job has already finished for job 2" >&2; exit 1;;
 *"=9 "*) echo "Unable to contact slurm controller (connect failure)" >&2; exit 1;;
@@ -352,5 +356,10 @@ def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path) -> None:
     late = "Job is no longer pending execution for job 1\n"
     assert withdraw(tmp_path, ["1", "2"], True) == (1, late, [])
     assert withdraw(tmp_path, ["3", "1"], False) == (1, late, ["scontrol update JobId=3 StartTime=now"])
+    assert withdraw(tmp_path, [str(number) for number in range(10, 260)], True)[0] == 0
+    lines = (tmp_path / "all.log").read_text().splitlines()
+    # Many that wait are put off together.
+    assert [line.count(",") + 1 for line in lines if "now+" in line] == [100, 100, 50]
+    assert lines[-1].split() == ["scancel", *(str(number) for number in range(10, 260))]
     code, said, commands = withdraw(tmp_path, ["3", "9"], True)
     assert (code, commands) == (1, []) and "Unable to contact" in said

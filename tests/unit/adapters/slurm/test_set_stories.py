@@ -95,6 +95,14 @@ class TestGrant:
         events, _ = tell(a=sight(STANDS["a"], state=state), b=sight(state="PENDING"))
         assert [event.cause for event in events if isinstance(event, LaunchLost)] == [cause.value]
 
+    def test_a_job_that_is_gone_or_requeued_early_has_the_set_submitted_again(self) -> None:
+        requeued = Sight(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
+        gone = Sight(None, page(asked=AFTER), gone="no trace")
+        for early in (requeued, gone):
+            events, cursor = tell(a=early, b=sight(state="PENDING"))
+            assert [event.cause for event in events if isinstance(event, LaunchLost)] == [Cause.NODE.value]
+            assert cursor.over
+
     def test_the_journal_is_read_again_before_an_end_is_judged(self) -> None:
         early = Sight(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
         assert tell(a=early, b=sight(state="PENDING")) == ([], START)
