@@ -47,7 +47,7 @@ from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, read_settings
 from overspan.adapters.slurm.shells import Shells
-from overspan.adapters.slurm.staging import check_sources, preview_staged
+from overspan.adapters.slurm.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.adapters.slurm.steps import Steps
 from overspan.adapters.slurm.submission import BATCH, Submitter
 from overspan.adapters.slurm.throttles import Throttles
@@ -56,7 +56,6 @@ from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
 from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
-from overspan.adapters.slurm.unshared import refuse_files
 from overspan.adapters.slurm.watching import Watch, next_kill
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
@@ -158,9 +157,7 @@ class SlurmCluster:
             if self._relays is not None:
                 self._relays.keep(self._watch.list_running(since))
             reports = self._watch.collect(since)
-            overdue = self._watch.overdue(since, time.time())
-            if overdue:
-                await self._orderer.end(overdue)
+            await self._end_late(since)
             left = deadline - time.monotonic()
             trouble = self._watch.trouble
             if trouble is not None and not reports and (self._watch.take_trouble() or left <= 0):
@@ -172,6 +169,21 @@ class SlurmCluster:
                 self._gap = self._watch.gap
                 return Observation(tuple(reports), time.time(), word_trouble(trouble), self._gap)
             await self._wait(since, left)
+
+    async def _end_late(self, since: Mapping[str, str]) -> None:
+        """End what was asked to end and has not, and what Slurm would run again of sets.
+
+        Raises Unreachable, which is a trouble as any other.
+        """
+        sets, now = self._watch.sets, time.time()
+        overdue, requeued = [*self._watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
+        try:
+            if overdue:
+                await self._orderer.end(overdue)
+            await self._set_submitter.end(requeued)
+        except OverspanError:
+            self._troubled = True
+            raise
 
     async def _wait(self, since: Mapping[str, str], left: float) -> None:
         """Wait for the next look, for an order that was carried out, or for the end of somebody's grace."""
@@ -259,15 +271,15 @@ class SlurmCluster:
 
     def plan(self, job: Job) -> str:
         """The exact command and script that would be submitted, with no effect at all."""
-        travels = ""
+        travels, parcel = "", None
         if not self._settings.shared_root:
-            refuse_files(job)
+            job, parcel, travels = preview_carried(job)
         elif not self._settings.shared:
             job, travels = preview_staged(job, self._root or DEFAULT_ROOT)
         site, nodes = self._questions.known_site, self._questions.known_nodes
         alone = site is not None and not site.hetjobs and may_be_set(job)
         as_set = is_set(job) or (alone and needs_hetjob(job, nodes, self._settings.partition))
-        return travels + self._renderer.plan(job, nodes, as_set)
+        return travels + self._renderer.plan(job, nodes, as_set, parcel)
 
     async def admit(self, job: Job) -> Refusal | None:
         """What sbatch says of the job, in its own words, without submitting it. Raises Unreachable."""
@@ -275,7 +287,7 @@ class SlurmCluster:
         try:
             refuse_unknown(without_array(job))
             if not self._settings.shared_root:
-                await asyncio.to_thread(refuse_files, job)
+                job, _ = await asyncio.to_thread(list_carried, job)
             elif not self._settings.shared:
                 await asyncio.to_thread(check_sources, job, self._settings.max_staged << 20)
             async with asyncio.timeout(VERDICT_SECONDS):

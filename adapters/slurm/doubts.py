@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from overspan.adapters.contract import Accepted, Refusal
 from overspan.adapters.slurm.arrays import Native
 from overspan.adapters.slurm.outcomes import Phase, judge
+from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
 
 Answer = Accepted | Refusal
@@ -34,7 +35,16 @@ def list_alive(records: Sequence[QueueRecord]) -> list[QueueRecord]:
     return [record for record in records if judge(record.state).phase not in (Phase.ENDED, Phase.ENDING)]
 
 
-def find_newest(records: Sequence[QueueRecord]) -> QueueRecord | None:
-    """The job that counts among those of one token: a live one before an ended one, then the first."""
-    alive = list_alive(records) or list(records)
+def find_newest(records: Sequence[QueueRecord], together: bool = False) -> QueueRecord | None:
+    """The job that counts among those of one token: a live one before an ended one, then the first.
+
+    `together`: it is of a set, which takes back what waits when Slurm refuses a part of it.
+    """
+    counted = [record for record in records if not (together and was_taken_back(record))]
+    alive = list_alive(counted) or counted
     return min(alive, key=lambda record: record.raw, default=None)
+
+
+def was_taken_back(record: QueueRecord | AccountingRecord) -> bool:
+    """Whether a job was ended before it had nodes."""
+    return judge(record.state).phase is Phase.ENDED and not record.nodes

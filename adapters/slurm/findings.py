@@ -100,7 +100,7 @@ def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> l
     where = f"on {found.get('host', '?')}"
     shared = "shared" in found
     if not wanted:
-        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: sets and files are refused"
+        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: sets are refused"
         root_finding = Finding("shared root", True, f"{root} {seen}")
     else:
         seen = f"{root} {'is seen' if shared else 'is not seen'} {where}"

@@ -10,6 +10,7 @@ from overspan.adapters.contract import Launch, Node
 from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.group_script import Host, render_group
+from overspan.adapters.slurm.images import FOLDER as OWN
 from overspan.adapters.slurm.images import member_words, without_images
 from overspan.adapters.slurm.library import name_archive
 from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
@@ -49,7 +50,8 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     cluster, root, folder, nodes, version = place
     place_of_work = folder if settings.shared_root else FOLDER
     job = place_volumes(launch.job if settings.shared else relocate(launch.job, place_of_work), root)
-    images = {task.name: member_words(job, task, settings.containers, folder, version) for task in job.spec.tasks}
+    shown = folder if settings.shared_root else OWN
+    images = {task.name: member_words(job, task, settings.containers, shown, version) for task in job.spec.tasks}
     job = without_images(job)
     plan = plan_group(job, measure_sizes(nodes, settings.partition), list_kinds(nodes))
     plan = replace(plan, steps=tuple(replace(step, image=images[step.task]) for step in plan.steps))

@@ -26,6 +26,8 @@ HOME = marks.HOME
 """Stands in paths for the home on the nodes, which the shell of a script knows, or a member's agent."""
 HOSTS = marks.HOSTS
 """Stands in the words of a group's member for its hosts file, which its node knows."""
+FOLDER = marks.FOLDER
+"""Stands there for the run directory where the nodes share none: each member has one of its own."""
 _HOSTS = "/etc/hosts"
 _PREFIXES = ("container-", "no-container-")
 _NOT_PYXIS = ("container-id", "container-image")
@@ -140,7 +142,7 @@ def _list_mounts(task: TaskSpec, place: ImagePlace, directory: str) -> tuple[tup
     def resolve(path: str) -> str:
         if path == "~" or path.startswith("~/"):
             return place.home + path[1:]
-        return path if path.startswith("/") else posixpath.join(directory or "/", path)
+        return path if path.startswith(("/", f"{FOLDER}/")) else posixpath.join(directory or "/", path)
 
     pairs = [(path, path) for path in (directory, place.run_dir) if path]
     mounts = {**task.file_mounts, **task.volumes}
@@ -185,7 +187,7 @@ def apptainer_words(container: Container) -> tuple[str, ...]:
 def member_words(
     job: Job, task: TaskSpec, runtime: str, run_dir: str, version: tuple[int, ...] = ()
 ) -> tuple[str, ...]:
-    """The words by which a member of a group has its image, with HOME and HOSTS in them; none without one.
+    """The words by which a member of a group has its image, with the marks above in them; none without one.
 
     With Apptainer they stand before the program, which an agent starts on the node itself. Pyxis is part of srun, which
     would start the agent in the image: there they are options of a step that holds the container beside the agent's.

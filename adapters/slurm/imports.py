@@ -12,7 +12,7 @@ from overspan.adapters.slurm.listings import read_number
 from overspan.adapters.slurm.logs import read_paths
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.script import find_token, split_comment
+from overspan.adapters.slurm.script import list_tokens, split_comment
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
 from overspan.bridge.model.resources import Resources
@@ -51,7 +51,7 @@ class Importer:
         site = await self._questions.site()
         if record.user != site.user:
             raise Denied(f"job {native} is {record.user}'s", remedy=f"only jobs of {site.user} can be watched")
-        if find_token(record.comment):
+        if is_own(record):
             raise Conflict(f"job {native} was submitted by Overspan", remedy="`span squeue` shows it where it was")
         fields = await self._questions.describe(str(record.raw))
         return describe_foreign(record, fields, await self._read_script(record.raw) if fields else "")
@@ -90,7 +90,14 @@ class Importer:
 
     async def _count_runs(self, native: int) -> Sequence[AccountingRecord]:
         site = await self._questions.site()
-        return (await self._questions.runs([str(native)]))[str(native)] if site.accounting else ()
+        runs = (await self._questions.runs([str(native)]))[str(native)] if site.accounting else []
+        return [run for run in runs if not is_own(run)]
+
+
+def is_own(record: Record) -> bool:
+    """Whether Overspan submitted it; an accounting may keep the submit line and not the comment."""
+    line = record.submit_line if isinstance(record, AccountingRecord) else ""
+    return bool(list_tokens(f"{record.comment} {line}"))
 
 
 def choose_record(number: int, index: int | None, queue: Mapping[int, QueueRecord]) -> QueueRecord | None:

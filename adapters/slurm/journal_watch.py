@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.journals import (
@@ -34,12 +34,14 @@ class Reading:
     """A group whose journal is wanted: from where, whether it is read each second, and since when it is needed anew.
 
     `ended_at` is when Slurm told its end (this machine's time): a page that was read before is too old. None: no end.
+    `asked` is when that was so: what was chosen before an end was known is too old, whenever it is read.
     """
 
     handle: GroupHandle
     offset: int
     lively: bool
     ended_at: float | None = None
+    asked: float = field(default_factory=time.time)
 
 
 class JournalWatch:
@@ -103,7 +105,6 @@ class JournalWatch:
         wanted = [Wanted(reading.handle.journal, reading.offset) for reading in readings]
         ended = [reading.handle for reading in readings if reading.ended_at is not None]
         wanted += [Wanted(handle.orders) for handle in ended]
-        asked = time.time()
         done = await self._transport.run(["/bin/sh"], render_reads(wanted).encode(), timeout=self._timeout)
         if done.rc != 0:
             raise Unreachable(f"the journals cannot be read: {done.words.strip() or f'exit code {done.rc}'}")
@@ -113,7 +114,7 @@ class JournalWatch:
             if part is not None and part.cut(reading.offset):
                 piece = await self._transport.read(reading.handle.journal, reading.offset, LONGEST)
                 part = Part(piece.size, piece.data)
-            self._pages[str(reading.handle)] = read_page(part, reading.offset, asked)
+            self._pages[str(reading.handle)] = read_page(part, reading.offset, reading.asked)
         for place, handle in enumerate(ended, len(readings)):
             self._given[str(handle)] = read_given(parts.get(place))
 

@@ -46,6 +46,7 @@ ECHOED = (
     events.Expire,
 )
 """Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
+_ENDING = (events.Cancel, events.Terminate, events.Kill)
 STARTED = "no longer pending execution"
 """What Slurm says of a change that only a waiting job can have."""
 LOWERED = "Changes to job priority are not persistent"
@@ -68,6 +69,8 @@ class Orderer:
         """One answer for each order. Raises Unreachable when none could be given."""
         answers: dict[str, Refusal | None] = {}
         asked: list[tuple[Order, Steps]] = []
+        if self._sets is not None:
+            await self._sets.await_look(orders)
         for order in orders:
             if order.token in self._orders.tokens or order.token in answers:
                 continue
@@ -82,12 +85,16 @@ class Orderer:
         finally:
             for order, _ in asked:
                 self._orders.end(order.handle)
+                self._watch.sets.note_order(order.handle)
             self._watch.fresh.set()
         return [answers.get(order.token) for order in orders]
 
     async def _plan(self, order: Order) -> Steps | Refusal:
         if self._sets is not None and is_set_handle(order.handle):
             return await self._sets.plan(order)
+        if self._watch.is_taken(order.handle):
+            # There is nothing left to order about; how it ended is told when it is known.
+            return Steps(())
         handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
         if isinstance(order.event, events.SetDependency):
             return await self._wait(order, handle.name, order.event)
@@ -164,14 +171,14 @@ class Orderer:
         for done in answers:
             if done is None:
                 return Refusal(order.token, "the cluster has not answered", transient=True)
-            if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, events.Cancel)):
+            if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, _ENDING)):
                 # What could not be signalled is ended when its grace is over.
                 had_effect = True
                 continue
             if done.rc in (NO_FOLDER, CLOSED, LOCKED):
                 if done.rc == LOCKED:
                     return Refusal(order.token, "the orders of the group are locked", transient=True)
-                if done.rc == CLOSED and isinstance(order.event, events.Launch):
+                if isinstance(order.event, (events.Launch, events.NodeRelaunch)):
                     return Refusal(order.token, "the native job takes no more orders", transient=True)
                 continue
             if done.rc == GAVE_UP and isinstance(order.event, events.Expire):

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from overspan.adapters.slurm.group_script import render_sruns
-from overspan.adapters.slurm.images import HOSTS, quote_words
+from overspan.adapters.slurm.images import FOLDER, HOSTS, quote_words
 from overspan.adapters.slurm.needs import Need, render_gres
+from overspan.adapters.slurm.parcels import SECRETS
 from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.script import Submission
 from overspan.bridge.model.durations import format_limit
@@ -21,6 +22,8 @@ def render_submission(submission: Submission) -> str:
     lines.append("# " + shlex.join(submission.argv))
     if submission.secrets:
         lines.append("# its secrets travel in a file of their own (0600), which the script reads")
+    if SECRETS in submission.variables:
+        lines.append(f"# its secrets travel as the variable {SECRETS} of sbatch's, and stand in no script and no log")
     return "\n".join(lines) + "\n" + submission.script
 
 
@@ -41,8 +44,8 @@ def render_placement(plan: Plan, program: Sequence[str] = ()) -> str:
 
 
 def describe_image(words: Sequence[str]) -> str:
-    """How a step's programs are run in their image; `<hosts>` stands for the hosts file on the node."""
-    text = quote_words([word.replace(HOSTS, "<hosts>") for word in words])
+    """How a step's programs are run in their image; `<hosts>` and `<folder>` stand for what a node has of its own."""
+    text = quote_words([word.replace(HOSTS, "<hosts>").replace(FOLDER, "<folder>") for word in words])
     return f"in a container that such an srun holds: {text}" if is_held(words) else f"in the image: {text} PROGRAM"
 
 

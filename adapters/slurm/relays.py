@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shlex
 import time
 from collections.abc import Collection
@@ -15,7 +16,10 @@ from overspan.adapters.slurm.rendering import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.turns import Turn
+from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.supervisor.remote.relay import lock_name, taken_name
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 """How often it is seen whether each group has its relay."""
@@ -54,9 +58,14 @@ class Relays:
         self._turn = Turn(asyncio.Event())
         self._next = 0.0
         self._known: set[str] = set()
+        self._said = ""
 
     def keep(self, handles: Collection[GroupHandle]) -> None:
         """Have the relays of these groups run; those of new ones at once."""
+        trouble = str(self._turn.trouble or "")
+        if trouble and trouble != self._said:
+            log.warning("the relays of groups cannot be started: %s", trouble)
+        self._said = trouble
         names = {str(handle) for handle in handles}
         if names and (time.monotonic() >= self._next or names - self._known) and self._turn.task is None:
             self._known = names
@@ -67,7 +76,9 @@ class Relays:
         root = resolve_root(self._root, (await self._questions.site()).home)
         await self._library.bring(root)
         program = render_starts(handles, self._settings, root).encode("utf-8", "surrogateescape")
-        await self._questions.transport.run([INTERPRETER], stdin=program, timeout=self._questions.timeout)
+        done = await self._questions.transport.run([INTERPRETER], stdin=program, timeout=self._questions.timeout)
+        if done.rc != 0:
+            raise OverspanError(done.words.strip() or f"exit code {done.rc}")
 
     async def close(self) -> None:
         """Stop looking; relays go on."""

@@ -13,6 +13,7 @@ from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.group_rendering import GroupPlace, agent_words, render_launch
 from overspan.adapters.slurm.logs import expect_paths
+from overspan.adapters.slurm.parcels import SECRETS, Parcel, check_size
 from overspan.adapters.slurm.placement import list_kinds
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.questions import Site
@@ -55,12 +56,14 @@ class Rendered:
 class Scene:
     """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them.
 
-    `elements` are those of the native array that the launch stands for, the jobs' numbers by index.
+    `elements` are those of the native array that the launch stands for, the jobs' numbers by index. The `parcel` are
+    files that travel in its script.
     """
 
     site: Site
     nodes: Sequence[Node] = ()
     elements: Mapping[int, int] | None = None
+    parcel: Parcel | None = None
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,17 @@ class Renderer:
         run_dir = self.folder(launch, scene.site)
         if is_group(launch.job):
             return self._render_group(launch, scene, held, test_only)
-        submission, job = self._submit(launch, run_dir, held, scene.nodes, scene.elements)
+        submission, job = self._submit(launch, run_dir, held, scene)
         argv = submission.argv
         if test_only:
             # Nothing is written for a trial: the script comes by standard input, and its arguments do not matter.
             end = argv.index(submission.script_path) if submission.script_path else len(argv)
             argv = (argv[0], "--test-only", *argv[1:end])
         script = submission.script.encode("utf-8", "surrogateescape")
+        if scene.parcel is not None:
+            check_size(script, scene.site.config)
+        # A trial needs no secrets.
+        own = {name: value for name, value in submission.variables.items() if not (test_only and name == SECRETS)}
         files = [File(f"{run_dir}/secrets", submission.secrets.encode("utf-8", "surrogateescape"))]
         files = files if submission.secrets else []
         if submission.script_path and not test_only:
@@ -96,7 +103,7 @@ class Renderer:
         call = Call(
             argv,
             stdin=b"" if submission.script_path and not test_only else script,
-            environment=self._variables(job.spec, submission.variables, launch.environment),
+            environment=self._variables(job.spec, own, launch.environment),
             folder=run_dir if outside else "",
             umask=job.spec.origin.umask,
         )
@@ -113,7 +120,8 @@ class Renderer:
             found = render_launch(launch, self.settings, place, held)
         submission = found.submission
         if not (self.settings.shared_root or test_only):
-            submission = carry_group(submission, found.files)
+            submission = carry_group(submission, found.files, scene.parcel)
+            check_size(submission.script.encode("utf-8", "surrogateescape"), scene.site.config)
         argv = submission.argv
         call = Call(
             (argv[0], "--test-only", *argv[1:]) if test_only else argv,
@@ -143,13 +151,14 @@ class Renderer:
         job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         return expect_paths(job, native, site.user)
 
-    def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False) -> str:
+    def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: Parcel | None = None) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
         self._refuse(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
-            return head + render_submission(self._submit(launch, f"{root}/runs/N", False, nodes)[0])
+            scene = Scene(Site((), {}, "", ""), nodes, parcel=parcel)
+            return head + render_submission(self._submit(launch, f"{root}/runs/N", False, scene)[0])
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
         agent = agent_words(self.settings, root)
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
@@ -168,28 +177,22 @@ class Renderer:
             parts.append(render_submission(found.submission))
         return "".join(parts)
 
-    def _submit(
-        self,
-        launch: Launch,
-        run_dir: str,
-        held: bool,
-        nodes: Sequence[Node],
-        elements: Mapping[int, int] | None = None,
-    ) -> tuple[Submission, Job]:
+    def _submit(self, launch: Launch, run_dir: str, held: bool, scene: Scene) -> tuple[Submission, Job]:
         job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         job = place_volumes(job, posixpath.dirname(posixpath.dirname(run_dir)))
         task = job.spec.tasks[0]
         setting = Setting(
             token=identify(launch).token,
             native_ids=name_needs(launch.needs),
-            secrets_path=f"{run_dir}/secrets",
+            secrets_path=f"{run_dir}/secrets" if self.settings.shared_root else "",
             script_path=f"{run_dir}/script" if task.args else "",
             run_dir="" if self.settings.shared or not self.settings.shared_root else run_dir,
             held=held,
-            elements=elements,
+            elements=scene.elements,
             throttle=launch.throttle,
             containers=self.settings.containers,
-            gpu_kinds=tuple(list_kinds(nodes)),
+            gpu_kinds=tuple(list_kinds(scene.nodes)),
+            parcel=scene.parcel,
         )
         return render_job(job, setting), job
 

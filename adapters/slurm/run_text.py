@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from overspan.adapters.slurm.images import PYXIS, Container, apptainer_words, pyxis_options, quote_words
+from overspan.adapters.slurm.parcels import SECRETS, Parcel, quote_path, render_links, render_run, render_unpacking
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
@@ -55,6 +56,9 @@ mount_path() {
 }
 """
 
+_AWAIT = f'[ -n "${SECRETS}" ] || {{ echo "span: error: the secrets of the job have not come with it" >&2; exit 1; }}'
+_FORGET = f"unset {SECRETS}"
+
 _ADDRESSES = """\
 SKYPILOT_NODE_IPS=$(for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
   address=$(getent ahostsv4 "$node" | head -n 1 | cut -d " " -f 1); echo "${address:-$node}"
@@ -66,18 +70,20 @@ export SKYPILOT_NODE_IPS
 class Surroundings(NamedTuple):
     """Where the text runs: the file of the secrets, the run directory, the image.
 
-    `elements` are the jobs' numbers by index where the text is that of a whole array.
+    Without a file the secrets come as a variable. `elements` are the jobs' numbers by index where the text is that of a
+    whole array. A `parcel` are files that come with the text.
     """
 
     secrets_path: str = ""
     run_dir: str = ""
     container: Container | None = None
     elements: Mapping[int, int] | None = None
+    parcel: Parcel | None = None
 
 
 def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
     """Everything below the #SBATCH lines. InvalidRequest for a text that no program can be given."""
-    secrets_path, run_dir, container, elements = place
+    secrets_path, run_dir, container, elements, parcel = place
     for text, key in ((task.setup, "setup"), (task.run, "run")):
         if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
             raise InvalidRequest(
@@ -91,8 +97,9 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
     if numbers:
         del variables["OVERSPAN_JOB_ID"], variables["SKYPILOT_TASK_ID"]
     exports = [*(f"export {name}={shlex.quote(value)}" for name, value in variables.items()), *numbers]
-    secrets = shlex.quote(secrets_path) if task.secrets else ""
-    lines = [f"(umask 077; mkdir -p -- {_quote(folder)}) || exit 1" for folder in task.volumes.values()]
+    secrets = _Secrets(bool(task.secrets), secrets_path)
+    lines = [f"(umask 077; mkdir -p -- {quote_path(folder)}) || exit 1" for folder in task.volumes.values()]
+    lines += [] if parcel is None else render_unpacking(parcel, task.workdir)
     lines += _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
     if task.num_nodes > 1:
         lines.append(_ADDRESSES.rstrip("\n"))
@@ -103,7 +110,7 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
         f"export overspan_run={shlex.quote(task.run)}",
         f"export overspan_marker={shlex.quote(f'{run_dir}/setup-failed' if run_dir else '')}",
     ]
-    return "\n".join([*lines, _start(task, container), ""])
+    return "\n".join([*lines, _start(task, container, parcel is not None), ""])
 
 
 def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
@@ -117,32 +124,45 @@ def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
     return [*lines, f"export OVERSPAN_JOB_ID SKYPILOT_TASK_ID=overspan-$OVERSPAN_JOB_ID-{shlex.quote(task)}"]
 
 
-def _prepare(task: TaskSpec, exports: list[str], secrets: str) -> list[str]:
+class _Secrets(NamedTuple):
+    """Whether there are secrets, and the file that has them as text for the shell; without one a variable has it."""
+
+    wanted: bool
+    path: str
+
+    def read(self) -> list[str]:
+        """The lines that make them variables."""
+        if not self.wanted:
+            return []
+        return [f". {shlex.quote(self.path)} || exit 1"] if self.path else [_AWAIT, f'eval "${SECRETS}"', _FORGET]
+
+    def append(self) -> list[str]:
+        """The lines that add their text to that of an image's variables."""
+        if not self.wanted:
+            return []
+        if self.path:
+            return [f"overspan_variables=$overspan_variables$(cat {shlex.quote(self.path)}) || exit 1"]
+        return [_AWAIT, f"overspan_variables=$overspan_variables${SECRETS}", _FORGET]
+
+
+def _prepare(task: TaskSpec, exports: list[str], secrets: _Secrets) -> list[str]:
     """Variables and mounts of a task that runs on the nodes themselves."""
-    lines = [*exports, f". {secrets} || exit 1"] if secrets else list(exports)
+    lines = [*exports, *secrets.read()]
     mounts = {**task.file_mounts, **task.volumes}
     if mounts:
-        lines.append(_MOUNT.rstrip("\n"))
-        lines += [f"mount_path {_quote(source)} {_quote(target)}" for target, source in mounts.items()]
+        lines += [*render_links(mounts), _MOUNT.rstrip("\n")]
+        lines += [f"mount_path {quote_path(source)} {quote_path(target)}" for target, source in mounts.items()]
     return lines
 
 
-def _carry(exports: list[str], secrets: str) -> list[str]:
+def _carry(exports: list[str], secrets: _Secrets) -> list[str]:
     """The variables of a task in an image as one that is read in there: the image's own would win otherwise."""
     joined = "\n".join([*exports, ""])
-    lines = [f"overspan_variables={shlex.quote(joined)}"]
-    if secrets:
-        lines.append(f"overspan_variables=$overspan_variables$(cat {secrets}) || exit 1")
-    return [*lines, "export overspan_variables"]
+    return [f"overspan_variables={shlex.quote(joined)}", *secrets.append(), "export overspan_variables"]
 
 
-def _quote(path: str) -> str:
-    """A path as a word of the shell's, which knows the home."""
-    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
-
-
-def _start(task: TaskSpec, container: Container | None) -> str:
-    """The command that starts the nodes' programs in place of the script.
+def _start(task: TaskSpec, container: Container | None, clears: bool = False) -> str:
+    """The command that starts the nodes' programs in place of the script, or in it where that `clears` something.
 
     With Pyxis it is an srun for one node too, as srun has the plugin's options.
     """
@@ -153,7 +173,8 @@ def _start(task: TaskSpec, container: Container | None) -> str:
         words, options = "", f" {quote_words(pyxis_options(container))}"
     program = f'{words}{shell} -c "$node" node "$@"'
     if task.num_nodes == 1 and not options:
-        return f"exec {program}"
+        warning = "" if task.signal is None else task.signal.name
+        return render_run(program, warning) if clears else f"exec {program}"
     count = task.num_nodes
     # srun takes the job's CPUs for each task from 22.05 on only if it is told.
     cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.dependencies import join_dependencies, render_dependency
@@ -22,7 +22,8 @@ from overspan.adapters.slurm.options import (
     render_directives,
     render_words,
 )
-from overspan.adapters.slurm.run_text import Surroundings, render_body
+from overspan.adapters.slurm.parcels import SECRETS, Parcel, check_export, is_brought
+from overspan.adapters.slurm.run_text import MAX_TEXT, Surroundings, render_body
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
@@ -45,7 +46,8 @@ class Setting:
     `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
     `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
     None for what is no array there.
-    `containers` is how the cluster runs images; empty where it does not say.
+    `containers` is how the cluster runs images; empty where it does not say. Without `secrets_path` the secrets travel
+    as a variable. A `parcel` are files that travel in the script.
     """
 
     token: str
@@ -58,6 +60,7 @@ class Setting:
     containers: str = ""
     elements: Mapping[int, int] | None = None
     throttle: int | None = None
+    parcel: Parcel | None = None
 
 
 @dataclass(frozen=True)
@@ -95,13 +98,19 @@ def list_tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def names_another(text: str, job: int, launches: range) -> bool:
-    """Whether a comment or a submit line has the token of another launch, and of none of these of the job.
+def names_launch(text: str, jobs: Collection[int], launches: range) -> bool:
+    """Whether a comment or a submit line has the token of one of these launches of one of these jobs."""
+    return any(job in jobs and launch in launches for job, launch in _list_launches(text))
 
-    A slurmctld that was killed before it had saved its state gives a job's number again.
-    """
-    found = [match for match in map(_LAUNCH.match, list_tokens(text)) if match]
-    return bool(found) and not any(int(match[1]) == job and int(match[2]) in launches for match in found)
+
+def names_another(text: str, jobs: Collection[int], launches: range) -> bool:
+    """Whether a comment or a submit line has the token of a launch, and of none of these."""
+    return bool(_list_launches(text)) and not names_launch(text, jobs, launches)
+
+
+def _list_launches(text: str) -> list[tuple[int, int]]:
+    found = map(_LAUNCH.match, list_tokens(text))
+    return [(int(match[1]), int(match[2])) for match in found if match]
 
 
 def split_comment(comment: str) -> str:
@@ -202,17 +211,32 @@ def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
         notes = [note for note in notes if "--dependency" not in note]
     comment = options.pop("comment", "") or job.spec.comment
     lines, rest = render_directives(options)
-    body = render_body(job, task, Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements))
+    place = Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements, setting.parcel)
+    body = render_body(job, task, place)
     script = "\n".join(["#!/bin/bash", *lines, "", body])
     tail = {**rest, "comment": mark_comment(comment, setting.token)}
     return Submission(
         argv=("sbatch", "--parsable", *render_words(tail), *_name_script(task, setting)),
         script=script,
         script_path=setting.script_path if task.args else "",
-        secrets=render_secrets(task.secrets) if task.secrets else "",
-        variables=job.spec.environment,
+        secrets=render_secrets(task.secrets) if setting.secrets_path else "",
+        variables={**job.spec.environment, **({} if setting.secrets_path else _send_secrets(task, options))},
         notes=tuple(notes),
     )
+
+
+def _send_secrets(task: TaskSpec, options: Options) -> dict[str, str]:
+    """The variable with a task's secrets, for a job that sees no file of this side. InvalidRequest where none fits."""
+    text = render_secrets(task.secrets)
+    if not text:
+        return {}
+    check_export(options)
+    if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
+        raise InvalidRequest(
+            f"`secrets:` of the task {task.name!r} are longer than {MAX_TEXT // 1024} KiB, which a variable may have",
+            remedy="put large ones into files on the nodes, which nobody else can read",
+        )
+    return {SECRETS: text}
 
 
 def _choose_container(job: Job, task: TaskSpec, options: Options, setting: Setting) -> tuple[Container | None, Options]:
@@ -230,9 +254,10 @@ def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str
     need = rounded.need
     processes = count_processes(task)
     options = {"job-name": job.spec.name}
-    workdir = task.workdir or job.spec.origin.directory
-    if workdir:
-        options["chdir"] = workdir
+    # What comes with the script is not there yet when Slurm starts it.
+    workdir = "" if is_brought(task.workdir) else task.workdir
+    if workdir or job.spec.origin.directory:
+        options["chdir"] = workdir or job.spec.origin.directory
     options |= {"nodes": str(task.num_nodes), "ntasks-per-node": str(processes)}
     if task.ntasks:
         options["ntasks"] = str(task.ntasks)

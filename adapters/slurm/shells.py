@@ -1,7 +1,8 @@
 """A shell beside the work on a Slurm cluster: a step that shares what the allocation has (srun(1), --overlap).
 
 A member of a group is entered by the supervisor's application, which gives the shell what the member has. A single job
-has none on its nodes: there it is a plain shell in the job's working directory.
+has none on its nodes: there it is a plain shell in the job's working directory. Where the nodes share no folder, the
+application brings itself to the member's node first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.openssh import OpenSsh
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
 from overspan.bridge.model.hostlists import expand
+from overspan.bridge.supervisor.remote.visit import visit_words
 
 _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
 _OPEN = ("RUNNING", "COMPLETING")
@@ -102,6 +104,15 @@ def member_program(
     return [*archive, "shell", *member, *request.command]
 
 
+def visit_program(
+    archive: Sequence[str], handle: GroupHandle, request: ShellRequest, python: str, step: Sequence[str]
+) -> list[str]:
+    """The application on the login node, which brings itself to a node that shares no folder; `step` is the srun."""
+    launch = (handle.folder, str(handle.launch), str(handle.native))
+    member = (request.task, str(request.node), python)
+    return [*archive, *visit_words(launch, member, step, request.command)]
+
+
 def render_command(words: Sequence[str], path: str) -> str:
     """The words as a command for sh; `path` is a folder where Slurm's commands are looked for first."""
     lines = [f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []
@@ -145,12 +156,11 @@ class Shells:
         found = await self._ask(f"--jobs={handle.name}", f"--format={_FORMAT}")
         allocation = choose_allocation(found, request, handle.name)
         if isinstance(handle, GroupHandle):
+            archive = await self._bring_archive()
             if not self.settings.shared_root:
-                raise InvalidRequest(
-                    f"{request.task} cannot be entered: its node does not see the run directory",
-                    remedy=f"srun --jobid={handle.native} --overlap --pty bash on the login node is a shell there",
-                )
-            return await self._start(allocation, request, member_program(await self._bring_archive(), handle, request))
+                step = await self._start(allocation, request, ())
+                return visit_program(archive, handle, request, self.settings.python, step)
+            return await self._start(allocation, request, member_program(archive, handle, request))
         words = await self._start(allocation, request, request.command or ("bash",))
         return [words[0], f"--chdir={allocation.text}", *words[1:]]
 

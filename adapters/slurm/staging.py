@@ -3,12 +3,15 @@
 They are packed on this machine when the job is sent, travel once for each content (ROOT/files/HASH.tar.gz), and each
 job gets a copy of its own in its run directory, so that no job changes another's. All elements of an array share one,
 as they would share the folder itself. A launch after the first finds the copy there and goes on with what is in it.
+
+Where the nodes share no folder either, they travel in the batch script (`parcels`), and each run has a fresh copy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import os
 import shlex
 import tempfile
@@ -18,11 +21,13 @@ from typing import BinaryIO
 
 from overspan.adapters.archives import Item, describe_items, list_items, write_archive
 from overspan.adapters.contract import Launch
+from overspan.adapters.slurm.parcels import EMPTY, REMEDY, Parcel, is_brought, name_place
+from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
-from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.model.spec import Form, ReadyKind, TaskSpec
 
 PART = 3 << 20
 """Bytes of an archive that travel in one round trip."""
@@ -31,6 +36,8 @@ KEPT_DAYS = 30
 """How long an archive stays on the cluster that no job has used."""
 _MISSING = 44
 _REMEMBERED = 10_000
+_PARCELS = 4
+"""Packed files that are kept for the jobs that follow."""
 
 
 def find_sources(job: Job) -> tuple[str, ...]:
@@ -99,7 +106,101 @@ def preview_staged(job: Job, root: str) -> tuple[Job, str]:
 
 
 def _name_copy(place: str, source: str) -> str:
-    return f"{place}/{os.path.basename(os.path.normpath(source))}"
+    return f"{place}/{_name_top(source)}"
+
+
+def _name_top(source: str) -> str:
+    return os.path.basename(os.path.normpath(source))
+
+
+def list_carried(job: Job) -> tuple[Job, tuple[str, ...]]:
+    """The job with its copies on a node in place of the paths that travel in its script, and those paths.
+
+    Raises InvalidRequest for a missing one, Rejected for a task that would see no copy.
+    """
+    sources = choose_local(find_sources(job), job.spec.origin.directory)
+    for task in job.spec.tasks:
+        if not {task.workdir, *task.file_mounts.values()}.isdisjoint(sources):
+            _refuse_blind(task)
+    places = {source: name_place(number, _name_top(source)) for number, source in enumerate(sources)}
+    tasks = tuple(_start_apart(task) for task in apply_staged(job, places).spec.tasks)
+    return replace(job, spec=replace(job.spec, tasks=tasks)) if sources else job, sources
+
+
+def _refuse_blind(task: TaskSpec) -> None:
+    """Refuse a task of which a part would not see the files that come with it. Raises Rejected."""
+    what = "an image" if task.image else ""
+    if task.ready is not None and task.ready.kind is ReadyKind.COMMAND:
+        what = "`ready: command`"
+    if what:
+        raise Rejected(
+            f"the task {task.name!r} has {what}, which does not see `workdir` and `file_mounts` that travel to nodes "
+            "without a shared folder",
+            remedy="set `root` of the cluster to a folder that the compute nodes share, or do without one of the two",
+        )
+
+
+def _start_apart(task: TaskSpec) -> TaskSpec:
+    """The task, in a folder of its own where its files come with it: links of two jobs do not meet there."""
+    brought = any(map(is_brought, task.file_mounts.values()))
+    return replace(task, workdir=EMPTY) if brought and not task.workdir else task
+
+
+def preview_carried(job: Job) -> tuple[Job, Parcel | None, str]:
+    """The job as it would be sent to nodes that share no folder, for `span plan`, and what travels as comments."""
+    moved, sources = list_carried(job)
+    lines = [f"# {source} travels behind the script\n" for source in sources]
+    return moved, Parcel(preview=True) if sources else None, "".join(lines)
+
+
+class Files:
+    """How the files of launches reach one cluster: they are there, travel to the run directory, or in the script."""
+
+    def __init__(self, transport: Transport, settings: Settings) -> None:
+        limit = settings.max_staged << 20
+        self._stager = None if settings.shared else Stager(transport, limit, settings.timeout)
+        self._packer = None if settings.shared_root else Packer(limit)
+
+    async def bring(self, launch: Launch, root: str, run: str) -> tuple[Launch, Parcel | None]:
+        """The launch with its files' places on the cluster, and those that are to travel in its script.
+
+        For `root`, `run` and the errors see `Stager.stage`, `Packer.pack`.
+        """
+        if self._packer is not None:
+            job, parcel = await asyncio.to_thread(self._packer.pack, launch.job)
+            return replace(launch, job=job), parcel
+        if self._stager is None:
+            return launch, None
+        return await self._stager.stage(launch, root, run), None
+
+
+class Packer:
+    """Packs files for nodes that share no folder; `limit` is how many bytes one path may have."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._packed: dict[str, Parcel] = {}
+
+    def pack(self, job: Job) -> tuple[Job, Parcel | None]:
+        """The job as its node sees it, and what comes with it. What has not changed is packed once.
+
+        Raises InvalidRequest and Rejected for what cannot travel, OverspanError for what changes meanwhile.
+        """
+        moved, sources = list_carried(job)
+        if not sources:
+            return job, None
+        items: list[Item] = []
+        for number, source in enumerate(sources):
+            found = list_items(source, self._limit, REMEDY)
+            items += [item._replace(name=f"{number}/{item.name}") for item in found]
+        listed = describe_items(items)
+        if listed not in self._packed:
+            file = io.BytesIO()
+            write_archive(items, file)
+            self._packed[listed] = Parcel(file.getvalue())
+        while len(self._packed) > _PARCELS:
+            del self._packed[next(iter(self._packed))]
+        return moved, self._packed[listed]
 
 
 class Stager:

@@ -41,7 +41,7 @@ class View:
     """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
 
     `asked` is when the question was asked (this machine's time): orders that came later are not in the answer. `heard`
-    is when the answer had come: a journal that is read later has all that was written before the end it tells.
+    is when the answer had come, of an end the first: a journal that is read later has all that was written before it.
     `native` is the own id of an element that has one by now.
     """
 
@@ -61,7 +61,7 @@ class View:
     @property
     def known_at(self) -> float:
         """When what was seen was surely so: Slurm may have looked at any time between question and answer."""
-        return max(self.asked, self.heard)
+        return self.heard or self.asked
 
 
 class Told(NamedTuple):
@@ -87,7 +87,9 @@ def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], 
     """The view of a run from squeue's record, and from the accounting's where the run is over already."""
     if record.restarts > run:
         again = record.submit or asked
-        return _view_past(runs[run] if run < len(runs) - 1 else None, again, _is_held(record.reason), asked)
+        # The accounting has the next run only when that may begin, which is some minutes later.
+        past = runs[run] if run < len(runs) and (run < len(runs) - 1 or (runs[run].submit or again) < again) else None
+        return _view_past(past, again, _is_held(record.reason), asked)
     outcome = judge(record.state, record.reason, record.exit)
     view = View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
     # The last element of an array keeps the array's own number; one that waits only shares it.

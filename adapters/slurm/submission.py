@@ -13,25 +13,27 @@ from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import Native, Unit, earlier_keys, identify, is_element, make_units, native_of
-from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, list_alive, read_native
+from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, list_alive, read_native, was_taken_back
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
 from overspan.adapters.slurm.forms import is_group, needs_nodes
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
 from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.order_words import TOGETHER
+from overspan.adapters.slurm.parcels import Parcel
 from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
-from overspan.adapters.slurm.staging import Stager
+from overspan.adapters.slurm.staging import Files
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Done
-from overspan.adapters.slurm.unshared import refuse_files
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut
 
 BATCH = 100
 """Submissions of one round trip."""
+BATCH_BYTES = 32 << 20
+"""Of their scripts, which have files in them where the nodes share no folder."""
 SIZE_WORDS = "job submit limit"
 """What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
 LOOKS = 2
@@ -49,10 +51,8 @@ class Submitter:
         self._throttles = throttles or Throttles(questions)
         self._predecessors = Predecessors(questions)
         self._renderer = renderer
-        settings = renderer.settings
-        transport, limit = questions.transport, settings.max_staged << 20
-        self._stager = None if settings.shared else Stager(transport, limit, settings.timeout)
-        self._library = Library(transport)
+        self._files = Files(questions.transport, renderer.settings)
+        self._library = Library(questions.transport)
         self._started_at = started_at
         self._known: dict[str, Answer] = {}
         self._doubts: dict[str, Doubt] = {}
@@ -87,6 +87,12 @@ class Submitter:
         """Forget the answers to these launches: what they made is ended."""
         for token in tokens:
             self._known.pop(token, None)
+
+    def doubt(self, tokens: Sequence[str]) -> None:
+        """Look these launches up before they are made again: it is not known whether they were ended."""
+        for token in tokens:
+            if isinstance(self._known.pop(token, None), Accepted):
+                self._doubts[token] = Doubt(self.monotonic())
 
     async def release(self, natives: Sequence[int]) -> None:
         """Let native jobs start that were submitted held."""
@@ -170,7 +176,7 @@ class Submitter:
         missing = []
         for launch in launches:
             key = identify(launch)
-            record = find_newest(queued[key])
+            record = find_newest(queued[key], starts_together(launch))
             if record is not None:
                 await self._accept(launch, native_of(record, key.element).job, record.restarts)
             else:
@@ -179,9 +185,14 @@ class Submitter:
             since = min(launch.job.submitted_at for launch in missing) - _MARGIN
             kept = await self._questions.find_in_accounts(map(identify, missing), since)
             for launch in missing:
-                if identify(launch) in kept:
-                    await self._accept(launch, kept[identify(launch)], 0)
+                native = kept.get(identify(launch))
+                if native is not None and not (starts_together(launch) and await self._was_taken_back(native)):
+                    await self._accept(launch, native, 0)
         return [launch for launch in missing if launch.token in self._doubts]
+
+    async def _was_taken_back(self, native: int) -> bool:
+        runs = (await self._questions.runs([str(native)]))[str(native)]
+        return bool(runs) and all(was_taken_back(run) for run in runs)
 
     async def _send_again(self, launches: Sequence[Launch]) -> None:
         """Submit held, and release what is the only one; of two the later one is ended."""
@@ -259,10 +270,15 @@ class Submitter:
 
     async def _send_batch(self, units: Sequence[Unit], scene: Scene, held: bool) -> list[Unit]:
         """Submit over one round trip; gives what is to be tried at once in smaller parts."""
-        rendered = [(unit, one) for unit in units if (one := await self._prepare(unit, scene, held)) is not None]
+        rendered: list[tuple[Unit, Rendered]] = []
+        left = list(units)
+        while left and sum(len(one.call.stdin) for _, one in rendered) < BATCH_BYTES:
+            unit = left.pop(0)
+            if (one := await self._prepare(unit, scene, held)) is not None:
+                rendered.append((unit, one))
         rendered = await self._keep_open(rendered)
         if not rendered:
-            return []
+            return left
         again, failures = [], []
         limit = self._questions.timeout + len(rendered)
         answers = await call_together(self._questions.transport, [one.call for _, one in rendered], limit)
@@ -275,7 +291,7 @@ class Submitter:
         await self._release_sent(rendered)
         for failure in failures:
             raise failure.error() if isinstance(failure, Failure) else failure
-        return again
+        return [*again, *left]
 
     async def _keep_open(self, rendered: list[tuple[Unit, Rendered]]) -> list[tuple[Unit, Rendered]]:
         """Those that may be submitted now; a job is put off unless Slurm still decides about what it waits for."""
@@ -289,8 +305,8 @@ class Submitter:
         """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
         first = unit.first
         try:
-            staged = await self._stage(first, scene.site)
-            rendered = self._renderer.render(staged, replace(scene, elements=unit.elements), held)
+            staged, parcel = await self._stage(first, scene.site)
+            rendered = self._renderer.render(staged, replace(scene, elements=unit.elements, parcel=parcel), held)
             await self._bring(first, rendered, scene.site)
         except (InvalidRequest, Rejected) as error:
             self._refuse(unit, explain(error))
@@ -325,15 +341,12 @@ class Submitter:
             if isinstance(failure, BaseException):
                 raise failure
 
-    async def _stage(self, launch: Launch, site: Site) -> Launch:
-        """The launch with its files on a cluster that does not see the submitter's."""
-        if not self._renderer.settings.shared_root:
-            await asyncio.to_thread(refuse_files, launch.job)
-            return launch
-        if self._stager is None or (isinstance(launch, MemberLaunch) and launch.first):
+    async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, Parcel | None]:
+        """The launch with its files on a cluster that does not see the submitter's, or with those that travel."""
+        if isinstance(launch, MemberLaunch) and launch.first:
             # What a replacement needs is there since the set began.
-            return launch
-        return await self._stager.stage(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
+            return launch, None
+        return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
     async def _read(self, unit: Unit, done: Done | None) -> Failure | Unit | None:
         """Take in an answer of sbatch's; a failure that says nothing of the job is given back, or a part to try."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import NoReturn
 
 from overspan.adapters.slurm.errors import Kind, read_failure
-from overspan.adapters.slurm.forms import is_group
 from overspan.adapters.slurm.sets.members import is_set
-from overspan.adapters.slurm.staging import choose_local, find_sources
 from overspan.adapters.slurm.transports.channel import Piece, Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
-from overspan.adapters.slurm.unshared_groups import REMEDY, refuse_group
+from overspan.adapters.slurm.unshared_groups import REMEDY
 from overspan.bridge.model.errors import Conflict, Denied, NotFound, Rejected
 from overspan.bridge.model.job import Job
 
@@ -26,13 +24,9 @@ def refuse_unshared(job: Job) -> None:
     tasks = job.spec.tasks
     if is_set(job):
         what = "a set, where each task is a native job,"
-    elif not is_group(job) and any(task.secrets for task in tasks):
-        what = "a task with `secrets:`, which are a file that only its owner may read,"
     elif any(not path.startswith(("/", "~/")) for task in tasks for path in task.volumes.values()):
         what = "a volume by its name"
     else:
-        if is_group(job):
-            refuse_group(job)
         return
     raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=REMEDY)
 
@@ -43,13 +37,6 @@ def refuse_member() -> NoReturn:
         "the group needs a hetjob, which this cluster cannot start, or a set, which needs a folder that nodes share",
         remedy="give all tasks the same partition and options, so that one ordinary job holds them",
     )
-
-
-def refuse_files(job: Job) -> None:
-    """Refuse files that would have to travel; a path that is not here is the cluster's own. Raises Rejected."""
-    found = choose_local(find_sources(job), job.spec.origin.directory)
-    if found:
-        raise Rejected(f"{found[0]} cannot be brought to nodes that share no folder", remedy=REMEDY)
 
 
 async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> Piece:

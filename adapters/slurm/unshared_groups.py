@@ -10,14 +10,13 @@ import functools
 from dataclasses import replace
 
 from overspan.adapters.slurm.library import build
+from overspan.adapters.slurm.parcels import Parcel, encode_parcel
 from overspan.adapters.slurm.script import Submission
 from overspan.bridge.model.errors import Rejected
-from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import ReadyKind, TaskSpec
 from overspan.bridge.supervisor.remote.carrying import entry_words, pack_application, pack_documents, select_sources
 from overspan.bridge.supervisor.remote.unshared import LOG
 
-__all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "refuse_group", "unshared_words"]
+__all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "unshared_words"]
 
 FOLDER = "/tmp"
 """Where jobs run unless they say otherwise: a folder that every node has."""
@@ -37,29 +36,14 @@ def pack() -> str:
     return pack_application(select_sources(build())).decode("ascii")
 
 
-def carry_group(submission: Submission, files: tuple[tuple[str, bytes], ...]) -> Submission:
+def carry_group(
+    submission: Submission, files: tuple[tuple[str, bytes], ...], parcel: Parcel | None = None
+) -> Submission:
     """The submission with all that its supervisor needs. Raises Rejected for a plan that is too large."""
     try:
         variables = pack_documents(dict(files))
     except ValueError as error:
         raise Rejected(f"the group cannot travel: {error}", remedy=REMEDY) from None
-    script = f"{submission.script.rstrip()} <<'{_END}'\n{pack()}\n{_END}\n"
+    brought = "" if parcel is None else encode_parcel(parcel)
+    script = f"{submission.script.rstrip()} <<'{_END}'\n{pack()}\n{brought}{_END}\n"
     return replace(submission, script=script, variables={**submission.variables, **variables})
-
-
-def refuse_group(job: Job) -> None:
-    """Refuse groups that need more than their nodes' own disks. Raises Rejected."""
-    for task in job.spec.tasks:
-        what = _find_need(task)
-        if what:
-            raise Rejected(
-                f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=REMEDY
-            )
-
-
-def _find_need(task: TaskSpec) -> str:
-    if task.image:
-        return "an image of a group's task"
-    if task.ready is not None and task.ready.kind is ReadyKind.FILE:
-        return "`ready: file`, which another node looks for,"
-    return ""

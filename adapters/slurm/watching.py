@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.contract import Report
+from overspan.adapters.slurm.answers import OVER, Accounts, Answer, take_view
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.group_stories import GroupTold, Sight, tell_group
 from overspan.adapters.slurm.handles import (
@@ -29,11 +30,9 @@ from overspan.adapters.slurm.handles import (
 from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
-from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.script import names_another
 from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
 from overspan.adapters.slurm.sets.watching import Sets
-from overspan.adapters.slurm.stories import Told, View, tell, tell_gone, view_accounts, view_ended_array, view_queue
+from overspan.adapters.slurm.stories import Told, View, tell, tell_gone
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.turns import Turn
 from overspan.bridge.model.errors import OverspanError
@@ -50,6 +49,8 @@ YOUNG = 20.0
 """Seconds for which the journal of a new launch is read as often as that of one that runs: it may start at once."""
 SLOW = 4
 """A question that takes long is asked more seldom: at most one part in so many of the time."""
+LAG = 60.0
+"""Seconds for which an accounting that answers again may lack what slurmctld has kept for it meanwhile."""
 
 
 @dataclass
@@ -60,19 +61,14 @@ class Seen:
     view: View | None = None
     misses: int = 0
     accounting: bool = True
+    taken: bool = False
+    """Whether its number is another job's now."""
     told: tuple[str, float] | None = None
     """The reason and the expected start that were told last."""
     killed_at: float = -KILL_AGAIN
     since: float = field(default_factory=time.monotonic)
-
-
-def _is_another(handle: Handle | GroupHandle, text: str) -> bool:
-    """Whether a record with the handle's number is of another launch; elements have their array's token.
-
-    A job that was requeued keeps the token of the launch that was its first run.
-    """
-    first = 0 if handle.run else handle.launch
-    return handle.index is None and names_another(text, handle.job, range(first, handle.launch + 1))
+    missed_at: float = 0.0
+    """When it was known that nobody knows it (this machine's time)."""
 
 
 class Watch:
@@ -84,7 +80,9 @@ class Watch:
         self._orders = orders
         self._tick = tick
         self._seen: dict[str, Seen] = {}
-        self._next = 0.0
+        self._next = self._next_accounts = 0.0
+        self._silent_at = -LAG
+        """When the accounting has not answered last (monotonic time)."""
         self._addresses: Mapping[str, str] = {}
         self.transport = questions.transport
         self.journals = JournalWatch(questions.transport, questions.timeout)
@@ -109,6 +107,11 @@ class Watch:
         """What was seen of a launch last."""
         seen = self._seen.get(handle)
         return seen.view if seen else None
+
+    def is_taken(self, handle: str) -> bool:
+        """Whether a launch's number is another job's by now, which no order is for."""
+        seen = self._seen.get(handle)
+        return seen is not None and seen.taken
 
     def nodes_of(self, handle: str) -> tuple[str, ...]:
         """The names of a launch's nodes, in the order of its members; none where they are not known."""
@@ -141,7 +144,11 @@ class Watch:
             self._reading.begin(lambda: self.journals.read(readings))
         tasks = [turn.task for turn in (self._looking, self._reading) if turn.task is not None]
         if tasks:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            fresh = asyncio.ensure_future(self.fresh.wait())
+            try:
+                await asyncio.wait([*tasks, fresh], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                fresh.cancel()
 
     def take_trouble(self) -> Exception | None:
         """Why a question had no answer; told once."""
@@ -164,65 +171,68 @@ class Watch:
         began, asked = time.monotonic(), time.time()
         self._next = began + self._tick
         handles = {text: parse_any(text) for text in texts}
-        queue = await self._questions.look(sorted({handle.native for handle in handles.values()}))
-        records = {text: queue.find(handle.native, handle.index) for text, handle in handles.items()}
-        for text, handle in handles.items():
-            found = records[text]
-            if found is not None and _is_another(handle, found.comment):
-                records[text] = None
-        unclear: set[str] = set()
-        for text, handle in handles.items():
-            known = records[text]
-            if known is None or known.restarts > handle.run:
-                unclear.add(handle.name)
-            if known is None and handle.index is not None:
-                # An array that was ended before its elements were told apart is one job.
-                unclear.add(str(handle.native))
-        runs, accounting, answered = await self._ask_accounts(sorted(unclear))
-        heard = time.time()
+        answer = Answer(await self._questions.look(sorted({handle.native for handle in handles.values()})), asked)
+        self._next = max(self._next, time.monotonic() + SLOW * (time.monotonic() - began) - self._tick)
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
         self.journals.forget({**self._seen, **handles})
-        names: set[str] = set()
-        for text, handle in handles.items():
+        unclear = {text: handle for text, handle in handles.items() if answer.is_unclear(handle)}
+        await self._take(answer, {text: handle for text, handle in handles.items() if text not in unclear})
+        for text, handle in unclear.items():
             seen = self._seen.setdefault(text, Seen(handle))
-            record = records[text]
-            own = [
-                run for run in runs.get(handle.name, []) if not _is_another(handle, f"{run.comment} {run.submit_line}")
-            ]
-            view: View | None
-            if record is not None:
-                view = view_queue(record, handle.run, own, asked)
-            else:
-                view = view_accounts(own, handle.run, asked)
-                waited = seen.view is not None and seen.view.outcome.phase is Phase.QUEUED
-                if view is None and handle.index is not None and answered and (accounting or waited):
-                    view = view_ended_array(queue.find(handle.native), runs.get(str(handle.native), []), asked)
-            if view is not None:
-                seen.view, seen.misses = replace(view, heard=heard), 0
-                names.update(() if isinstance(handle, GroupHandle) else view.nodes)
-            elif answered:
-                seen.misses, seen.accounting = seen.misses + 1, accounting
+            seen.taken = answer.is_taken(handle)
+            # What was seen of it before is not so any more, and nobody is to be ended for that.
+            seen.view = None if seen.taken else seen.view
+        # An accounting that takes long keeps nobody else's news back.
+        self.fresh.set()
+        accounts = await self._ask_accounts({name for handle in unclear.values() for name in answer.names(handle)})
+        if accounts is not None:
+            await self._take(replace(answer, accounts=accounts), unclear)
         self._throttles.see(handles.values())
-        await self._throttles.balance(queue.records)
-        if names:
-            self._addresses = await self._questions.addresses(names)
-        self._next = max(self._next, time.monotonic() + SLOW * (time.monotonic() - began) - self._tick)
+        await self._throttles.balance(answer.queue.records)
 
-    async def _ask_accounts(self, names: list[str]) -> tuple[dict[str, list[AccountingRecord]], bool, bool]:
-        """The runs of what squeue does not tell, whether there is an accounting, and whether it has answered."""
-        self.gap = ""
-        if not names:
-            return {}, True, True
-        site = await self._questions.site()
-        if not site.accounting:
-            return {}, False, True
+    async def _take(self, answer: Answer, handles: Mapping[str, Handle | GroupHandle]) -> None:
+        """Note what was answered of these."""
+        views = {text: answer.view(handle, self.view_of(text)) for text, handle in handles.items()}
+        single = [view for text, view in views.items() if view is not None and not text.startswith(GROUP)]
+        names = {name for view in single for name in view.nodes}
         try:
-            return await self._questions.runs(names), True, True
+            self._addresses = await self._questions.addresses(names)
+        except OverspanError as error:
+            # News without addresses are better than none.
+            _log.debug("the nodes' addresses are not told: %s", error.message)
+        heard, accounts = time.time(), answer.accounts
+        settled = not accounts.kept or time.monotonic() - self._silent_at >= LAG
+        for text, handle in handles.items():
+            seen, view = self._seen.setdefault(text, Seen(handle)), views[text]
+            if view is not None:
+                seen.view, seen.misses = take_view(seen.view, view, heard), 0
+                seen.taken = answer.is_taken(handle)
+            elif accounts.answered and settled:
+                seen.misses, seen.accounting = seen.misses + 1, accounts.kept
+                seen.missed_at = heard if seen.misses == MISSES else seen.missed_at
+
+    async def _ask_accounts(self, names: Collection[str]) -> Accounts | None:
+        """What the accounting tells of what squeue does not; None where it took so long that it is asked later."""
+        if not names:
+            self.gap = ""
+            return Accounts()
+        if not (await self._questions.site()).accounting:
+            self.gap = ""
+            return Accounts(kept=False)
+        began = time.monotonic()
+        if began < self._next_accounts:
+            return None
+        try:
+            runs = await self._questions.runs(sorted(names))
         except OverspanError as error:
             # What has vanished waits for an answer; all others are told.
             _log.debug("the accounting does not answer: %s", error.message)
-            self.gap = word_gap(error.message)
-            return {}, True, False
+            self.gap, self._silent_at = word_gap(error.message), time.monotonic()
+            return Accounts(answered=False)
+        finally:
+            self._next_accounts = time.monotonic() + SLOW * (time.monotonic() - began) - self._tick
+        self.gap = ""
+        return Accounts(runs)
 
     # --- journals ----------------------------------------------------------------------------------------------------
 
@@ -239,10 +249,9 @@ class Watch:
             view = seen.view
             phase = Phase.QUEUED if view is None else view.outcome.phase
             young = time.monotonic() - seen.since < YOUNG
-            over = view is not None and phase in (Phase.ENDED, Phase.REQUEUED)
-            ended_at = view.known_at if over and view is not None else None
+            ended_at = view.known_at if view is not None and phase in OVER else None
             if seen.misses >= MISSES and ended_at is None:
-                ended_at = seen.since
+                ended_at = seen.missed_at
             if not cursor.over:
                 readings.append(Reading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
         return self.journals.choose(readings, self._tick)
@@ -269,7 +278,8 @@ class Watch:
         gone = seen.misses >= MISSES
         told: Told | GroupTold
         if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
-            told = tell_group(seen.handle, self._see(seen.handle, seen, cursor), cursor, orders)
+            sight = self._see(seen.handle, seen, cursor)
+            told, gone = tell_group(seen.handle, sight, cursor, orders), bool(sight.gone)
         elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
             if gone:
                 return Report(text, (tell_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
@@ -306,9 +316,12 @@ class Watch:
         return self._see(handle, seen, GroupCursor(offset))
 
     def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
-        gone = tell_gone(handle, 0.0, seen.accounting).detail if seen.misses >= MISSES else ""
         page, given = self.journals.page(handle, cursor.offset), self.journals.given(handle)
-        return Sight(seen.view, page, given, gone, self.apart)
+        ended = seen.view is not None and seen.view.outcome.phase in OVER
+        # What Slurm has told of an end stays true, and the journal may have more than was read before.
+        gone = seen.misses >= MISSES and not ended and page is not None and page.asked > seen.missed_at
+        detail = tell_gone(handle, 0.0, seen.accounting).detail if gone else ""
+        return Sight(seen.view, page, given, detail, self.apart)
 
     def _waiting(self, seen: Seen, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
         """Why a job waits, when that has changed."""
@@ -333,7 +346,7 @@ class Watch:
             cursor = parse_place(seen.handle, place)
             if not cursor.kill_at or cursor.kill_at > now or cursor.over:
                 continue
-            alive = seen.view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED, Phase.ENDING)
+            alive = seen.view.outcome.phase not in (*OVER, Phase.ENDING)
             if alive and time.monotonic() - seen.killed_at >= KILL_AGAIN:
                 seen.killed_at = time.monotonic()
                 found.append(seen.handle.name)

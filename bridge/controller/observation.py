@@ -87,6 +87,8 @@ class Observer:
         seen = bell.count
         since = self._cursors(cluster)
         if not since:
+            # Nothing is missing of what nobody asks for.
+            cluster.miss(self.recorder.clock(), "")
             await bell.wait()
             return
         try:

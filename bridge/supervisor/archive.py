@@ -44,7 +44,7 @@ if sys.argv[1] in ("stepd", "srun", "salloc", "sattach"):
     gc.enable()
     sys.exit(enter(sys.argv[1:]))
 
-if sys.argv[1] in ("slurm", "member", "node", "unshared", "sender", "relay"):
+if sys.argv[1] in ("slurm", "member", "node", "unshared", "sender", "relay", "visit", "lodging"):
     from overspan.bridge.supervisor.remote.entry import main as enter
 
     gc.enable()

@@ -33,8 +33,10 @@ from overspan.bridge.supervisor.remote.images import (
     wrap_words,
     write_image_hosts,
 )
+from overspan.bridge.supervisor.remote.lodging import read_native
 from overspan.bridge.supervisor.remote.placement import read_placement
 from overspan.bridge.supervisor.remote.seating import read_seats, seats_path
+from overspan.bridge.supervisor.remote.settling import HERE
 from overspan.bridge.supervisor.remote.variables import merge_variables
 from overspan.bridge.supervisor.rundir import Plan, RunDirectory
 
@@ -103,7 +105,7 @@ def prepare(
 ) -> tuple[Seat, tuple[str, ...]]:
     """Where the shell is, and its words. `folder` is for files of its own. Raises OSError, ValueError, KeyError."""
     job, (task, node) = plan.job, member
-    pid = find_member(directory.path, task, node)
+    pid = find_member(name_launch(directory), task, node)
     image = find_image(directory, task)
     if is_held(image) and not pid:
         raise ValueError(f"the container of {task} has ended with its program")
@@ -119,14 +121,23 @@ def prepare(
         argv = wrap_words((), argv, "", "")
     elif image:
         hosts = write_image_hosts(folder, list_members(job) if has_names(job) else ())
-        argv = wrap_words(image, argv, find_home(environment), hosts)
+        argv = wrap_words(image, argv, find_home(environment), hosts, environment.get("OVERSPAN_RUN_DIR", ""))
         environment = carry_variables(environment, (*list_carried(job.spec_of(task), environment), MARK))
     return seat._replace(environment=environment), argv
 
 
-def find_member(run_dir: str, task: str, node: int) -> int:
+def name_launch(directory: RunDirectory) -> str:
+    """The variable that all programs of a launch have, and no others on this machine.
+
+    Where the nodes share no folder, the run directory of each member is its own.
+    """
+    native = read_native(directory.path)
+    return f"SLURM_JOB_ID={native}" if native else f"OVERSPAN_RUN_DIR={directory.path}"
+
+
+def find_member(launch: str, task: str, node: int) -> int:
     """The oldest living program of a member on this machine, by its environment; 0 where there is none."""
-    marks = {f"OVERSPAN_RUN_DIR={run_dir}", f"OVERSPAN_TASK={task}", f"OVERSPAN_NODE_INDEX={node}"}
+    marks = {launch, f"OVERSPAN_TASK={task}", f"OVERSPAN_NODE_INDEX={node}"}
     wanted = {os.fsencode(mark) for mark in marks}
     found: list[kernel.Process] = []
     for pid in kernel.list_pids():
@@ -172,6 +183,8 @@ def build_seat(directory: RunDirectory, plan: Plan, member: tuple[str, int], fol
         if names.method != isolation.ENV:
             names = names._replace(hostname=member_name(task, node))
     cwd = spec.workdir or job.spec.origin.directory or directory.path
+    # What was a member's own went with it.
+    cwd = directory.path if cwd.startswith(HERE) else cwd
     return Seat(isolation.extend_environment(names, environment), cwd, 0, names)
 
 

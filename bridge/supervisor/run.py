@@ -19,7 +19,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import ORDERS, Event, Granted
 from overspan.bridge.model.job import Attempt, Job
-from overspan.bridge.model.spec import Form
+from overspan.bridge.model.spec import Form, ReadyKind
 from overspan.bridge.supervisor.environment import Place, build_environment
 from overspan.bridge.supervisor.journal import Journal
 from overspan.bridge.supervisor.node_runs import NodeRuns
@@ -48,12 +48,14 @@ class Services(NamedTuple):
     """What differs with where a run's nodes are.
 
     `grant` gives the journal's first event, `open_nodes` the node runs of a launch, `wake` tells the daemon of news.
+    Where this machine does not see the files of the nodes, the node runs tell of those that make a task ready.
     """
 
     grant: Callable[[RunDirectory], Granted]
     open_nodes: Callable[[RunDirectory, Plan, Job], NodeRuns]
     wake: Callable[[str], None]
     rules: Rules = Rules()
+    sees_files: bool = True
 
 
 class Run:
@@ -219,7 +221,7 @@ class Run:
 
     def _watch_ready(self, name: str, number: int, now: float) -> None:
         spec = self.job.spec_of(name)
-        if spec.ready is None:
+        if spec.ready is None or (spec.ready.kind is ReadyKind.FILE and not self._services.sees_files):
             return
         place = Place(name, 0, number, 0, self.directory.path, self._plan.cluster, self._plan.environment)
         environment = build_environment(self.job, place)

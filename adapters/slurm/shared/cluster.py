@@ -128,7 +128,8 @@ class SharedCluster:
         """News of all users' launches: one question a tick for each user that has some."""
         parts = split_cursors(since)
         self._looked = True
-        return Observation(tuple(await self._watches.observe(parts, timeout)), time.time())
+        reports = tuple(await self._watches.observe(parts, timeout))
+        return Observation(reports, time.time(), gap=self._watches.gap)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Carry out each order as the owner of its launch. SomeUnanswered where one's cluster takes long."""

@@ -39,11 +39,18 @@ class Watches:
         self._failed: dict[str, tuple[float, OverspanError]] = {}
         self._dark = self._back = False
         """Whether nobody's launches could be seen, and whether somebody's can again."""
+        self._gaps: dict[str, str] = {}
+
+    @property
+    def gap(self) -> str:
+        """What cannot be known of some user's launches."""
+        return next((gap for gap in self._gaps.values() if gap), "")
 
     async def observe(self, parts: Mapping[str, Mapping[str, str]], timeout: float) -> list[Report]:
         """The news of all users that have some. Raises what failed where it did so for everybody."""
         deadline = time.monotonic() + timeout
         self._drop(set(self._looks) - set(parts))
+        self._gaps = {user: gap for user, gap in self._gaps.items() if user in parts}
         while True:
             for user, since in parts.items():
                 self._begin(user, since, deadline)
@@ -102,7 +109,8 @@ class Watches:
             self._fail(user, OverspanError(f"{type(error).__name__}: {error}"))
             return []
         self._failed.pop(user, None)
-        self._back, self._dark = self._back or self._dark, False
+        before, self._gaps[user] = self.gap, found.gap
+        self._back, self._dark = self._back or self._dark or self.gap != before, False
         # A report about anything else is nobody's.
         own = [report for report in found.reports if report.handle in look.since]
         return [replace(report, handle=join_owner(user, report.handle)) for report in own]

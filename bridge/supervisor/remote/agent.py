@@ -22,7 +22,7 @@ from overspan.bridge.supervisor import child, isolation, kernel, processes
 from overspan.bridge.supervisor.child import NodeLaunch, StartError
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.records import NodeRecord
-from overspan.bridge.supervisor.remote import containers, images, settling
+from overspan.bridge.supervisor.remote import containers, images, parcels, settling
 from overspan.bridge.supervisor.remote.channel import (
     LineReader,
     RemoteLaunch,
@@ -38,7 +38,7 @@ from overspan.bridge.supervisor.remote.images import (
     wrap_words,
     write_image_hosts,
 )
-from overspan.bridge.supervisor.remote.mirror import Mirror
+from overspan.bridge.supervisor.remote.mirror import Arrival, Mirror
 from overspan.bridge.supervisor.remote.variables import merge_variables, pin_steps, render_hostfile
 from overspan.bridge.supervisor.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 
@@ -62,7 +62,7 @@ class Agent:
         self._closed_at: Optional[float] = None
         self._told_at: Optional[float] = None
         self._folder = ""
-        self._mirror = Mirror("", "", False)
+        self._mirror = Mirror("", "", False, Arrival("", 0.0))
 
     def serve(self) -> int:
         """Run the one node run; gives the agent's exit status, which is the program's."""
@@ -78,6 +78,8 @@ class Agent:
             record = record or self._run(launch, folder.path)
             self._tell_rest()
         finally:
+            if launch.parcel:
+                parcels.remove_links(launch.mounts, launch.cwd, folder.path)
             folder.remove()
         self._tell_end(launch, record)
         return record.exit_code if record.exit_code is not None else 128 + (record.signal or 0)
@@ -92,7 +94,8 @@ class Agent:
             launch = settling.settle_launch(launch, folder)
         except OSError as error:
             return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
-        self._mirror = Mirror(launch.stdout, launch.stderr, launch.append)
+        awaited = Arrival(launch.awaited, launch.period)
+        self._mirror = Mirror(launch.stdout, launch.stderr, launch.append, awaited)
         return launch, None
 
     def _run(self, launch: RemoteLaunch, folder: str) -> NodeRecord:
@@ -130,7 +133,7 @@ class Agent:
     def _await_container(self, launch: RemoteLaunch, folder: str) -> tuple[str, int]:
         """Ask for the image's container and wait for it; gives its mark, or the signal that ends the wait."""
         hosts = images.write_image_hosts(folder, launch.members)
-        self._tell({"wanted": {"hosts": hosts, "home": find_home(merge_environment(launch))}})
+        self._tell({"wanted": {"hosts": hosts, "home": find_home(merge_environment(launch)), "folder": folder}})
         seen = 0
         while self._closed_at is None and self._told_at is None:
             for message in self._messages[seen:]:
@@ -321,7 +324,8 @@ def prepare_launch(launch: RemoteLaunch, folder: str, mark: str = "") -> NodeLau
         isolated, environment = enter_held(launch, environment, mark)
         argv = wrap_words((), argv, "", "")
     elif launch.image:
-        argv = wrap_words(launch.image, argv, find_home(environment), write_image_hosts(folder, launch.members))
+        hosts = write_image_hosts(folder, launch.members)
+        argv = wrap_words(launch.image, argv, find_home(environment), hosts, folder)
         environment = carry_variables(environment, launch.carried)
     return NodeLaunch(
         directory=folder,

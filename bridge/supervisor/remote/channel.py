@@ -6,8 +6,9 @@ down   {"launch": {...}}                       what to run, once
        {"members": [[address, names], ...]}   the lines of the hosts file from now on
        {"notice": {"text"}}                   lines for the file of notices, which this node has of its own
        {"container": {"mark"}}                the image's container is there; its holder has this mark
-up     {"wanted": {"hosts", "home"}}          the node's paths for the image's container, which is wanted now
+up     {"wanted": {"hosts", "home", "folder"}} the node's paths for the image's container, which is wanted now
        {"started": {"at", "sent"}}             the user's program runs
+       {"ready": {"at", "sent"}}               the file that is awaited is there
        {"log": {"stream", "data"}}            what it has written, in base64, where the launch is mirrored
        {"told": {"signal"}}                    Slurm itself signalled this step
        {"ended": {"at", "sent", ...}}          how it ended; nothing is left of it
@@ -35,7 +36,9 @@ class RemoteLaunch(NamedTuple):
     in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own.
 
     Where the nodes share no folder, `files` are written by their names into the agent's folder, which `settling.HERE`
-    stands for, `mounts` are links to make, by their targets, and a `mirrored` node run's output is told.
+    stands for, the `parcel` unpacked below it (`parcels`), `mounts` are links to make, by their targets, and a
+    `mirrored` node run's output is told. So is that the file `awaited` is there, which is looked for every `period`
+    seconds.
     """
 
     key: str
@@ -59,6 +62,9 @@ class RemoteLaunch(NamedTuple):
     files: Mapping[str, str] = {}
     mounts: Mapping[str, str] = {}
     mirrored: bool = False
+    parcel: str = ""
+    awaited: str = ""
+    period: float = 0.5
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:

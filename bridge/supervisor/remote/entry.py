@@ -2,7 +2,7 @@
 
 `slurm` is the supervisor of a group, `member` that of one task of a set, `node` the agent. Where the nodes share no
 folder, `unshared` is the supervisor of a group, `relay` brings what it writes to the login node, and `sender` is the
-relay's other end, beside it.
+relay's other end, beside it; `visit` is a shell from the login node, and `lodging` has its folder on a node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from overspan.bridge.supervisor.remote.carrying import keep_to_self
 
-ENTRIES = ("slurm", "member", "node", "unshared", "sender", "relay")
+ENTRIES = ("slurm", "member", "node", "unshared", "sender", "relay", "visit", "lodging")
 
 
 def main(words: Sequence[str]) -> int:
@@ -40,6 +40,14 @@ def main(words: Sequence[str]) -> int:
         from overspan.bridge.supervisor.remote import relay
 
         return relay.main(rest)
+    if name == "visit":
+        from overspan.bridge.supervisor.remote import visit
+
+        return visit.main(rest)
+    if name == "lodging":
+        from overspan.bridge.supervisor.remote import lodging
+
+        return lodging.main()
     from overspan.bridge.supervisor.remote import leader
 
     return leader.main(rest)

@@ -106,5 +106,6 @@ class Holders:
 
 def holder_words(seat: Seat, components: int, wanted: Mapping[str, Any]) -> tuple[str, ...]:
     """The srun that holds the container of a member; `wanted` are its node's paths, as its agent tells them."""
-    options = fill_words(seat.image, str(wanted.get("home", "")), str(wanted.get("hosts", "")))
+    home, hosts, folder = (str(wanted.get(name, "")) for name in ("home", "hosts", "folder"))
+    options = fill_words(seat.image, home, hosts, folder)
     return srun_words(seat._replace(options=(*seat.options, *options)), components, HOLD_WORDS)

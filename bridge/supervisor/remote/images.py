@@ -11,11 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.supervisor import isolation
+from overspan.bridge.supervisor.remote.settling import HERE
 
 HOME = "\x01"
 """Stands in words for the home on the node."""
 HOSTS = "\x02"
 """Stands in words for the hosts file on the node."""
+FOLDER = HERE
+"""Stands in words for the folder of the node run, where that is the run directory: the nodes share none."""
 HOSTS_FILE = "image-hosts"
 """The name of the hosts file that is shown in an image, in the folder of its node run."""
 
@@ -42,14 +45,14 @@ def list_carried(spec: TaskSpec, environment: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(named.difference(_NEVER)))
 
 
-def wrap_words(image: Sequence[str], argv: Sequence[str], home: str, hosts: str) -> tuple[str, ...]:
-    """The words that run `argv` in the image; `home` and `hosts` are the node's paths."""
-    return (*fill_words(image, home, hosts), "/bin/sh", "-c", _CHOOSE, "sh", *argv)
+def wrap_words(image: Sequence[str], argv: Sequence[str], home: str, hosts: str, folder: str = "") -> tuple[str, ...]:
+    """The words that run `argv` in the image; `home`, `hosts` and `folder` are the node's paths."""
+    return (*fill_words(image, home, hosts, folder), "/bin/sh", "-c", _CHOOSE, "sh", *argv)
 
 
-def fill_words(image: Sequence[str], home: str, hosts: str) -> tuple[str, ...]:
+def fill_words(image: Sequence[str], home: str, hosts: str, folder: str) -> tuple[str, ...]:
     """The words of the image's runtime with the node's paths in them."""
-    return tuple(word.replace(HOME, home).replace(HOSTS, hosts) for word in image)
+    return tuple(word.replace(HOME, home).replace(HOSTS, hosts).replace(FOLDER, folder) for word in image)
 
 
 def carry_variables(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -51,6 +51,8 @@ class Leader:
     part = False
     """Whether the allocation is for some of the job's tasks only."""
     rules = Rules()
+    sees_files = True
+    """Whether what the nodes have on their disks is seen here too."""
 
     def __init__(self, directory: RunDirectory, environment: Mapping[str, str]) -> None:
         """Read what is to run where. OSError and ValueError where the run directory and the allocation do not fit."""
@@ -71,7 +73,8 @@ class Leader:
     def serve(self) -> int:
         """Run the launch to its end; gives the exit status of the batch script."""
         wakeup = self._catch_signals()
-        run = Run(self._directory, Services(self._grant, self._open_nodes, _wake, self.rules), time.time())
+        services = Services(self._grant, self._open_nodes, _wake, self.rules, self.sees_files)
+        run = Run(self._directory, services, time.time())
         try:
             ready: list[int] = []
             while not run.done:

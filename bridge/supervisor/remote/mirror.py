@@ -1,4 +1,4 @@
-"""What a program writes on a node, told over the control channel: the bytes behind what was told before."""
+"""What a program leaves on a node, told over the control channel: the bytes behind what was told before, and a file."""
 
 from __future__ import annotations
 
@@ -40,10 +40,36 @@ class Tail:
             self._fd = -1
 
 
-class Mirror:
-    """The output of one node run; `messages` are for whoever keeps it."""
+class Arrival:
+    """A file that is looked for every `period` seconds until it is there; nothing is looked for without a path."""
 
-    def __init__(self, output: str, error: str, append: bool) -> None:
+    def __init__(self, path: str, period: float) -> None:
+        self._path = path
+        self._period = period
+        self._next = 0.0
+
+    @property
+    def pause(self) -> Optional[float]:
+        """How long to wait before the next look; None where there is nothing to look for."""
+        return max(0.0, self._next - time.monotonic()) if self._path else None
+
+    def look(self) -> list[dict[str, Any]]:
+        """The message that it is there, once."""
+        now = time.monotonic()
+        if not self._path or now < self._next:
+            return []
+        self._next = now + self._period
+        if not os.path.exists(self._path):
+            return []
+        self._path = ""
+        return [{"ready": {"at": round(time.time(), 6)}}]
+
+
+class Mirror:
+    """The output of one node run, and the file that makes its task ready, as messages."""
+
+    def __init__(self, output: str, error: str, append: bool, awaited: Arrival) -> None:
+        self._awaited = awaited
         self._tails = [Tail(output, "output", append)] if output else []
         if error and error != output:
             self._tails.append(Tail(error, "error", append))
@@ -53,15 +79,19 @@ class Mirror:
     @property
     def pause(self) -> Optional[float]:
         """How long to wait before the next look; None where there is nothing to look for."""
+        pauses = [pause for pause in (self._pause_tails(), self._awaited.pause) if pause is not None]
+        return min(pauses) if pauses else None
+
+    def _pause_tails(self) -> Optional[float]:
         if not self._tails:
             return None
         return 0.0 if self._behind else PAUSE_SECONDS
 
     def look(self) -> list[dict[str, Any]]:
         """The messages about what is new, not too many at once."""
+        found = self._awaited.look()
         if not self._behind and time.monotonic() < self._next:
-            return []
-        found: list[dict[str, Any]] = []
+            return found
         self._behind = False
         for tail in self._tails:
             for _ in range(_AT_ONCE):

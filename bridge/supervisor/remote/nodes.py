@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional
 
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Event, NodeStarted
+from overspan.bridge.model.events import Event, NodeStarted, TaskReady
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.model.spec import Form
+from overspan.bridge.supervisor.commands import Command
 from overspan.bridge.supervisor.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.supervisor.node_runs import (
     LAUNCH_SIGNAL,
@@ -31,7 +32,7 @@ from overspan.bridge.supervisor.remote.placement import Component, Seats, srun_w
 from overspan.bridge.supervisor.remote.srun import Srun
 from overspan.bridge.supervisor.remote.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
 from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.streams import NodeKey
+from overspan.bridge.supervisor.streams import NodeKey, Paths
 
 HELD_SECONDS = 1.0
 """How long an end that Slurm may have brought about waits for Slurm's TERM to the supervisor."""
@@ -58,6 +59,15 @@ class Setting(NamedTuple):
     variables: Mapping[str, str]
     poller: select.poll
     log: Callable[[str], None]
+
+
+class Work(NamedTuple):
+    """What a node run does: its command, files and working directory, and the run directory as its program finds it."""
+
+    command: Command
+    paths: Paths
+    cwd: str
+    run_dir: str
 
 
 @dataclass
@@ -203,6 +213,8 @@ class RemoteNodes:
             if "started" in message and not live.started:
                 live.started = True
                 reports.append(NodeStarted(_time_of(message["started"], now), *_identity(live.key)))
+            elif "ready" in message:
+                reports.append(TaskReady(_time_of(message["ready"], now), live.key.task, live.key.attempt))
             elif "wanted" in message:
                 self._open_container(live, message["wanted"])
             elif "told" in message:
@@ -293,14 +305,17 @@ class RemoteNodes:
         return b""
 
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
-        setting = self._setting
-        directory = setting.directory
-        spec = job.spec_of(key.task)
-        if spec.form is Form.BATCH and key.node > 0:
-            raise ValueError("a batch script of several nodes is a job of its own on Slurm")
+        """What the agent of a node run is told. OSError and ValueError where there is nothing to tell."""
+        directory = self._setting.directory
+        refuse_batch(job, key)
         cwd = prepare_folder(job, key, directory)
         command, paths = prepare_work(job, key, directory, cwd, self._node(key))
-        place = Place(*key, directory.path, setting.cluster, setting.extra, real_nodes=True)
+        return self._describe(job, key, Work(command, paths, cwd, directory.path))
+
+    def _describe(self, job: Job, key: NodeKey, work: Work) -> RemoteLaunch:
+        setting, spec = self._setting, job.spec_of(key.task)
+        command, paths, cwd, run_dir = work
+        place = Place(*key, run_dir, setting.cluster, setting.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)
         image = setting.seats[key.task, key.node].image
@@ -324,6 +339,12 @@ class RemoteNodes:
             image=image,
             carried=list_carried(spec, environment) if image else (),
         )
+
+
+def refuse_batch(job: Job, key: NodeKey) -> None:
+    """ValueError for a node run that no agent can be told of."""
+    if job.spec_of(key.task).form is Form.BATCH and key.node > 0:
+        raise ValueError("a batch script of several nodes is a job of its own on Slurm")
 
 
 def _identity(key: NodeKey) -> tuple[str, int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from overspan.bridge.supervisor.remote import parcels
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch
 
 HERE = "@FOLDER@"
@@ -16,6 +17,13 @@ def settle_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
     """Write the launch's files and links; gives it with the paths of this node. Raises OSError."""
     for name, text in launch.files.items():
         _write(os.path.join(folder, name), text)
+    mounts = {target: _place(source, folder) for target, source in launch.mounts.items()}
+    launch = launch._replace(cwd=_place(launch.cwd, folder), stdin=_place(launch.stdin, folder), mounts=mounts)
+    if launch.parcel:
+        for name in ("files", "work"):
+            os.mkdir(os.path.join(folder, name))
+        parcels.unpack_parcel(launch.parcel, os.path.join(folder, "files"), launch.umask or 0)
+        parcels.clear_links(mounts, launch.cwd)
     if launch.mounts:
         # Of few: the model is not loaded for all others.
         from overspan.bridge.model.spec import TaskSpec
@@ -30,6 +38,7 @@ def settle_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
         stdout=_place(launch.stdout, folder),
         stderr=_place(launch.stderr, folder),
         marker=_place(launch.marker, folder),
+        awaited=_place(launch.awaited, folder),
         environment=environment,
     )
 

@@ -1,8 +1,8 @@
 """The supervisor of a group whose nodes share no folder: `unshared RUN_DIR LAUNCH` in the batch script.
 
-All that it needs has come with the script: the application by its standard input, plan and placement by variables. Its
-run directory is a private folder of this node, removed at the end. A relay brings what is written there to RUN_DIR on
-the login node; the end waits a little for that, and for nothing else.
+All that it needs has come with the script: the application and files of the submitter's by its standard input, plan and
+placement by variables. Its run directory is a private folder of this node, removed at the end. A relay brings what is
+written there to RUN_DIR on the login node; the end waits a little for that, and for nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from overspan.bridge.supervisor.remote.carrying import entry_words, pack_applica
 from overspan.bridge.supervisor.remote.folders import make_folder
 from overspan.bridge.supervisor.remote.leader import Leader, log, run_leader
 from overspan.bridge.supervisor.remote.nodes import RemoteNodes, Setting
+from overspan.bridge.supervisor.remote.parcels import read_parcel
 from overspan.bridge.supervisor.remote.sender import OVER, PLACES, TAKEN, mark_name
 from overspan.bridge.supervisor.remote.unshared_nodes import UnsharedNodes
 from overspan.bridge.supervisor.rundir import RunDirectory
@@ -30,17 +31,23 @@ _FAILURE = 70
 
 
 class UnsharedLeader(Leader):
-    """One launch in one allocation without a shared folder; `home` is the run directory on the login node."""
+    """One launch in one allocation without a shared folder; `home` is the run directory on the login node.
 
-    def __init__(self, directory: RunDirectory, environment: Mapping[str, str], home: str) -> None:
+    The `parcel` are files that came with the batch script, or nothing.
+    """
+
+    sees_files = False
+
+    def __init__(self, directory: RunDirectory, environment: Mapping[str, str], home: str, parcel: str = "") -> None:
         super().__init__(directory, environment)
         self._home = home
+        self._parcel = parcel
 
     def _make_nodes(self, setting: Setting) -> RemoteNodes:
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(file.read())
         program = tuple(entry_words(sys.executable, "node"))
-        return UnsharedNodes(setting._replace(program=program), self._home, greeting)
+        return UnsharedNodes(setting._replace(program=program), self._home, greeting, self._parcel)
 
     @property
     def patience(self) -> float:
@@ -81,6 +88,7 @@ def _write(path: str, data: bytes) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve the launch; the exit status is the job's, 70 when the supervisor itself failed."""
     home, launch = words
+    parcel = read_parcel(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -93,7 +101,8 @@ def main(words: Sequence[str]) -> int:
 
     def open_leader() -> Leader:
         prepare_folder(folder.path, int(launch))
-        leaders.append(UnsharedLeader(RunDirectory(folder.path, int(launch)), dict(os.environ), home))
+        directory = RunDirectory(folder.path, int(launch))
+        leaders.append(UnsharedLeader(directory, dict(os.environ), home, parcel))
         return leaders[0]
 
     try:

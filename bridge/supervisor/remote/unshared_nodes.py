@@ -6,18 +6,16 @@ import base64
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.names import member_name
-from overspan.bridge.model.spec import Form
+from overspan.bridge.model.spec import Ready, ReadyKind
 from overspan.bridge.supervisor.commands import prepare_command
-from overspan.bridge.supervisor.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.supervisor.node_runs import mark_setup
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch, encode_line
-from overspan.bridge.supervisor.remote.nodes import RemoteNodes, Setting
+from overspan.bridge.supervisor.remote.nodes import RemoteNodes, Setting, Work, refuse_batch
 from overspan.bridge.supervisor.remote.settling import HERE, NOTICE
 from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths
 
@@ -25,12 +23,16 @@ _SUFFIX = {"output": "out", "error": "err"}
 
 
 class UnsharedNodes(RemoteNodes):
-    """As others, with nothing of the run directory seen by the agents; `home` is its place on the login node."""
+    """As others, with nothing of the run directory seen by the agents; `home` is its place on the login node.
 
-    def __init__(self, setting: Setting, home: str, greeting: bytes) -> None:
+    The `parcel` goes to the agents of tasks that have files in it.
+    """
+
+    def __init__(self, setting: Setting, home: str, greeting: bytes, parcel: str = "") -> None:
         super().__init__(setting)
         self._home = home
         self._application = greeting
+        self._parcel = parcel
         self._logs: dict[tuple[NodeKey, str], int] = {}
         self._noticed = 0
 
@@ -101,35 +103,25 @@ class UnsharedNodes(RemoteNodes):
         return self._application
 
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
-        setting = self._setting
-        directory, spec = setting.directory, job.spec_of(key.task)
-        if spec.form is Form.BATCH and key.node > 0:
-            raise ValueError("a batch script of several nodes is a job of its own on Slurm")
-        scripts, cwd = directory.folder("scripts"), spec.workdir or job.spec.origin.directory
-        command = prepare_command(spec, scripts, mark_setup(directory, key))
+        directory, spec = self._setting.directory, job.spec_of(key.task)
+        refuse_batch(job, key)
+        cwd = spec.workdir or job.spec.origin.directory
+        command = prepare_command(spec, directory.folder("scripts"), mark_setup(directory, key))
         paths = choose_paths(job, key, directory, cwd, self._node(key))
         self._record(key, paths)
-        members = list_members(job) if has_names(job) else []
-        place = Place(*key, HERE, setting.cluster, setting.extra, real_nodes=True)
-        return RemoteLaunch(
-            key=str(key),
+        launch = self._describe(job, key, Work(command, paths, cwd, HERE))
+        brought = any(f"{HERE}/" in word for word in (cwd, *spec.file_mounts.values(), *launch.image))
+        return launch._replace(
             argv=tuple(self._move(word) for word in command.argv),
-            environment=build_environment(job, place),
-            cwd=cwd,
-            stdin=paths.input,
             stdout=self._move(paths.output),
             stderr=self._move(paths.error),
-            append=paths.append,
-            umask=job.spec.origin.umask,
-            hostname=member_name(key.task, key.node),
-            members=tuple((address, tuple(names)) for address, names in members),
-            bare="HOME" not in job.spec.environment,
-            nodes=tuple(item.node for item in job.placements if item.task == key.task),
+            folders_awaited=False,
             marker=self._move(command.setup_marker),
-            grace=float(spec.grace_period),
             files=self._read_scripts(command.argv),
             mounts={**spec.file_mounts, **spec.volumes},
             mirrored=True,
+            parcel=self._parcel if brought else "",
+            **_await_file(spec.ready if key.node == 0 and job.task(key.task).ready_at is None else None, cwd),
         )
 
     def _move(self, path: str) -> str:
@@ -161,3 +153,10 @@ class UnsharedNodes(RemoteNodes):
             os.write(fd, "".join(lines).encode())
         finally:
             os.close(fd)
+
+
+def _await_file(ready: Optional[Ready], cwd: str) -> dict[str, Any]:
+    """The fields of a launch that have its agent look for the file that makes the task ready."""
+    if ready is None or ready.kind is not ReadyKind.FILE:
+        return {}
+    return {"awaited": os.path.join(cwd, ready.target), "period": ready.period}

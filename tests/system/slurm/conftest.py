@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.contract.conformance import Follower, handle_of
-from tests.rigs.plugin import slurm_rig
+from tests.rigs.plugin import rig_or_skip, slurm_rig
 from tests.rigs.reach import SshAccess, open_access
-from tests.rigs.slurm import SlurmRig
+from tests.rigs.slurm import SlurmRig, Variant
+from tests.system.conftest import Span
+from tests.waiting import WaitUntil
 
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.slurm import SlurmCluster
@@ -75,3 +79,21 @@ def site(slurm_rig: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with open_access(slurm_rig, tmp_path_factory.mktemp("ssh")) as access:
         yield Site(access)
         slurm_rig.run(["scancel", "--user=researcher"])
+
+
+@pytest.fixture(scope="module")
+def unshared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site whose machines have homes of their own: nothing is shared."""
+    folder = tmp_path_factory.mktemp("ssh")
+    with rig_or_skip(Variant("unshared", shared_home=False)) as rig, open_access(rig, folder) as access:
+        yield Site(access)
+
+
+@pytest.fixture
+def unshared(unshared_site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
+    """A daemon outside that reaches it over ssh."""
+    span = Span(tmp_path, wait_until)
+    settings = {"kind": "slurm", "tick": 0.5, "shared_root": False, **unshared_site.access.settings}
+    span.config.write_text(json.dumps({"clusters": {"rig": settings}}))
+    yield span
+    span.close()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from tests.unit.controller.fakes import Bench, FakeCluster, start_job
+from tests.unit.controller.fakes import Bench, FakeCluster, end, start_job
 from tests.unit.controller.virtual_time import VirtualClock, run_virtually
 
 from overspan.adapters.contract import Accepted, Launch, Observation, Refusal
@@ -29,6 +30,7 @@ class WatchedCluster(FakeCluster):
         self.deaf = False
         """Takes no submissions, whatever else it does."""
         self.away = False
+        self.gap = ""
         self.looks: list[float] = []
         self.calls: list[float] = []
 
@@ -40,7 +42,8 @@ class WatchedCluster(FakeCluster):
             # As the contract has it: the first answer is told, with news or without.
             self.away = False
             return Observation((), self.clock())
-        return await super().observe(since, timeout)
+        found = await super().observe(since, timeout)
+        return replace(found, gap=self.gap)
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         self.calls.append(self.clock())
@@ -101,6 +104,19 @@ def test_an_answer_to_somebody_else_ends_the_wait() -> None:
         at = bench.clock()
         await asyncio.sleep(0.1)
         assert cluster.looks[looks + 1] == at < cluster.looks[looks] + LONGEST / 2
+
+    play(scene)
+
+
+def test_nothing_is_missing_of_what_nobody_asks_for_any_more() -> None:
+    async def scene(bench: Bench, cluster: WatchedCluster) -> None:
+        cluster.gap = "the accounting does not answer"
+        (handle,) = cluster.handles.values()
+        cluster.tell(handle, *end(bench.job(1), bench.clock()))
+        await asyncio.sleep(1.0)
+        assert bench.state() == "COMPLETED"
+        known = bench.controller.clusters.get("local")
+        assert cluster.looks and known.gap == ""
 
     play(scene)
 

@@ -130,7 +130,7 @@ class Bench:
         found: list[Event] = []
         for _ in range(times):
             since = {str(handle or self.handle): self.place}
-            self.watch.journals._next = self.watch._next = 0.0
+            self.watch.journals._next = self.watch._next = self.watch._next_accounts = 0.0
             await self.watch.look(since)
             while self.watch._looking.task or self.watch._reading.task:
                 await asyncio.sleep(0)

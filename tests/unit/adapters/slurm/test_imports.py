@@ -14,6 +14,7 @@ from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.imports import Importer
 from overspan.adapters.slurm.listings import Limit
+from overspan.adapters.slurm.ownership import list_own
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
@@ -167,6 +168,17 @@ class TestFinding:
         with pytest.raises(error):
             asyncio.run(importer(record).find_job(native))
 
+    @pytest.mark.parametrize(
+        "record",
+        [
+            replace(ENDED, comment="overspan=inst-7-0"),
+            replace(ENDED, submit_line="sbatch --comment=x overspan=inst-7-0 train.sh"),
+        ],
+    )
+    def test_one_of_overspans_own_that_only_the_accounting_knows(self, record: AccountingRecord) -> None:
+        with pytest.raises(Conflict):
+            asyncio.run(importer(ended=[record]).find_job("42"))
+
 
 class TestTaking:
     def launch(self, number: int = 0) -> Launch:
@@ -186,6 +198,13 @@ class TestTaking:
     def test_what_only_the_accounting_knows_is_its_last_run(self) -> None:
         (answer,) = asyncio.run(importer(ended=[ENDED, ENDED]).submit([self.launch()], no_sbatch))
         assert isinstance(answer, Accepted) and parse_handle(answer.handle).run == 1
+
+    def test_a_number_that_was_overspans_before_the_numbers_were_reset(self) -> None:
+        before = replace(ENDED, submit=NOW - 9e7, submit_line="sbatch --comment=overspan=inst-7-0 x.sh")
+        (answer,) = asyncio.run(importer(ended=[before, ENDED]).submit([self.launch()], no_sbatch))
+        assert isinstance(answer, Accepted)
+        handle = parse_handle(answer.handle)
+        assert list_own(handle, [before, ENDED])[handle.run] == ENDED
 
     def test_what_is_gone_is_refused_and_not_submitted(self) -> None:
         (answer,) = asyncio.run(importer().submit([self.launch(1)], no_sbatch))

@@ -21,6 +21,7 @@ from overspan.adapters.slurm.shells import (
     open_terminal,
     render_command,
     step_words,
+    visit_program,
 )
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -70,6 +71,15 @@ class TestWords:
         assert shlex.join(step_words(allocation, request, program)) == (
             "srun --jobid=40 --het-group=1 --overlap --nodes=1 --ntasks=1 --mem=0 --nodelist=n3 --job-name=shell"
             " python3 x.pyz shell /r/runs/i-7 0 '' b 1 ls -l"
+        )
+
+    def test_where_nodes_share_no_folder_the_application_takes_itself_there(self) -> None:
+        step = step_words(list_allocations(TOLD)[1], REQUEST, ())
+        words = visit_program(("python3", "x.pyz"), HANDLE, REQUEST, "/opt/python3", step)
+        assert shlex.join(words) == (
+            "python3 x.pyz visit /r/runs/i-7 0 40 b 1 /opt/python3"
+            " srun --jobid=40 --het-group=1 --overlap --nodes=1 --ntasks=1 --mem=0 --nodelist=n3 --job-name=shell"
+            " --pty --"
         )
 
     def test_a_terminal_and_an_old_release(self) -> None:

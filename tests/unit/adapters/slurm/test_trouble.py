@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.unit.adapters.slurm.test_group_watch import Bench
 from overspan.adapters.contract import ClusterConfig, Observation
 from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.cluster import SlurmCluster
+from overspan.adapters.slurm.shared.watches import Watches
 from overspan.adapters.slurm.turns import Turn
 from overspan.bridge.model.errors import Unreachable
 
@@ -148,5 +149,30 @@ def test_what_nobody_asks_for_any_more_is_no_trouble(site: Site) -> None:
         assert turn.trouble is not None
         turn.forget()
         assert turn.trouble is None
+
+    play(story())
+
+
+def test_a_gap_of_one_user_is_told_to_all_as_soon_as_it_is_there_and_when_it_is_gone() -> None:
+    async def story() -> None:
+        found = {"ada": asyncio.Queue[str](), "bob": asyncio.Queue[str]()}
+
+        async def observe(user: str, since: Mapping[str, str], timeout: float) -> Observation:
+            return Observation((), 0.0, gap=await found[user].get())
+
+        watches = Watches(observe)
+        parts = {"ada": {"s.1": ""}, "bob": {"s.2": ""}}
+        for gap in ("no accounting", ""):
+            found["bob"].put_nowait(gap)
+            async with asyncio.timeout(PATIENCE):
+                assert await watches.observe(parts, LONG) == []
+            assert watches.gap == gap
+        found["bob"].put_nowait("no accounting")
+        await watches.observe(parts, LONG)
+        # Of whom nothing is watched any more, nothing is missing.
+        found["ada"].put_nowait("")
+        await watches.observe({"ada": {"s.1": ""}}, 0)
+        assert watches.gap == ""
+        await watches.close()
 
     play(story())

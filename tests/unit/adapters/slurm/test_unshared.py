@@ -4,38 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import random
 import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
-from tests.unit.adapters.slurm.test_submission import SITE
+from tests.unit.adapters.slurm.test_submission import SITE, Asked, Wire, World
 from tests.waiting import wait_until
 
-from overspan.adapters.contract import ClusterConfig, Launch
+from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
+from overspan.adapters.slurm import submission
 from overspan.adapters.slurm.group_stories import Sight, tell_group
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.slurm.images import FOLDER, HOSTS
 from overspan.adapters.slurm.journals import Page
 from overspan.adapters.slurm.outcomes import Outcome, Phase
+from overspan.adapters.slurm.parcels import encode_parcel
 from overspan.adapters.slurm.relays import render_starts
-from overspan.adapters.slurm.rendering import Renderer
+from overspan.adapters.slurm.rendering import Renderer, Scene
 from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
+from overspan.adapters.slurm.staging import Packer
 from overspan.adapters.slurm.stories import View
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.programs import NO_FILE
-from overspan.adapters.slurm.unshared import read_there, refuse_files, refuse_unshared
+from overspan.adapters.slurm.unshared import read_there, refuse_unshared
 from overspan.adapters.slurm.unshared_groups import LOG
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
 from overspan.bridge.model.events import LaunchLost
+from overspan.bridge.model.job import Job
 from overspan.bridge.supervisor.remote.carrying import take_documents
+from overspan.bridge.supervisor.remote.sender import OVER, TAKEN, find_folder
+from overspan.bridge.supervisor.remote.settling import HERE
 
 GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\nsecrets: {KEY: s3cret}\n"
+NODES = (Node("localhost", "main", "idle", 8, 0, 8000, 0),)
 RENDERER = Renderer(Settings(shared=False, shared_root=False), "/r", "rig")
 
 
@@ -49,9 +60,7 @@ def test_without_a_shared_root_jobs_do_not_see_this_machines_files() -> None:
     ("text", "what"),
     [
         (GROUP.replace("parallel", "parallel\nrestart: task"), "a set"),
-        (f"{GROUP}ready: {{file: /tmp/up}}\n", "`ready: file`"),
-        (f"{GROUP}resources: {{image_id: docker:debian}}\n", "an image"),
-        ("name: t\nsecrets: {KEY: s3cret}\nrun: x\n", "secrets"),
+        (f"{GROUP}volumes: {{/data: kept}}\n", "a volume by its name"),
     ],
 )
 def test_what_needs_a_shared_folder_is_refused_with_a_remedy(text: str, what: str) -> None:
@@ -63,12 +72,6 @@ def test_what_needs_a_shared_folder_is_refused_with_a_remedy(text: str, what: st
 def test_what_slurm_carries_is_not_refused() -> None:
     refuse_unshared(read_file("name: t\nenvs: {A: b}\nrun: x\n"))
     refuse_unshared(read_script("#!/bin/sh\n"))
-
-
-def test_files_of_this_machine_are_refused_and_the_clusters_own_are_not(tmp_path: Path) -> None:
-    refuse_files(read_file("name: t\nworkdir: /nowhere/at/all\nrun: x\n"))
-    with pytest.raises(Rejected, match="cannot be brought"):
-        refuse_files(read_file(f"name: t\nworkdir: {tmp_path}\nrun: x\n"))
 
 
 def test_a_task_runs_and_writes_where_every_node_has_a_folder() -> None:
@@ -128,6 +131,80 @@ def test_a_group_carries_its_application_in_the_script_and_its_plan_in_variables
     assert b"s3cret" in carried["plan.0.json"] and list(carried) == ["plan.0.json", "placement.0.json"]
 
 
+def test_files_of_a_group_stand_behind_its_application(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x" * 999)
+    job, parcel = Packer(1 << 20).pack(read_file(f"{GROUP}file_mounts: {{here/data: {tmp_path}/data}}\n"))
+    rendered = RENDERER.render(Launch("i-7-0", job), Scene(SITE, parcel=parcel))
+    script = rendered.call.stdin.decode()
+    assert parcel is not None and script.endswith(f"\n{encode_parcel(parcel)}OVERSPAN_APPLICATION\n")
+    text = script.partition("<<'OVERSPAN_APPLICATION'\n")[2]
+    rest = text[10 + int(text[:10]) :].removesuffix("OVERSPAN_APPLICATION\n")
+    assert base64.b64decode("".join(rest.split())) == parcel.data
+    plan = json.loads(take_documents(dict(rendered.call.environment))["plan.0.json"])
+    mover, other = plan["job"]["spec"]["tasks"][1], plan["job"]["spec"]["tasks"][0]
+    assert (mover["workdir"], mover["file_mounts"]) == (f"{HERE}/work", {"here/data": f"{HERE}/files/0/data"})
+    assert not other.get("file_mounts") and HERE not in json.dumps(other)
+
+
+SRUN = '#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexec "$@"\n'
+SHOW = "cat data shown/data; echo more >>data; pwd"
+
+
+def test_members_of_a_group_have_copies_of_their_own(tmp_path: Path) -> None:
+    project = tmp_path / "it's mine"
+    project.mkdir()
+    (project / "data").write_text("all of it\n")
+    files = f'workdir: "{project}"\nfile_mounts: {{shown: "{project}"}}\nrun: {SHOW}\n'
+    text = f"name: g\nexecution: parallel\n---\nname: a\n{files}---\nname: b\n{files}---\nname: c\nrun: ls; pwd\n"
+    job, parcel = Packer(1 << 20).pack(replace_directory(read_file(text), str(project)))
+    renderer = Renderer(replace(RENDERER.settings, python=sys.executable), "/r", "rig")
+    call = renderer.render(Launch("i-7-0", job), Scene(SITE, NODES, parcel=parcel)).call
+    (tmp_path / "script").write_bytes(call.stdin)
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o700)
+    native = str(20_000_000 + os.getpid())
+    own = {"SLURM_JOB_ID": native, "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "localhost"}
+    environment = {**own, "PATH": f"{tmp_path}:{os.environ['PATH']}", **call.environment}
+    with subprocess.Popen(["bash", str(tmp_path / "script")], env=environment, cwd=tmp_path) as leader:
+        try:
+            folder = Path(wait_until(lambda: find_folder(native, ("/tmp",)), 30, "the supervisor's folder"))
+            wait_until(lambda: (folder / OVER).exists(), 60, "the end")
+            logs = {name: (folder / "logs" / f"{name}.0.0.0.out").read_text().splitlines() for name in "abc"}
+            (folder / TAKEN).touch()
+            assert leader.wait(30) == 0
+        finally:
+            leader.terminate()
+    for name in "ab":
+        *shown, place = logs[name]
+        assert shown == ["all of it", "all of it"] and place.endswith("/files/0/it's mine")
+        assert not Path(place).exists()
+    assert logs["a"][-1] != logs["b"][-1] and logs["c"][-1] == "/tmp"
+
+
+def replace_directory(job: Job, directory: str) -> Job:
+    """The job as one that was submitted from there."""
+    return replace(job, spec=replace(job.spec, origin=replace(job.spec.origin, directory=directory)))
+
+
+def test_many_scripts_with_files_go_over_several_round_trips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(submission, "BATCH_BYTES", 1)
+    trips: list[int] = []
+
+    class Counting(Wire):
+        async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+            trips.append(len(calls))
+            return await super().run_all(calls, timeout)
+
+    asked = Asked(World())
+    asked.transport = Counting(asked.world)
+    launches = [
+        Launch(f"i-{number}-0", read_file(f"name: t\nworkdir: {tmp_path}\nrun: x\n", number)) for number in (1, 2, 3)
+    ]
+    answers = asyncio.run(submission.Submitter(asked, RENDERER, 0.0).submit(launches))
+    assert [type(answer) for answer in answers] == [Accepted] * 3
+    assert [answer.token for answer in answers] == [launch.token for launch in launches] and trips == [1, 1, 1]
+
+
 def test_the_script_of_a_group_starts_the_application_that_it_carries(tmp_path: Path) -> None:
     script = RENDERER.render(Launch("i-7-0", read_file(GROUP)), SITE).call.stdin
     # Without its variables there is nothing to run, which its supervisor is there to say.
@@ -143,6 +220,18 @@ def test_a_trial_and_a_plan_carry_nothing() -> None:
     plan = RENDERER.plan(launch.job)
     assert "s3cret" not in plan and len(plan) < 8192
     assert "# the supervisor's application stands behind the script" in plan and "-c <unpack> node" in plan
+
+
+@pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
+def test_an_image_shows_what_its_node_has(runtime: str) -> None:
+    renderer = Renderer(replace(RENDERER.settings, containers=runtime), "/r", "rig")
+    launch = Launch("i-7-0", read_file(f"{GROUP}resources: {{image_id: docker:debian}}\nready: {{file: up}}\n"))
+    rendered = renderer.render(launch, SITE)
+    placement = json.loads(next(file.data for file in rendered.files if "placement" in file.path))
+    words = " ".join(next(step["image"] for step in placement["steps"] if step["task"] == "b"))
+    assert "/tmp:/tmp" in words and f"{FOLDER}:{FOLDER}" in words and f"{HOSTS}:/etc/hosts" in words
+    assert "/r/runs" not in words
+    assert "<folder>:<folder>" in renderer.plan(launch.job)
 
 
 def test_a_plan_that_cannot_travel_is_refused() -> None:
@@ -184,7 +273,7 @@ class TestRelays:
         python = tmp_path / "python"
         # It holds the lock as a relay does, for as long as the test wants.
         python.write_text(
-            f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\nexec 9>>{run}/relay.0.lock; flock -n 9 && cat {tmp_path}/end\n'
+            f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\nexec 9>>{run}/relay.0.lock; flock 9 && cat {tmp_path}/end\n'
         )
         python.chmod(0o700)
         os.mkfifo(tmp_path / "end")

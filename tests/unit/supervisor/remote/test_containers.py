@@ -18,12 +18,12 @@ from tests.waiting import WaitUntil
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.supervisor.remote.containers import HOLD_WORDS, MARK, find_holder, merge_image, read_variables
 from overspan.bridge.supervisor.remote.holders import Holder, Holders, holder_words
-from overspan.bridge.supervisor.remote.images import HOME, HOSTS, wrap_words
+from overspan.bridge.supervisor.remote.images import FOLDER, HOME, HOSTS, wrap_words
 from overspan.bridge.supervisor.remote.placement import Seat
 from overspan.bridge.supervisor.streams import NodeKey
 
 KEY = NodeKey("a", 0, 0, 0)
-IMAGE = ("--overlap", "--container-image=tiny", f"--container-mounts=/m:{HOME}/m,{HOSTS}:/etc/hosts")
+IMAGE = ("--overlap", "--container-image=tiny", f"--container-mounts=/m:{HOME}/m,{HOSTS}:/etc/hosts,{FOLDER}:{FOLDER}")
 
 
 class TestVariables:
@@ -46,9 +46,12 @@ class TestVariables:
 
 def test_the_srun_of_a_container_is_asked_for_like_the_agents() -> None:
     seat = Seat(1, "n7", ("--exact", "--mem=9M"), IMAGE)
-    words = holder_words(seat, 2, {"home": "/h", "hosts": "/tmp/f/image-hosts"})
+    words = holder_words(seat, 2, {"home": "/h", "hosts": "/tmp/f/image-hosts", "folder": "/tmp/f"})
     assert words[:6] == ("srun", "--het-group=1", "--nodes=1", "--ntasks=1", "--nodelist=n7", "--exact")
-    assert words[-5:-3] == ("--container-image=tiny", "--container-mounts=/m:/h/m,/tmp/f/image-hosts:/etc/hosts")
+    assert words[-5:-3] == (
+        "--container-image=tiny",
+        "--container-mounts=/m:/h/m,/tmp/f/image-hosts:/etc/hosts,/tmp/f:/tmp/f",
+    )
     assert words[-3:] == HOLD_WORDS
 
 

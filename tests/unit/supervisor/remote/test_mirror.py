@@ -1,4 +1,4 @@
-"""A program's output as messages, and a launch by the paths of its node."""
+"""A program's output and its file as messages, and a launch by the paths of its node."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from overspan.bridge.supervisor.remote.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.supervisor.remote.mirror import Mirror
+from overspan.bridge.supervisor.remote.mirror import Arrival, Mirror
 from overspan.bridge.supervisor.remote.settling import HERE, add_notice, settle_launch
+
+NOTHING = Arrival("", 0.0)
 
 
 def read(messages: list[dict[str, Any]]) -> dict[str, bytes]:
@@ -31,7 +33,7 @@ def drain(mirror: Mirror) -> dict[str, bytes]:
 
 def test_what_is_written_is_told_once_and_all_of_it(tmp_path: Path) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
-    mirror = Mirror(str(out), str(err), False)
+    mirror = Mirror(str(out), str(err), False, NOTHING)
     assert mirror.look() == []
     out.write_bytes(b"\xffone\n")
     err.write_bytes(b"two\n")
@@ -43,17 +45,33 @@ def test_much_output_comes_in_turns(tmp_path: Path) -> None:
     out = tmp_path / "out"
     data = os.urandom(3 << 20)
     out.write_bytes(data)
-    mirror = Mirror(str(out), str(out), False)
+    mirror = Mirror(str(out), str(out), False, NOTHING)
     first = mirror.look()
     assert 0 < len(read(first)["output"]) < len(data) and mirror.pause == 0.0
     assert read(first)["output"] + drain(mirror)["output"] == data
+
+
+def test_a_file_is_told_once_when_it_is_there(tmp_path: Path) -> None:
+    mirror = Mirror("", "", False, Arrival(str(tmp_path / "up"), 0.0))
+    assert mirror.look() == [] and mirror.pause == 0.0
+    (tmp_path / "up").touch()
+    (message,) = mirror.finish()
+    assert list(message) == ["ready"]
+    assert mirror.finish() == [] and mirror.pause is None
+
+
+def test_a_file_is_looked_for_no_oftener_than_asked(tmp_path: Path) -> None:
+    arrival = Arrival(str(tmp_path / "up"), 3600.0)
+    assert arrival.look() == []
+    (tmp_path / "up").touch()
+    assert arrival.look() == [] and 3000 < (arrival.pause or 0) <= 3600
 
 
 @pytest.mark.parametrize(("append", "told"), [(True, b"new"), (False, b"oldnew")])
 def test_what_an_earlier_attempt_wrote_is_not_told_again(tmp_path: Path, append: bool, told: bytes) -> None:
     out = tmp_path / "out"
     out.write_bytes(b"old")
-    mirror = Mirror(str(out), "", append)
+    mirror = Mirror(str(out), "", append, NOTHING)
     with out.open("ab") as file:
         file.write(b"new")
     assert drain(mirror) == {"output": told}
@@ -72,6 +90,7 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
         stdout=f"{HERE}/out",
         stderr="/elsewhere/err",
         marker=f"{HERE}/failed",
+        awaited=f"{HERE}/up",
         files={"t.run": "echo \udcff"},
         mounts={"link": str(source)},
         mirrored=True,
@@ -82,6 +101,7 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
     settled = settle_launch(decode_launch(json.loads(line)["launch"]), str(folder))
     assert settled.argv == ("/bin/sh", f"{folder}/t.run", "a@FOLDER@")
     assert (settled.stdout, settled.stderr, settled.marker) == (f"{folder}/out", "/elsewhere/err", f"{folder}/failed")
+    assert settled.awaited == f"{folder}/up"
     assert settled.environment == {"OVERSPAN_RUN_DIR": str(folder), "WORD": HERE}
     assert (folder / "t.run").read_bytes() == b"echo \xff" and (folder / "t.run").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "link").resolve() == source
