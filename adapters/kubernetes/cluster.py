@@ -159,7 +159,7 @@ class KubernetesCluster:
 
     def plan(self, job: Job) -> str:
         """The manifests that would be sent, with no effect at all."""
-        return render_plan(job, self._settings, self._rung or Rung.SOFT)
+        return render_plan(job, self._settings, self._rung)
 
     def find_obstacle(self, job: Job) -> str:
         """Nothing: every pod of a job with several clusters waits behind a barrier."""

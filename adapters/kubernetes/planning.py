@@ -15,7 +15,7 @@ from overspan.adapters.kubernetes.gang import WORDS, Choice, Rung
 from overspan.adapters.kubernetes.limits import note_job
 from overspan.adapters.kubernetes.rendering import Objects, choose, render
 from overspan.adapters.kubernetes.services import PLAN
-from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.settings import SOFT, Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 
@@ -24,6 +24,7 @@ Document = dict[str, Any]
 TOKEN = "plan-{job}-0"
 """The token of a launch that is never made."""
 _HIDDEN = "<hidden>"
+_NOT_ASKED = "this daemon has not asked the cluster yet: what it has for groups (`span check`) comes before gates"
 _SHOWN_PODS = 1
 """Pods of one task that are printed; the others differ in what has their number in it."""
 
@@ -44,15 +45,19 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def render_plan(job: Job, settings: Settings, best: Rung = Rung.SOFT) -> str:
+def render_plan(job: Job, settings: Settings, best: Rung | None = Rung.SOFT) -> str:
     """The manifests of a job, with what is noted about them as comments; secrets are named and never shown. Blocking.
 
-    `best` is the cluster's way to start groups. Raises InvalidRequest for what the cluster cannot do.
+    `best` is the cluster's way to start groups, None where it has not been asked. Raises InvalidRequest for what the
+    cluster cannot do.
     """
     launch = Launch(TOKEN.format(job=job.id), job)
     settings = replace(settings, namespace=settings.namespace or "default")
-    blueprint, choice = choose(launch, settings, best, pack_files(job, settings, write=False))
-    return render_manifests(render(launch, blueprint, settings), choice, note_job(job, settings, choice))
+    blueprint, choice = choose(launch, settings, best or Rung.SOFT, pack_files(job, settings, write=False))
+    notes = list(note_job(job, settings, choice))
+    if best is None and choice.rung is Rung.SOFT and settings.gang != SOFT:
+        notes.insert(0, _NOT_ASKED)
+    return render_manifests(render(launch, blueprint, settings), choice, notes)
 
 
 def list_notes(job: Job, settings: Settings, best: Rung = Rung.SOFT) -> tuple[str, ...]:

@@ -48,6 +48,14 @@ def test_golden_group_without_help() -> None:
     check_golden("group-soft.yaml", render_plan(read_file(PAIR, 42), configure(), Rung.SOFT))
 
 
+def test_a_cluster_that_was_not_asked_may_have_better() -> None:
+    job = read_file(PAIR, 42)
+    assert "has not asked the cluster" in render_plan(job, configure(), None)
+    for sure in (render_plan(job, configure(), Rung.SOFT), render_plan(job, configure(gang="soft"), None)):
+        assert "has not asked the cluster" not in sure
+    assert "has not asked the cluster" not in render_plan(read_script("#!/bin/sh\ntrue\n"), configure(), None)
+
+
 def test_the_demo_group_is_six_pods() -> None:
     demo = read_file((EXAMPLES / "rlhf" / "rlhf.yaml").read_text(), 42)
     assert len(render_job(demo, rung=Rung.V1ALPHA2).pods) == 6
