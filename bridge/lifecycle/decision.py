@@ -131,8 +131,11 @@ def _ending_reached(ending: Ending, spec: TaskSpec, task: Task, agenda: _Agenda)
 
 
 def _limit_reached(spec: TaskSpec, task: Task, attempt: Attempt, limit: int, agenda: _Agenda) -> bool:
-    """Whether the wall time is over; the warning before it is given on the way."""
-    deadline = attempt.launched_at + attempt.suspended + limit
+    """Whether the wall time is over; the warning before it is given on the way. Waiting for a place costs none."""
+    begun_at = attempt.begun_at
+    if begun_at is None:
+        return False
+    deadline = begun_at + attempt.suspended + limit
     if agenda.due(deadline):
         return True
     seconds = spec.signal.seconds if spec.signal else NOTICE_SECONDS

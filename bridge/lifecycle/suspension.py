@@ -49,7 +49,8 @@ def _count(task: Task, since: float, at: float) -> Task:
     attempt: Optional[Attempt] = task.current
     if attempt is None or not attempt.live:
         return task
-    seconds = max(0.0, at - max(since, attempt.launched_at))
+    begun_at = attempt.begun_at
+    seconds = 0.0 if begun_at is None else max(0.0, at - max(since, begun_at))
     return replace(task, attempts=(*task.attempts[:-1], replace(attempt, suspended=attempt.suspended + seconds)))
 
 

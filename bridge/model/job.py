@@ -90,6 +90,13 @@ class Attempt:
         """Whether any node may still have processes."""
         return self.ended_at is None
 
+    @property
+    def begun_at(self) -> Optional[float]:
+        """When its wall time began: with its start, until then with that of the first node; None before any."""
+        if self.started_at is not None:
+            return self.started_at
+        return min((node.started_at for node in self.nodes if node.started_at is not None), default=None)
+
 
 @dataclass(frozen=True)
 class Task:

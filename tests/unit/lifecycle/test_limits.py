@@ -39,8 +39,21 @@ def test_each_attempt_has_the_whole_time() -> None:
     world.end("trainer", 1)
     world.advance(10)
     world.begin()
-    assert world.wake_at == world.attempt("trainer").launched_at + 40
+    assert world.wake_at == 1100 + 40
     assert kinds(world.advance(80)) == ["Warn trainer"]
+
+
+def test_an_attempt_that_waits_for_its_place_spends_nothing() -> None:
+    world = World(group(primary(time=100, num_nodes=2)))
+    world.grant()
+    assert world.advance(1000) == []
+    assert world.apply(events.NodeStarted(world.now, "trainer", 0, 1, 0))
+    assert world.decide() == []
+    assert world.wake_at == 2000 + 40
+    world.advance(20)
+    world.begin()
+    assert kinds(world.advance(99)) == ["Warn trainer"]
+    assert kinds(world.advance(1)) == ["Terminate trainer"]
 
 
 @pytest.mark.parametrize(
@@ -56,8 +69,8 @@ def test_each_attempt_has_the_whole_time() -> None:
 )
 def test_the_warning(signal: SignalBefore | None, time: int, at: int, name: str, batch: bool) -> None:
     world = World(group(primary(time=time, signal=signal)))
-    made = world.grant()
-    made += world.advance(time - 1)
+    world.grant()
+    made = [*world.begin(), *world.advance(time - 1)]
     told = [event for event in made if isinstance(event, Warn)]
     assert told == [Warn(1000.0 + at, "trainer", 0, 1000.0 + time, name, batch)]
 

@@ -96,15 +96,15 @@ class World:
         assert self.apply(events.Granted(self.now, members))
         return self.decide()
 
-    def begin(self, *names: str) -> None:
-        """Report the start of every node of the newest attempts of these tasks, or of all that live."""
+    def begin(self, *names: str) -> list[Event]:
+        """Report the start of every node of the newest attempts of these tasks, or of all that live; what is decided."""
         for task in self.job.tasks:
             attempt = task.current
             if attempt is not None and attempt.live and (not names or task.name in names):
                 for node in attempt.nodes:
                     if node.live and node.started_at is None:
                         self.apply(events.NodeStarted(self.now, task.name, attempt.number, node.index, node.run))
-        self.decide()
+        return self.decide()
 
     def run(self) -> World:
         """Grant and start everything that starts at once."""
