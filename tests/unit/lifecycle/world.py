@@ -97,7 +97,7 @@ class World:
         return self.decide()
 
     def begin(self, *names: str) -> list[Event]:
-        """Report the start of every node of the newest attempts of these tasks, or of all that live; what is decided."""
+        """Report the start of every node of the newest attempts of these tasks, or all that live; what is decided."""
         for task in self.job.tasks:
             attempt = task.current
             if attempt is not None and attempt.live and (not names or task.name in names):
