@@ -95,8 +95,12 @@ def test_set_time_shortens_a_limit(hosts: Hosts) -> None:
 def test_requeue_ends_this_launch_and_the_next_continues_the_count(hosts: Hosts) -> None:
     launched = _begin(
         hosts,
-        TaskSpec("a", run="echo $SLURM_RESTART_COUNT:$OVERSPAN_ATTEMPT; test $OVERSPAN_ATTEMPT = 1 || exec sleep 300"),
+        TaskSpec(
+            "a",
+            run="echo $SLURM_RESTART_COUNT:$OVERSPAN_ATTEMPT; : > up.a; test $OVERSPAN_ATTEMPT = 1 || exec sleep 300",
+        ),
     )
+    _up(hosts, "a")
     launched.order(events.Requeue(time.time()))
     job = hosts.finish(launched)
     assert (job.state, job.launch, job.granted_at) == (State.PENDING, 1, None)
