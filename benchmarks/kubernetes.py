@@ -57,7 +57,7 @@ def kubernetes() -> list[Row]:
             with rig.open_namespace() as namespace, _install(rig, namespace) as span:
                 rows = _groups(span, rig, namespace)
             with rig.open_namespace() as namespace, _install(rig, namespace) as span:
-                return [*rows, _make_wide(span, rig, namespace)]
+                return [*rows, *_make_wide(span, rig, namespace)]
     except RigMissing as missing:
         print(f"no Kubernetes to measure: {missing}", file=sys.stderr)
         return []
@@ -140,20 +140,27 @@ def _has_ended(pod: dict[str, object]) -> bool:
     return '"terminated"' in json.dumps(pod.get("status"))
 
 
-def _make_wide(span: Installation, rig: KubeRig, namespace: str) -> Row:
+def _make_wide(span: Installation, rig: KubeRig, namespace: str) -> list[Row]:
     """The first of the groups has the daemon log in as well."""
-    seconds = []
+    makings, seconds = [], []
     with _counting(rig, namespace) as count:
         for number in range(TRIALS):
             time.sleep(REST_SECONDS)
             begun = time.perf_counter()
             _submit_wide(span, number)
+            until(lambda: count() > 0, 60)
+            first = time.perf_counter()
             until(lambda: count() >= WIDE, 120)
-            seconds.append(time.perf_counter() - begun)
+            last = time.perf_counter()
+            makings.append(last - first)
+            seconds.append(last - begun)
             _end_all(span, count)
     print(f"{WIDE:,} pods: {', '.join(f'{each:.2f}' for each in seconds)} s", file=sys.stderr)
-    title = f"Kubernetes: a group of {WIDE:,} pods, submission to the last pod's object"
-    return Row(title, statistics.median(seconds), 3, "s")
+    title = f"Kubernetes: a group of {WIDE:,} pods"
+    return [
+        Row(f"{title}, its first pod's object to its last one's", statistics.median(makings), 3, "s"),
+        Row(f"{title}, submission to the last pod's object", statistics.median(seconds), 3, "s"),
+    ]
 
 
 def _submit_wide(span: Installation, number: int) -> None:
