@@ -5,37 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.rigs.plugin import rig_or_skip
-from tests.rigs.reach import open_access
-from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.waiting import WaitUntil
 
 REMEDY = "set `root` of the cluster to a folder that the compute nodes share"
 NODES = ("node1", "node2", "node3")
 WAIT = "echo up; while [ ! -e /tmp/stop-$SLURM_JOB_ID ]; do sleep 0.1; done; echo over"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site whose machines have homes of their own."""
-    folder = tmp_path_factory.mktemp("ssh")
-    with rig_or_skip(Variant("unshared", shared_home=False)) as rig, open_access(rig, folder) as access:
-        yield Site(access)
+@pytest.fixture
+def site(unshared_site: Site) -> Site:
+    return unshared_site
 
 
 @pytest.fixture
-def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
-    span = Span(tmp_path, wait_until)
-    settings = {"kind": "slurm", "tick": 0.5, "shared_root": False, **site.access.settings}
-    span.config.write_text(json.dumps({"clusters": {"rig": settings}}))
-    yield span
-    span.close()
+def remote(unshared: Span) -> Span:
+    return unshared
 
 
 def test_a_script_and_a_task_run_and_are_read_on_their_node(remote: Span, site: Site) -> None:
