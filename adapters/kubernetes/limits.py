@@ -7,7 +7,7 @@ import re
 from overspan.adapters.kubernetes.gang import Choice, Rung
 from overspan.adapters.kubernetes.resources import note_needs
 from overspan.adapters.kubernetes.settings import DAY, Settings
-from overspan.bridge.model.allocations import is_held, is_kept
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -29,7 +29,7 @@ def check_job(job: Job) -> None:
 
 
 def _check_script(task: TaskSpec) -> None:
-    if is_held(task) or is_kept(task):
+    if is_allocation(task):
         raise InvalidRequest(
             "an allocation without a script takes steps from this machine, which does not reach into pods",
             remedy="submit what is to run: `span sbatch`, or a job file",

@@ -24,7 +24,7 @@ from overspan.adapters.slurm.options import (
 )
 from overspan.adapters.slurm.parcels import SECRETS, Parcel, check_export, is_brought
 from overspan.adapters.slurm.run_text import MAX_TEXT, Surroundings, render_body
-from overspan.bridge.model.allocations import is_held, is_kept
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
@@ -121,7 +121,7 @@ def split_comment(comment: str) -> str:
 
 def render_job(job: Job, setting: Setting) -> Submission:
     """The submission of a job that is one task, or a batch script of any form. Raises InvalidRequest."""
-    if is_held(job.spec.tasks[0]) or is_kept(job.spec.tasks[0]):
+    if is_allocation(job.spec.tasks[0]):
         raise InvalidRequest(
             "an allocation without a script takes steps from this machine, which does not reach into Slurm's",
             remedy="run Slurm's own srun or salloc on the login node, or submit what is to run: `span sbatch`",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.measures import limit_of, node_list, sizes, started_at, stream_paths
 from overspan.bridge.controller.waits import describe_dependency
-from overspan.bridge.model.allocations import is_held, is_kept
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -311,7 +311,7 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         first.resources.need().gpu_kind,
         origin.host,
         _gid(origin.uid),
-        first.form is Form.BATCH and not (is_held(first) or is_kept(first)),
+        first.form is Form.BATCH and not is_allocation(first),
         {**spec.native.get("slurm", {}), **first.native.get("slurm", {})},
         _throttle(job),
     ]

@@ -25,6 +25,11 @@ def is_kept(spec: TaskSpec) -> bool:
     return spec.form is Form.BATCH and spec.run == KEEP_SCRIPT
 
 
+def is_allocation(spec: TaskSpec) -> bool:
+    """Whether it has no script: only steps of its submitter's run there."""
+    return is_held(spec) or is_kept(spec)
+
+
 def has_body(spec: TaskSpec) -> bool:
     """Whether the task is a batch script, whose end is that of its first node."""
     return spec.form is Form.BATCH and bool(spec.run)

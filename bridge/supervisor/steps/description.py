@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.model.allocations import is_held, is_kept, runs_daemon
+from overspan.bridge.model.allocations import is_allocation, runs_daemon
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
 from overspan.bridge.supervisor.steps.allocation import FORMAT, own_program
@@ -64,7 +64,7 @@ def describe_allocation(
 
 
 def _is_held(job: Job, index: int) -> bool:
-    return index == 0 and (is_held(job.spec.tasks[0]) or is_kept(job.spec.tasks[0]))
+    return index == 0 and is_allocation(job.spec.tasks[0])
 
 
 def _count_cpus(job: Job, name: str) -> int:
