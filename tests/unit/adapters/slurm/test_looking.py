@@ -73,6 +73,16 @@ def lost(told: Sequence[Event]) -> list[str]:
     return [event.cause for event in told if isinstance(event, events.LaunchLost)]
 
 
+async def run_without_journals(bench: Bench) -> asyncio.Event:
+    """Have the group run, and the folder of the journals not answer until the event is set."""
+    bench.be("RUNNING")
+    bench.write(*START)
+    await bench.look(2)
+    never = asyncio.Event()
+    bench.watch._reading.begin(lambda: stay(never))
+    return never
+
+
 async def stay(until: asyncio.Event) -> None:
     """A question without an answer."""
     await until.wait()
@@ -255,12 +265,7 @@ class TestJournals:
 
     def test_an_end_that_slurm_has_told_and_forgotten_waits_for_the_journal(self, bench: Bench) -> None:
         async def story() -> None:
-            bench.be("RUNNING")
-            bench.write(*START)
-            await bench.look(2)
-            # The folder of the journals does not answer while Slurm tells the end, and until it has forgotten it.
-            never = asyncio.Event()
-            bench.watch._reading.begin(lambda: stay(never))
+            never = await run_without_journals(bench)
             for state in ("COMPLETED", ""):
                 bench.asked.records.clear()
                 if state:
@@ -279,11 +284,7 @@ class TestJournals:
 
     def test_what_nobody_knows_is_gone_once_its_journal_was_read_again(self, bench: Bench) -> None:
         async def story() -> None:
-            bench.be("RUNNING")
-            bench.write(*START)
-            await bench.look(2)
-            never = asyncio.Event()
-            bench.watch._reading.begin(lambda: stay(never))
+            never = await run_without_journals(bench)
             bench.asked.records.clear()
             for _ in range(3):
                 bench.watch._next = 0.0
