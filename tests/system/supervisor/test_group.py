@@ -166,17 +166,19 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def test_secrets_are_in_the_environment_and_in_the_plan_only(hosts: Hosts) -> None:
-    task = TaskSpec(
-        "job", run='test "$TOKEN" && : > up; while [ ! -e go ]; do sleep 0.02; done', secrets={"TOKEN": SECRET}
-    )
+    os.mkfifo(hosts.work / "go")
+    # The shell itself waits, so no process comes or goes while the test reads them; held open, nobody waits for a peer.
+    gate = os.open(hosts.work / "go", os.O_RDWR)
+    task = TaskSpec("job", run='test "$TOKEN" && : > up; read -r line < go', secrets={"TOKEN": SECRET})
     launched = hosts.add(task)
     supervisor = hosts.start(launched.host)
     hosts.wait_until((hosts.work / "up").exists, 20, "the secret's arrival")
     record = launched.record("job.0.0.0")
     pids = [supervisor.pid, record.shim_pid, *(process.pid for process in kernel.list_tree(record.shim_pid))]
     assert not [pid for pid in pids if SECRET.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    (hosts.work / "go").touch()
+    os.write(gate, b"\n")
     hosts.finish(launched)
+    os.close(gate)
     holders = [path.name for path in _files(hosts.root) if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert holders == ["plan.0.json"]
     assert stat.S_IMODE((launched.path / "plan.0.json").stat().st_mode) == 0o600
