@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from overspan.adapters.kubernetes.answers import Answer, is_there, to_error
@@ -25,6 +26,8 @@ _TRIES = 5
 """How often a change is tried that must not overwrite another's."""
 CREATORS = 8
 """Threads that make many objects; more of them only wait for each other and for the API server."""
+_FEW = 4 * CREATORS
+"""Objects that do not pay for connections of their own."""
 
 
 def path_of(document: Mapping[str, Any], namespace: str) -> str:
@@ -61,21 +64,20 @@ class _Creation:
 
     def work(self) -> None:
         """Make objects until there are none left. Raises Unreachable and TimedOut, which end the others' work too."""
-        for place in self._places:
-            if self._ended:
-                return
-            if self._connection.closed:
-                raise Unreachable("the connection was closed before all was made")
-            try:
-                answer = self.answers[place] = self._create(self._documents[place])
-            except OverspanError:
-                self._ended = True
-                raise
-            if not is_there(answer):
-                self._ended = True
-
-    def _create(self, document: Mapping[str, Any]) -> Answer:
-        return self._connection.request("POST", path_of(document, self._namespace), body=document, brief=True)
+        try:
+            with self._connection.lane() if len(self._documents) > _FEW else nullcontext() as lane:
+                for place in self._places:
+                    if self._ended:
+                        return
+                    if self._connection.closed:
+                        raise Unreachable("the connection was closed before all was made")
+                    document = self._documents[place]
+                    answer = self._connection.create(path_of(document, self._namespace), document, lane)
+                    self.answers[place] = answer
+                    self._ended = self._ended or not is_there(answer)
+        except OverspanError:
+            self._ended = True
+            raise
 
 
 class Calls:
@@ -87,7 +89,7 @@ class Calls:
 
     async def create(self, document: Mapping[str, Any]) -> Answer:
         """Make an object; the answer, with its metadata alone, is the caller's to judge."""
-        return await self._connection.call("POST", path_of(document, self.namespace), body=document, brief=True)
+        return await self._connection.run(self._connection.create, path_of(document, self.namespace), document)
 
     async def create_all(self, documents: Sequence[Mapping[str, Any]]) -> list[Answer | None]:
         """Make many objects; the answer of `create` for each, None for what a refusal of another left untried."""

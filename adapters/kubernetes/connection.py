@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import importlib
 import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from overspan.adapters.kubernetes.answers import Answer, read_answer, to_error
 from overspan.adapters.kubernetes.executing import Command, Socket, run_command
+from overspan.adapters.kubernetes.lanes import Lane, open_lane
 from overspan.adapters.kubernetes.logins import Way, log_in, write_words
 from overspan.adapters.kubernetes.plugins import Limit
 from overspan.adapters.kubernetes.settings import Settings
@@ -88,6 +91,25 @@ class Connection:
         response = self._send(method, _join(path, query), message)
         return read_answer(response.status, response.data)
 
+    def create(self, path: str, body: Any, lane: Lane | None = None) -> Answer:
+        """Make an object; the answer has its metadata alone. Raises as `request`.
+
+        Who uses a lane makes many, and wants to know no more of each than that it was made: the document is left out.
+        """
+        reply = self._send("POST", path, _Message(body, accept=_METADATA), lane=lane)
+        works = Answer(reply.status, {})
+        return works if lane is not None and works.works else read_answer(reply.status, reply.data)
+
+    @contextmanager
+    def lane(self) -> Iterator[Lane | None]:
+        """A lane for the calling thread; None where requests go by the pool. Raises Unreachable."""
+        lane = open_lane(self._ready()[0], self._settings.request_timeout)
+        try:
+            yield lane
+        finally:
+            if lane is not None:
+                lane.close()
+
     def read(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
         """The bytes of an answer that is no JSON (a log). Raises the error of a refusal, Unreachable, TimedOut."""
         response = self._send("GET", _join(path, query))
@@ -137,7 +159,15 @@ class Connection:
             # Its connections go with it, when the last request has ended.
             self._way = None
 
-    def _send(self, method: str, url: str, message: _Message | None = None, silence: float | None = None) -> Any:
+    def _send(
+        self,
+        method: str,
+        url: str,
+        message: _Message | None = None,
+        *,
+        silence: float | None = None,
+        lane: Lane | None = None,
+    ) -> Any:
         """The response; a refused login is renewed once, and a question that met a closed connection asked again."""
         message = message or _Message()
         sent = None if message.body is None else json.dumps(message.body, separators=(",", ":")).encode()
@@ -147,7 +177,9 @@ class Connection:
             way, login = self._ready()
             headers = {**login, "accept": message.accept, **kind}
             try:
-                response = self._exchange(way, (method, url, headers, sent), silence)
+                # A lane's connection is of one login, whose certificate it has shown.
+                straight = lane if lane is not None and lane.way is way and not lane.broken else None
+                response = self._exchange(way, (method, url, headers, sent), silence, straight)
             except _Dropped as error:
                 if method != "GET" or asked:
                     raise Unreachable(error.message) from error
@@ -158,13 +190,19 @@ class Connection:
             renewed = True
 
     def _exchange(
-        self, way: Way, request: tuple[str, str, Mapping[str, str], bytes | None], silence: float | None
+        self,
+        way: Way,
+        request: tuple[str, str, Mapping[str, str], bytes | None],
+        silence: float | None,
+        lane: Lane | None,
     ) -> Any:
         """One request; `silence` is None where the whole answer is wanted at once."""
         errors, timeouts = importlib.import_module("urllib3.exceptions"), importlib.import_module("urllib3")
         method, url, headers, body = request
         timeout = timeouts.Timeout(connect=CONNECT_SECONDS, read=silence or self._settings.request_timeout)
         try:
+            if lane is not None:
+                return lane.exchange(method, url, headers, body)
             response = way.server.urlopen(
                 method,
                 way.root + url,
@@ -179,9 +217,9 @@ class Connection:
                 response.read(cache_content=True)
                 response.release_conn()
             return response
-        except errors.ReadTimeoutError as error:
+        except (errors.ReadTimeoutError, TimeoutError) as error:
             raise TimedOut(f"{way.place} took longer than {timeout.read_timeout:g} s to answer") from error
-        except errors.ProtocolError as error:
+        except (errors.ProtocolError, http.client.HTTPException, ConnectionError) as error:
             raise _Dropped(f"{way.place}: the connection broke: {write_words(error)}") from error
         except errors.SSLError as error:
             remedy = "see `certificate-authority` and `tls-server-name` of the kubeconfig"

@@ -18,9 +18,8 @@ from overspan.adapters.kubernetes.scripts import (
     POD_DIR,
     RUN_DIR,
     SCRIPTS_DIR,
-    WORK,
     Work,
-    make_command,
+    make_work_command,
 )
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
@@ -48,6 +47,8 @@ class Parts(NamedTuple):
     settings: Settings
     needs: Needs
     files: TaskFiles
+    shares: bool = False
+    """Whether the pods take what they have in common from a ConfigMap."""
 
 
 def render_main(parts: Parts) -> tuple[Document, Document | None]:
@@ -56,7 +57,7 @@ def render_main(parts: Parts) -> tuple[Document, Document | None]:
     container: Document = {
         "name": MAIN,
         "image": choose_image(task, parts.settings),
-        **make_command(WORK, make_work(parts).arguments(), bash=True),
+        **make_work_command(make_work(parts), shares=parts.shares),
     }
     asked = {"requests": parts.needs.requests, "limits": parts.needs.limits}
     resources = {kind: dict(found) for kind, found in asked.items() if found}

@@ -2,7 +2,8 @@
 
 What all nodes of a task have in common is made once. Long values, such as the names of a thousand members, stand once
 in the anchor and are named by the pods. Tasks of many nodes have a ConfigMap with all that their pods have in common
-for the whole launch, so that the API server has no more than the rest to read, keep and tell for each of them.
+for the whole launch, and the program that starts the task, so that the API server has no more than the rest to read,
+keep and tell for each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.names import has_names, name_anchor, name_domain, name_host
-from overspan.adapters.kubernetes.scripts import MAX_TEXT, RUN_DIR, escape
+from overspan.adapters.kubernetes.scripts import MAX_TEXT, PROGRAM_VARIABLE, RUN_DIR, WORK, escape
 from overspan.adapters.kubernetes.series import Series, draw_series
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
@@ -144,6 +145,8 @@ def render_variables(owner: Owner, task: TaskSpec, attempt: int, gpus: int, *, s
             shared[name] = value
         else:
             common.append(_render(owner.token, task, (name, value), texts))
+    if shares:
+        shared[PROGRAM_VARIABLE] = WORK
     common += [_refer(name, "fieldRef", {"fieldPath": "status.podIP"}) for name in _list_addresses(owner.job)]
     anchor = name_anchor(owner.token)
     common += [_refer(name, "secretKeyRef", {"name": anchor, "key": key}) for name, key in secret.items()]

@@ -45,8 +45,9 @@ def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, atte
     needs = render_needs(task, settings)
     files = render_files(token, task, blueprint.files, settings)
     owner = Owner(token, job, blueprint.environment, settings.name)
-    variables = render_variables(owner, task, attempt, needs.gpus, shares=task.name in blueprint.shared)
-    parts = Parts(token, job, task, settings, needs, files)
+    shares = task.name in blueprint.shared
+    variables = render_variables(owner, task, attempt, needs.gpus, shares=shares)
+    parts = Parts(token, job, task, settings, needs, files, shares)
     main, probe = render_main(parts)
     main["env"] = list(variables.common)
     spec: Document = {

@@ -79,46 +79,46 @@ _BARRIER = (
 
 WORK = (
     _BARRIER + "# Runs the set-up and the task, hands signals on to them, and ends as the task does.\n"
-    f"child= caught= _ended= _mark=${END_VARIABLE}; unset {END_VARIABLE}\n"
+    f"_child= _caught= _ended= _mark=${END_VARIABLE}; unset {END_VARIABLE}\n"
     "hand_on() {\n"
-    "  caught=$1\n"
+    "  _caught=$1\n"
     '  [ "$1" != TERM ] || _ended=1\n'
-    '  [ -n "$child" ] || return 0\n'
+    '  [ -n "$_child" ] || return 0\n'
     "  # A container's end is told to its first process alone; every other one is to hear of it.\n"
-    '  if [ "$1$$" = TERM1 ]; then kill -s TERM -- -1; else kill -s "$1" "$child"; fi 2>/dev/null\n'
+    '  if [ "$1$$" = TERM1 ]; then kill -s TERM -- -1; else kill -s "$1" "$_child"; fi 2>/dev/null\n'
     "}\n"
-    'for name in HUP INT QUIT USR1 USR2 ALRM TERM; do trap "hand_on $name" $name; done\n'
-    "shell=/bin/sh; [ -x /bin/bash ] && shell=/bin/bash\n"
+    'for _name in HUP INT QUIT USR1 USR2 ALRM TERM; do trap "hand_on $_name" $_name; done\n'
+    "_shell=/bin/sh; [ -x /bin/bash ] && _shell=/bin/bash\n"
     f'[ ! -d {COMMANDS_DIR} ] || export "PATH={COMMANDS_DIR}:$PATH"\n'
     f"ln -sfn {POD_DIR}/notice {RUN_DIR}/notice 2>/dev/null || export OVERSPAN_RUN_DIR={POD_DIR}\n"
-    "setup=$1 run=$2 task=$3 links=$4; shift 4\n"
-    'while [ "$links" -gt 0 ]; do\n'
+    "_setup=$1 _run=$2 _task=$3 _links=$4; shift 4\n"
+    'while [ "$_links" -gt 0 ]; do\n'
     '  if [ ! -e "$HOME/$2" ]; then\n'
     '    case $2 in */*) mkdir -p "$HOME/${2%/*}" ;; esac\n'
     '    ln -s "$1" "$HOME/$2" || exit 1\n'
     "  fi\n"
-    "  shift 2; links=$((links - 1))\n"
+    "  shift 2; _links=$((_links - 1))\n"
     "done\n"
     '[ -n "$BASH_VERSION" ] && set -m\n'
-    "(\n"
-    '  if [ -n "$setup" ]; then\n'
-    '    "$shell" -c "$setup" setup || { code=$?; '
-    f"echo '{SETUP_FAILED}' >/dev/termination-log; exit $code; }}\n"
-    "  fi\n"
-    '  [ -n "$run" ] || exec "$@"\n'
-    '  exec "$shell" -c "$run" "$task" "$@"\n'
-    ") &\n"
-    "child=$!\n"
-    "# The shell has nothing to say of its own from here on.\n"
-    '[ -n "$BASH_VERSION" ] && set +m\n'
+    "# The shell has nothing to say of its own from here on, however soon the task ends.\n"
     "exec 3>&2 2>/dev/null\n"
-    '[ -z "$caught" ] || hand_on "$caught"\n'
-    'caught=; wait "$child"; code=$?\n'
+    "(\n"
+    '  if [ -n "$_setup" ]; then\n'
+    '    "$_shell" -c "$_setup" setup || { _code=$?; '
+    f"echo '{SETUP_FAILED}' >/dev/termination-log; exit $_code; }}\n"
+    "  fi\n"
+    '  [ -n "$_run" ] || exec "$@"\n'
+    '  exec "$_shell" -c "$_run" "$_task" "$@"\n'
+    ") 2>&3 3>&- &\n"
+    "_child=$!\n"
+    '[ -n "$BASH_VERSION" ] && set +m\n'
+    '[ -z "$_caught" ] || hand_on "$_caught"\n'
+    '_caught=; wait "$_child"; _code=$?\n'
     "# A signal ends a wait too.\n"
-    'while [ -n "$caught" ]; do\n'
-    '  caught=; wait "$child"; again=$?\n'
-    '  [ $again != 127 ] || kill -0 "$child" || break\n'
-    "  code=$again\n"
+    'while [ -n "$_caught" ]; do\n'
+    '  _caught=; wait "$_child"; _again=$?\n'
+    '  [ $_again != 127 ] || kill -0 "$_child" || break\n'
+    "  _code=$_again\n"
     "done\n"
     "# What a script's steps still do in their grace period is theirs to end.\n"
     "steps_run() {\n"
@@ -127,8 +127,8 @@ WORK = (
     "}\n"
     f'[ -z "$_ended" ] || [ ! -d {COMMANDS_DIR} ] || while steps_run; do sleep 0.1 || sleep 1 || break; done\n'
     "# An end of the task's own is told at once; the kubelet looks once a second.\n"
-    f'[ -z "$_mark" ] || [ -n "$_ended" ] || printf \'\\{END_OCTAL}{END_WORD} %s %s\\n\' "$_mark" "$code" >&3\n'
-    "exit $code\n"
+    f'[ -z "$_mark" ] || [ -n "$_ended" ] || printf \'\\{END_OCTAL}{END_WORD} %s %s\\n\' "$_mark" "$_code" >&3\n'
+    "exit $_code\n"
 )
 """Arguments: `1` behind a barrier, and the domain of the members' names (empty: none); set-up, text to run (empty: the
 last words are a command), the task's name, how many links follow and where each leads and is below the home, and the
@@ -155,14 +155,27 @@ class Work(NamedTuple):
         return [*barrier, self.setup, self.run, self.task, str(len(self.links)), *pairs, *self.words]
 
 
-CHOOSE_SHELL = 's=/bin/sh; [ -x /bin/bash ] && s=/bin/bash; exec "$s" -c "$@"'
+PROGRAM_VARIABLE = "OVERSPAN_PROGRAM"
+"""Where tasks of many nodes have WORK from, so that it does not stand in each of their pods."""
+_CHOOSE = "_s=/bin/sh; [ -x /bin/bash ] && _s=/bin/bash; "
 """A shell without job control has what it starts ignore INT and QUIT (POSIX, 2.11); bash can do better."""
+CHOOSE_SHELL = f'{_CHOOSE}exec "$_s" -c "$@"'
+RUN_PROGRAM = f'{_CHOOSE}_p=${PROGRAM_VARIABLE}; unset {PROGRAM_VARIABLE}; exec "$_s" -c "$_p" overspan "$@"'
 
 
-def make_command(program: str, arguments: Sequence[str], *, bash: bool = False) -> dict[str, list[str]]:
-    """`command` and `args` of a container that runs one of these programs; by bash where the image has it, if asked."""
-    command = ["/bin/sh", "-c", CHOOSE_SHELL if bash else program, "overspan"]
-    words = [program, "overspan", *arguments] if bash else arguments
+def make_command(program: str, arguments: Sequence[str]) -> dict[str, list[str]]:
+    """`command` and `args` of a container that runs one of these programs."""
+    return _escape_all(["/bin/sh", "-c", program, "overspan"], arguments)
+
+
+def make_work_command(work: Work, *, shares: bool = False) -> dict[str, list[str]]:
+    """`command` and `args` of a task's container, whose program is in PROGRAM_VARIABLE where the pods share it."""
+    if shares:
+        return _escape_all(["/bin/sh", "-c", RUN_PROGRAM, "overspan"], work.arguments())
+    return _escape_all(["/bin/sh", "-c", CHOOSE_SHELL, "overspan"], [WORK, "overspan", *work.arguments()])
+
+
+def _escape_all(command: Sequence[str], words: Sequence[str]) -> dict[str, list[str]]:
     found = {"command": [escape(text) for text in command]}
     if words:
         found["args"] = [escape(text) for text in words]

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from overspan.adapters.abilities import Entrance, ShellRequest
 from overspan.adapters.kubernetes.evidence import has_begun
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
+from overspan.adapters.kubernetes.scripts import PROGRAM_VARIABLE
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Conflict
 
-INTERACTIVE = ("/bin/sh", "-c", "[ -x /bin/bash ] && exec /bin/bash; exec /bin/sh")
+INTERACTIVE = ("/bin/sh", "-c", f"unset {PROGRAM_VARIABLE}; [ -x /bin/bash ] && exec /bin/bash; exec /bin/sh")
 
 
 def enter_pod(request: ShellRequest, pods: Iterable[PodRecord], settings: Settings) -> Entrance:

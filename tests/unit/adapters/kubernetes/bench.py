@@ -16,13 +16,14 @@ from tests.fakes.kubernetes_objects import Document, Key
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, LogRequest, Order, Refusal, Report
 from overspan.adapters.kubernetes.cluster import KubernetesCluster, open_cluster
-from overspan.bridge.model.events import Event
+from overspan.adapters.kubernetes.records import LAUNCH
+from overspan.bridge.model.events import Event, Granted, Queued
 from overspan.bridge.model.events import Launch as Start
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 
 INSTALLATION = "bench"
-DEADLINE = 20.0
+DEADLINE = 60.0
 T = TypeVar("T")
 
 
@@ -60,9 +61,9 @@ class Bench:
         """Submit a job, place its pods, and let them go; gives the handle."""
         (answer,) = await self.submit(cluster, job)
         assert isinstance(answer, Accepted), answer
-        for name in self.pods():
+        for name in self.pods(token_of(job)):
             self.place(name)
-        await self.until(cluster, lambda: bool(self.told[answer.handle]), "the grant")
+        await self.until_told(cluster, answer.handle, Granted)
         for task in job.spec.tasks:
             assert await self.order(cluster, answer.handle, Start(time.time(), task.name, 0)) is None
         return answer.handle
@@ -104,6 +105,10 @@ class Bench:
         assert found is not None
         return found
 
+    def facts(self, handle: str) -> list[Event]:
+        """What was told of a launch but for the reasons of its wait, which come when a watch is late."""
+        return [event for event in self.told[handle] if not isinstance(event, Queued)]
+
     # --- the cluster ---
 
     def names(self, resource: str) -> list[str]:
@@ -111,9 +116,14 @@ class Bench:
         found = self.api.objects.select(Key("", resource, "default"), lambda _: True)[0]
         return [document["metadata"]["name"] for document in found]
 
-    def pods(self) -> list[str]:
-        """All pods."""
-        return self.names("pods")
+    def pods(self, token: str = "") -> list[str]:
+        """All pods, or those of a launch."""
+        return [name for name, pod in self.documents().items() if token in ("", _launch_of(pod))]
+
+    def documents(self) -> dict[str, Document]:
+        """All pods by name, as they are at one moment."""
+        found = self.api.objects.select(Key("", "pods", "default"), lambda _: True)[0]
+        return {document["metadata"]["name"]: document for document in found}
 
     def pod(self, name: str) -> Document:
         """One pod."""
@@ -128,6 +138,10 @@ class Bench:
         for place, request in enumerate(self.api.requests):
             if request.method == method and part in request.path:
                 yield place, request
+
+
+def _launch_of(pod: Document) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(LAUNCH, ""))
 
 
 def body_of(request: Request) -> dict[str, Any]:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.unit.adapters.kubernetes.bench import Bench
+from tests.waiting import wait_until
 
+from overspan.adapters.kubernetes import openings, ordering
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def nobody_follows() -> None:
+    """An adapter that is closed does not wait for long for threads that follow logs: those of others end first."""
+    wait_until(lambda: not list_followers(), 30, "the followers of an earlier test to end")
+
+
+def list_followers() -> list[str]:
+    """The threads that follow logs, by their names."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake server answers each command, and each end is seen: how long that takes is no matter here."""
+    monkeypatch.setattr(openings, "_SECONDS", 60.0)
+    for name in ("_EXEC_SECONDS", "_ANNOUNCE_SECONDS", "_PLACE_SECONDS"):
+        monkeypatch.setattr(ordering, name, 60.0)
 
 
 @pytest.fixture
@@ -32,5 +54,5 @@ def connection(settings: Settings) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def bench(api: KubernetesApi, tmp_path: Path) -> Bench:
+def bench(api: KubernetesApi, tmp_path: Path, patient: None) -> Bench:
     return Bench(api, tmp_path)

@@ -23,6 +23,7 @@ from overspan.adapters.kubernetes.environment import NODE_VARIABLES, place_membe
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.records import TASK
 from overspan.adapters.kubernetes.rendering import Objects, draw, render, render_pods
+from overspan.adapters.kubernetes.scripts import PROGRAM_VARIABLE, WORK
 from overspan.adapters.kubernetes.series import draw_series
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.supervisor.environment import Place, build_environment
@@ -203,7 +204,9 @@ def test_pods_with_and_without_that_object_find_the_same() -> None:
     assert blueprint.shared == ("many",)
     with_it, without = (render(launch, each, settings) for each in (blueprint, replace(blueprint, shared=())))
     for one, other in zip(with_it.pods, without.pods, strict=True):
-        assert full_variables(with_it, one) == full_variables(without, other)
+        found = full_variables(with_it, one)
+        assert found.pop(PROGRAM_VARIABLE, None) == (WORK if "envFrom" in main_of(one) else None)
+        assert found == full_variables(without, other)
     assert full_variables(with_it, with_it.pods[-1])["COST"] == "$(HOME) $$ $5"
 
 

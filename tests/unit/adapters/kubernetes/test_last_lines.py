@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.adapters.kubernetes.conftest import list_followers
 from tests.unit.adapters.kubernetes.pods import T, ended, running
 from tests.waiting import wait_until
 
@@ -21,6 +22,8 @@ from overspan.adapters.kubernetes.logs import READERS, Logs, capture_all
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.bridge.model.errors import Unreachable
 
+PATIENCE = 120.0
+"""Seconds after which a thread goes on that nobody has let go."""
 GONE = b"unable to retrieve container logs for containerd://1234"
 
 
@@ -36,6 +39,7 @@ class Node:
         self.log = b""
         self.silent = False
         self.questions = 0
+        self.lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
         self._parts: list[bytes] = []
         self._change = threading.Condition()
@@ -54,7 +58,7 @@ class Node:
     def parts(self) -> Iterator[bytes]:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._parts or self._over, 20)
+                self._change.wait_for(lambda: self._parts or self._over, PATIENCE)
                 if not self._parts:
                     return
                 part = self._parts.pop(0)
@@ -151,6 +155,8 @@ def test_what_a_node_says_of_a_removed_container_is_no_line(tmp_path: Path) -> N
 
 
 def test_nobody_waits_again_for_a_node_that_was_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs_module, "SILENT_SECONDS", 3600.0)
+
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.silent = True
         for _ in range(3):
@@ -203,8 +209,9 @@ def test_of_too_much_the_newer_lines_are_held(kept: bool, tmp_path: Path, monkey
             live.hear(LIVE.token, [LIVE])
         for number in range(9):
             node.print(line(number, "text"))
-        await until(logs, lambda: live.read(LIVE.uid).endswith(line(8, "text")))
-        assert len(live.read(LIVE.uid)) <= 100 and live.read(LIVE.uid).startswith(b"2026-")
+        # A line is added before older ones are dropped.
+        await until(logs, lambda: (data := live.read(LIVE.uid)).endswith(line(8, "text")) and len(data) <= 100)
+        assert live.read(LIVE.uid).startswith(b"2026-")
         # A line that is longer than that is dropped, and all of it.
         node.print(line(9, "x" * 200)[:-1])
         node.print(b"y" * 200 + b"\n" + line(10, "after"))
@@ -241,7 +248,7 @@ def test_one_at_a_time_reads_a_log_into_its_file(tmp_path: Path) -> None:
             node.questions += 1
             under_way.append(number)
             most.append(len(under_way))
-            gates[number].wait(10)
+            gates[number].wait(PATIENCE)
             under_way.remove(number)
             return line(number, "text")
 
@@ -270,7 +277,7 @@ def test_nobody_reads_beside_a_thread_that_was_given_up(tmp_path: Path) -> None:
 
         def answer(path: str, query: dict[str, Any]) -> bytes:
             node.questions += 1
-            free.wait(10)
+            free.wait(PATIENCE)
             return line(1, "text")
 
         node.read = answer  # type: ignore[method-assign]
@@ -296,8 +303,9 @@ def test_a_log_of_a_pod_that_was_dropped_is_not_followed(tmp_path: Path) -> None
         assert live.count() == 0
         # Nor one that was about to be.
         logs.attend([LIVE])
+        attended = logs._attended[LIVE.uid]
         logs.forget(LIVE.uid)
-        await asyncio.sleep(0.1)
+        await attended
         assert live.count() == 0 and len(node.asked) == 1
 
     play(story, tmp_path)
@@ -309,7 +317,7 @@ def test_nobody_waits_long_for_logs_of_a_node_that_hangs(tmp_path: Path) -> None
 
         def hang(path: str, query: dict[str, Any], silence: float) -> Node:
             # A node that hangs begins no answer.
-            free.wait(120)
+            free.wait(PATIENCE)
             return node
 
         node.stream = hang  # type: ignore[method-assign]
@@ -326,17 +334,14 @@ def test_nobody_waits_long_for_logs_of_a_node_that_hangs(tmp_path: Path) -> None
     play(story, tmp_path)
 
 
-def list_followers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
-
-
 def test_a_node_that_is_silent_holds_up_few(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         free = threading.Event()
 
         def hang(path: str, query: dict[str, Any]) -> bytes:
-            node.questions += 1
-            free.wait(20)
+            with node.lock:
+                node.questions += 1
+            free.wait(PATIENCE)
             raise Unreachable("the node does not answer")
 
         node.read = hang  # type: ignore[method-assign]
@@ -344,7 +349,7 @@ def test_a_node_that_is_silent_holds_up_few(tmp_path: Path) -> None:
         captured = asyncio.create_task(capture_all(logs, pods))
         await until(logs, lambda: node.questions >= READERS)
         # Others have threads left.
-        await asyncio.wait_for(asyncio.to_thread(int), 5)
+        await asyncio.wait_for(asyncio.to_thread(int), 60)
         free.set()
         assert await captured == set()
         assert node.questions == READERS

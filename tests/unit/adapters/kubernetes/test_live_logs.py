@@ -9,6 +9,7 @@ import time
 import pytest
 from tests.fakes.kubernetes_faults import Fault, Kind
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, read_log_request, solo
+from tests.unit.adapters.kubernetes.conftest import list_followers
 from tests.waiting import wait_until
 
 from overspan.adapters.kubernetes import live_logs as subject
@@ -23,8 +24,9 @@ END = f"\036overspan-end {make_mark('bench-7-0', 'trainer', 0, 0, 0)} 0"
 FAILURE = END[:-1] + "3"
 
 
-def list_followers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
+def await_quiet() -> None:
+    """Until nobody follows a log: a thread ends a moment after its last word."""
+    wait_until(lambda: not list_followers(), 20, "nobody follows")
 
 
 async def until_followed(bench: Bench, cluster: KubernetesCluster, times: int = 1) -> None:
@@ -42,7 +44,7 @@ def test_an_end_in_the_log_is_told_before_the_pod_s_status(bench: Bench) -> None
             end = await bench.until_told(cluster, handle, NodeEnded)
             assert (end.task, end.exit_code, end.cause) == ("trainer", 0, "")
             assert before <= end.at <= time.time()
-            assert list_followers() == []
+            await_quiet()
             # The others' logs are not followed.
             assert bench.api.count("GET", "/log") == bench.api.count("GET", PATH) == 1
             # The pod's status comes later, and tells nothing new.
@@ -87,7 +89,7 @@ def test_without_the_right_to_read_logs_the_status_tells_the_end(bench: Bench) -
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job())
             await until_followed(bench, cluster)
-            wait_until(lambda: not list_followers(), 5, "nobody follows")
+            await_quiet()
             bench.api.pods.finish(TRAINER)
             await bench.until_told(cluster, handle, NodeEnded)
             assert bench.api.count("GET", PATH) == 1
@@ -103,7 +105,7 @@ def test_what_prints_too_much_is_left_to_its_status(bench: Bench, monkeypatch) -
             handle = await bench.start(cluster, make_job())
             await until_followed(bench, cluster)
             bench.api.streams.write_log(TRAINER, "much\n" * 1000)
-            wait_until(lambda: not list_followers(), 5, "nobody follows")
+            await_quiet()
             bench.api.streams.write_log(TRAINER, END)
             await bench.step(cluster, 0.2)
             assert not any(isinstance(event, NodeEnded) for event in bench.told[handle])
@@ -123,7 +125,8 @@ def test_so_many_are_followed_and_none_whose_end_ends_nobody(bench: Bench, monke
                 bench.api.pods.finish(name)
             for handle in (group, alone):
                 await bench.until_told(cluster, handle, NodeEnded)
-            assert bench.api.count("GET", "/log") == 0
+            # Ended pods' logs are read when they go.
+            assert not [one for _, one in bench.sent("GET", "/log") if "follow" in one.query]
 
     play(story)
 
@@ -133,23 +136,24 @@ def test_one_stream_brings_the_ends_and_the_last_lines_of_a_pod(bench: Bench) ->
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job())
             bench.api.streams.write_log(TRAINER, "up")
-            await until_followed(bench, cluster)
+            uid = bench.pod(TRAINER)["metadata"]["uid"]
+            await bench.until(cluster, lambda: bool(cluster._live.read(uid)), "its first line is heard")
             await terminate(bench, cluster, handle)
             # What was printed until then is read.
             await until_followed(bench, cluster, 2)
-            uid = bench.pod(TRAINER)["metadata"]["uid"]
             await bench.until(cluster, lambda: cluster._live.goes_on(uid), "its last lines are kept")
             bench.api.streams.write_log(TRAINER, "got TERM")
             # The node removes the log with the container.
             bench.api.faults.add(Fault(Kind.REFUSE, "GET", PATH, 1000, 404, "NotFound"))
             bench.api.pods.finish(TRAINER, 143)
             await bench.until_told(cluster, handle, NodeEnded)
+            await bench.until(cluster, lambda: not cluster._live.goes_on(uid), "all of it is heard")
             await cluster.release("bench", (), ())
             log = await cluster.logs(read_log_request(handle, "trainer"))
             assert log.data == b"up\ngot TERM\n"
             followed = [one for _, one in bench.sent("GET", PATH) if "follow" in one.query]
             assert len(followed) == 1
-            assert list_followers() == []
+            await_quiet()
 
     play(story)
 
@@ -161,7 +165,7 @@ def test_a_pod_whose_end_is_not_heard_is_followed_while_it_ends(bench: Bench) ->
             await until_followed(bench, cluster)
             await terminate(bench, cluster, handle, "rollout")
             await bench.until(cluster, lambda: len(list_followers()) == 3, "the last lines are followed")
-        assert list_followers() == []
+        await_quiet()
 
     play(story)
 
@@ -183,7 +187,7 @@ def test_nothing_is_followed_after_the_end_of_the_launch_or_of_the_daemon(bench:
             await bench.until(cluster, lambda: not list_followers(), "its log is let go")
             await bench.start(cluster, make_job(name="other", job_id=8))
             await bench.until(cluster, lambda: bool(list_followers()), "the other one's is followed")
-        assert list_followers() == []
+        await_quiet()
 
     play(story)
 
@@ -218,10 +222,10 @@ def test_the_last_lines_are_followed_before_the_watch_tells_that_a_pod_is_delete
             handle = await bench.start(cluster, make_job())
             name = "demo-rollout-0-a0"
             bench.api.streams.write_log(name, "up")
-            await bench.until_told(cluster, handle, NodeStarted)
+            await bench.until(cluster, lambda: len(bench.facts(handle)) == 4, "all starts")
             bench.api.streams.silence()
             await terminate(bench, cluster, handle, "rollout")
-            await asyncio.to_thread(wait_until, lambda: f"log of {name}" in list_followers(), 10, "its last lines")
+            await asyncio.to_thread(wait_until, lambda: f"log of {name}" in list_followers(), 20, "its last lines")
 
     play(story)
 

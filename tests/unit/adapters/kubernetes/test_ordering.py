@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
-from overspan.adapters.kubernetes import openings
 from overspan.bridge.model import events
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
@@ -29,7 +28,7 @@ def test_nothing_is_told_before_the_pods_may_go(bench: Bench) -> None:
             assert not await bench.step(cluster, 0.3)
             await bench.order(cluster, handle, events.Launch(time.time(), "main", 0))
             await bench.until_told(cluster, handle, NodeEnded)
-            assert [type(event) for event in bench.told[handle]] == [events.Granted, NodeStarted, NodeEnded]
+            assert [type(event) for event in bench.facts(handle)] == [events.Granted, NodeStarted, NodeEnded]
 
     play(story)
 
@@ -40,10 +39,11 @@ def test_an_end_has_the_uid_and_what_is_left_of_the_grace(bench: Bench) -> None:
             handle = await bench.start(cluster, make_job())
             now = time.time()
             await bench.order(cluster, handle, events.Terminate(now, "trainer", 0, "cancel", now + 4.5))
+            least = max(1, math.ceil(now + 4.5 - time.time()))
             ((_, request),) = bench.sent("DELETE", "/pods/")
             body = body_of(request)
             assert body["preconditions"] == {"uid": bench.pod("demo-trainer-0-a0")["metadata"]["uid"]}
-            assert body["gracePeriodSeconds"] == 5
+            assert least <= body["gracePeriodSeconds"] <= 5
             await bench.order(cluster, handle, events.Kill(now + 4.5, "trainer", 0))
             assert body_of(list(bench.sent("DELETE", "/pods/"))[-1][1])["gracePeriodSeconds"] == 1
             bench.api.pods.finish("demo-trainer-0-a0", 143)
@@ -317,16 +317,14 @@ def test_a_pod_whose_quota_others_are_changing_is_made_later(bench: Bench) -> No
     play(story)
 
 
-def test_a_node_that_hangs_has_no_thread_of_the_whole_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openings, "_SECONDS", 60.0)
-
+def test_a_node_that_hangs_has_no_thread_of_the_whole_process(bench: Bench) -> None:
     async def story() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
         async with bench.open() as cluster:
             held = bench.api.hold("GET", "/exec", times=100)
             await bench.start(cluster, make_job())
-            await asyncio.wait_for(asyncio.to_thread(held.met.wait, 10), 20)
-            await asyncio.wait_for(asyncio.to_thread(int), 10)
+            assert await asyncio.to_thread(held.met.wait, 60)
+            await asyncio.wait_for(asyncio.to_thread(int), 60)
             held.free.set()
 
     play(story)

@@ -32,8 +32,10 @@ class Queued3(Bench):
 
     async def until(self, cluster: Any, fact: Callable[[], bool], what: str) -> None:
         def look() -> bool:
-            self.kueue.work()
-            return fact()
+            # Nothing goes while it is looked at.
+            with self.api.objects.changed:
+                self.kueue.work()
+                return fact()
 
         await super().until(cluster, look, what)
 
@@ -48,16 +50,17 @@ class Queued3(Bench):
     def gated(self) -> set[str]:
         """The jobs with pods that may not be scheduled, as the scheduler tells it."""
         found = set()
-        for name in self.pods():
-            if self.pod(name)["spec"].get("schedulingGates"):
-                why = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-                self.api.pods.set_status(name, {"conditions": [why]})
-                found.add(self.pod(name)["metadata"]["labels"]["overspan.io/job"])
+        with self.api.objects.changed:
+            for name, pod in self.documents().items():
+                if pod["spec"].get("schedulingGates"):
+                    why = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+                    self.api.pods.set_status(name, {"conditions": [why]})
+                    found.add(pod["metadata"]["labels"]["overspan.io/job"])
         return found
 
 
 @pytest.fixture
-def queued(api: KubernetesApi, tmp_path: Path) -> Queued3:
+def queued(api: KubernetesApi, tmp_path: Path, patient: None) -> Queued3:
     return Queued3(api, tmp_path)
 
 
@@ -124,8 +127,7 @@ def test_a_group_that_is_given_up_before_its_admission_leaves_nothing(queued: Qu
                 await cluster.release(INSTALLATION, (answer.handle,), ())
 
             def left() -> list[str]:
-                labels = [queued.pod(name)["metadata"]["labels"] for name in queued.pods()]
-                return [found["overspan.io/launch"] for found in labels if found["overspan.io/launch"] == mine]
+                return queued.pods(mine)
 
             await queued.until(cluster, lambda: not left(), "its pods to go")
             if how == "hold":
@@ -137,7 +139,8 @@ def test_a_group_that_is_given_up_before_its_admission_leaves_nothing(queued: Qu
 
 def test_a_new_pod_comes_when_the_old_one_counts_no_more(queued: Queued3) -> None:
     def live() -> list[str]:
-        return [name for name in queued.pods() if not queued.pod(name)["metadata"].get("deletionTimestamp")]
+        found = queued.documents().items()
+        return [name for name, pod in found if not pod["metadata"].get("deletionTimestamp")]
 
     async def story() -> None:
         async with queued.open() as cluster:

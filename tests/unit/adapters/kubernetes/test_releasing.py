@@ -7,7 +7,16 @@ import time
 
 import pytest
 from tests.fakes.kubernetes_objects import Key, merge
-from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, body_of, make_job, play, read_log_request, solo
+from tests.unit.adapters.kubernetes.bench import (
+    DEADLINE,
+    INSTALLATION,
+    Bench,
+    body_of,
+    make_job,
+    play,
+    read_log_request,
+    solo,
+)
 
 from overspan.adapters.contract import Accepted
 from overspan.bridge.model import events
@@ -114,7 +123,7 @@ def test_a_pod_that_others_change_meanwhile_goes_too(bench: Bench) -> None:
             (name,) = bench.pods()
             held = bench.api.hold("PATCH", f"pods/{name}$")
             releasing = asyncio.create_task(cluster.release(INSTALLATION, (), ()))
-            assert await asyncio.to_thread(held.met.wait, 20.0)
+            assert await asyncio.to_thread(held.met.wait, 60.0)
             change = {"metadata": {"finalizers": [*bench.pod(name)["metadata"]["finalizers"], "other/x"]}}
             bench.api.objects.replace(Key("", "pods", "default", name), lambda now: merge(now, change))
             held.free.set()
@@ -172,7 +181,7 @@ def test_a_second_process_tells_nothing_twice(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job())
-            await bench.until(cluster, lambda: len(bench.told[handle]) == 4, "all starts")
+            await bench.until(cluster, lambda: len(bench.facts(handle)) == 4, "all starts")
         before = list(bench.told[handle])
         bench.api.pods.finish("demo-trainer-0-a0", 3)
         async with bench.open() as cluster:
@@ -203,9 +212,9 @@ def test_a_cluster_that_does_not_answer_tells_nothing(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job())
-            await bench.until(cluster, lambda: len(bench.told[handle]) == 4, "all starts")
+            await bench.until(cluster, lambda: len(bench.facts(handle)) == 4, "all starts")
             bench.api.stop()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + DEADLINE
             while time.monotonic() < deadline:
                 try:
                     assert not await bench.step(cluster, 0.2)
@@ -215,7 +224,7 @@ def test_a_cluster_that_does_not_answer_tells_nothing(bench: Bench) -> None:
             else:
                 raise AssertionError("nobody said that the cluster does not answer")
             bench.api.start()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + DEADLINE
             bench.api.pods.finish("demo-trainer-0-a0")
             while not any(isinstance(event, NodeEnded) for event in bench.told[handle]):
                 assert time.monotonic() < deadline

@@ -49,7 +49,7 @@ def test_a_new_process_makes_no_pods_before_it_has_the_stored_cursors(
             # One launch is known before the other.
             held = bench.api.hold("GET", "/configmaps/overspan-bench-8-0")
             look = asyncio.create_task(bench.step(cluster, 0.2))
-            await asyncio.to_thread(held.met.wait, 10)
+            assert await asyncio.to_thread(held.met.wait, 60)
             await asyncio.wait([look], timeout=1.0)
             assert bench.pods() == before
             held.free.set()
@@ -91,7 +91,7 @@ def test_pods_that_an_earlier_try_left_behind_are_not_taken_for_new_ones(bench: 
             bench.api.objects.quotas["default"] = 2
             held = bench.api.hold("DELETE", "/configmaps/")
             first = asyncio.create_task(bench.submit(cluster, make_job()))
-            await asyncio.to_thread(held.met.wait, 10)
+            assert await asyncio.to_thread(held.met.wait, 60)
             left = bench.pods()
             for name in left:
                 bench.place(name)
@@ -145,7 +145,7 @@ def test_pods_of_an_earlier_try_are_no_trace_of_a_start(bench: Bench, late: bool
             # What is seen last of the first try: its pods wait at their barriers, or have gone.
             mark = bench.api.hold("PATCH", "/configmaps/")
             first = asyncio.create_task(bench.submit(cluster, make_job()))
-            await asyncio.to_thread(mark.met.wait, 10)
+            assert await asyncio.to_thread(mark.met.wait, 60)
             for name in bench.pods():
                 bench.place(name)
             watch = cluster._launches.watch(parse_handle("default/bench-7-0"))
