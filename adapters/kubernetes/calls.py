@@ -74,7 +74,8 @@ class _Creation:
                     document = self._documents[place]
                     answer = self._connection.create(path_of(document, self._namespace), document, lane)
                     self.answers[place] = answer
-                    self._ended = self._ended or not is_there(answer)
+                    if not is_there(answer):
+                        self._ended = True
         except OverspanError:
             self._ended = True
             raise

@@ -48,21 +48,30 @@ class Lane:
 
 def open_lane(way: Way, timeout: float) -> Lane | None:
     """A lane whose every wait is at most `timeout` seconds; None where there is no straight way, or none now."""
-    given, url = way.configuration, urlsplit(way.host)
-    if given.proxy or not url.hostname:
-        return None
+    connection = None
     try:
-        if url.scheme == "http":
-            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
-        elif given.verify_ssl and given.assert_hostname is None and not getattr(given, "tls_server_name", None):
-            context = ssl.create_default_context(cafile=given.ssl_ca_cert)
-            if given.cert_file:
-                context.load_cert_chain(given.cert_file, given.key_file)
-            connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout, context=context)
-        else:
+        connection = _make_connection(way, timeout)
+        if connection is None:
             return None
         connection.connect()
     except OSError:
         # The pool's own request finds the words for it.
+        if connection is not None:
+            connection.close()
         return None
     return Lane(way, connection)
+
+
+def _make_connection(way: Way, timeout: float) -> http.client.HTTPConnection | None:
+    """One that is not made yet. Raises OSError for certificates that cannot be read."""
+    given, url = way.configuration, urlsplit(way.host)
+    if given.proxy or not url.hostname:
+        return None
+    if url.scheme == "http":
+        return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
+    if not given.verify_ssl or given.assert_hostname is not None or getattr(given, "tls_server_name", None):
+        return None
+    context = ssl.create_default_context(cafile=given.ssl_ca_cert)
+    if given.cert_file:
+        context.load_cert_chain(given.cert_file, given.key_file)
+    return http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout, context=context)

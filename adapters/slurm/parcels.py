@@ -123,8 +123,8 @@ def render_run(program: str, signal: str) -> str:
 
     The `signal` is one that the batch shell alone gets from Slurm; empty for none.
     """
-    passing = f"trap 'overspan_again=1; kill -s {signal} \"$overspan_program\"' {signal}\n" if signal else ""
-    return _RUN.replace("<program>", program).replace("<passing>", passing).rstrip("\n")
+    passing = f"trap '{_BEGUN}; overspan_again=1; kill -s {signal} \"$!\"' {signal}\n" if signal else ""
+    return _RUN.replace("<begun>", _BEGUN).replace("<passing>", passing).replace("<program>", program).rstrip("\n")
 
 
 def _show(size: int) -> str:
@@ -171,15 +171,17 @@ overspan_open || overspan_open || overspan_open || overspan_fail "the job's file
 trap overspan_close EXIT
 """
 
+# A signal that comes before the program is there ends the script.
+_BEGUN = '[ "$!" != "$overspan_before" ] || exit 143'
 # Slurm's signals reach every process. Only those that are for the batch shell alone are passed on: without files the
 # program itself would have them.
 _RUN = """\
-( trap - INT QUIT; exec <program> ) <&0 9<&- &
-overspan_program=$!
+overspan_before=$!
 for overspan_word in HUP INT QUIT TERM USR1 USR2 ALRM XCPU; do
-  trap overspan_again=1 "$overspan_word"
+  trap '<begun>; overspan_again=1' "$overspan_word"
 done
-<passing>overspan_again=1
+<passing>( trap - INT QUIT; exec <program> ) <&0 9<&- &
+overspan_program=$! overspan_again=1
 while [ -n "$overspan_again" ]; do
   overspan_again=
   wait "$overspan_program"

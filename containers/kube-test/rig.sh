@@ -160,7 +160,8 @@ connect() {
     ip -n "$NAME" route add default via "$GATEWAY"
 }
 
-# A free slot is one whose lock nobody holds. The control processes inherit the lock, and hold it as long as they live.
+# A free slot is one whose lock nobody holds. The control processes inherit the lock, and hold it as long as they live;
+# who attends a rig holds it until all is cleared.
 take_slot() {
     local slot
     mkdir -p "$SLOTS"
@@ -194,7 +195,6 @@ up() {
     for number in $(seq "$count"); do launch_node "$number"; done
     for number in $(seq "$count"); do await_node "$number"; done
     kube wait --for=create --timeout="${READY_SECONDS}s" serviceaccount/default > /dev/null
-    exec 9>&-
     trap - EXIT
     echo "export KUBECONFIG=$STATE/admin.kubeconfig"
     echo "export PATH=$BUILD/bin:\$PATH"

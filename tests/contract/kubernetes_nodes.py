@@ -62,6 +62,7 @@ class FakeNodes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.process.pid, signal.SIGKILL)
             running.process.wait()
+        _end_rest(self._folder)
 
     def _run(self) -> None:
         changed = self.api.objects.changed
@@ -149,6 +150,9 @@ class FakeNodes:
             _write_marks(pod, running.marks)
         code = running.process.poll()
         printed = running.file.read_bytes()[running.told :]
+        if code is None:
+            # A line that is being written is told when it is whole.
+            printed = printed[: printed.rfind(b"\n") + 1]
         if printed:
             running.told += len(printed)
             self.api.streams.write_log(name, printed.decode(), space)
@@ -163,6 +167,14 @@ class FakeNodes:
             running.kill_at = min(running.kill_at or now + grace, now + grace)
             if now >= running.kill_at:
                 os.killpg(running.process.pid, signal.SIGKILL)
+
+
+def _end_rest(folder: Path) -> None:
+    """Kill what a shell with job control has put into groups of its own."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _write_marks(pod: Document, folder: Path) -> None:

@@ -17,11 +17,14 @@ from overspan.adapters.kubernetes.answers import Answer
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.records import PodRecord, read_pod
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.bridge.model.errors import OverspanError
 
 Document = dict[str, Any]
 LAUNCH = "suite-1-0"
 SELECTOR = f"overspan.io/launch={LAUNCH}"
-WAITING = "trap 'echo ended; exit 3' TERM; echo begun; sleep 300 & wait"
+SAYS = "echo begun"
+"""What a program does once it has its traps: the first process of a container has no other way to hear a signal."""
+WAITING = f"trap 'echo ended; exit 3' TERM; {SAYS}; sleep 300 & wait"
 
 
 class Server(Protocol):
@@ -91,7 +94,20 @@ class Namespace:
         """Create a pod and have it run."""
         self.make_pod(name, command, **changes)
         self.server.start_pod(name)
-        return self.await_pod(name, "runs", lambda record: record.started_at is not None)
+        record = self.await_pod(name, "runs", lambda record: record.started_at is not None)
+        if SAYS in command:
+            self.await_word(name)
+        return record
+
+    def await_word(self, name: str) -> None:
+        """Wait until a pod's program has said that it has begun, and has its traps."""
+
+        def look() -> bool:
+            with contextlib.suppress(OverspanError):
+                return b"begun\n" in self.connection.read(f"{self.base}/pods/{name}/log", {"container": "main"})
+            return False
+
+        wait_until(look, 20.0, f"{name} has begun")
 
 
 def make_pod(name: str, command: str = WAITING, **changes: Any) -> Document:
@@ -173,7 +189,13 @@ class RealServer:
         """The kubelet does."""
 
     def hang_pod(self, name: str) -> None:
-        """The kubelet does."""
+        """The kubelet does, once it knows of the pod."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        wait_until(
+            lambda: (self.rig.call("GET", path).body.get("status") or {}).get("containerStatuses"),
+            20.0,
+            "the kubelet to know of it",
+        )
 
     def forget_history(self) -> None:
         """Compacted, and the API server started anew: it keeps recent events in memory."""

@@ -20,6 +20,7 @@ from tests.rigs.plugin import kube_namespace, kube_rig
 
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.kubernetes.cluster import KubernetesCluster, open_cluster
+from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
@@ -60,7 +61,6 @@ class KubernetesRig:
         async def release() -> None:
             adapter = open_cluster(self._config)
             try:
-                await adapter.release(INSTALLATION, (), ())
                 await until_empty(adapter)
             finally:
                 await adapter.close()
@@ -78,12 +78,16 @@ class KubernetesRig:
         return new_job(job_id, spec, time.time())
 
 
-async def until_empty(adapter: KubernetesCluster, seconds: float = 60.0) -> None:
-    """Wait until nothing of the installation is left."""
+async def until_empty(adapter: KubernetesCluster, seconds: float = 180.0) -> None:
+    """Release until nothing of the installation is left: the log of a pod that has just ended may come later."""
     deadline = time.monotonic() + seconds
     namespace = await asyncio.to_thread(lambda: adapter._connection.namespace)
     calls = adapter._launches.calls(namespace)
     while True:
+        try:
+            await adapter.release(INSTALLATION, (), ())
+        except OverspanError as error:
+            assert time.monotonic() < deadline, error
         left = [
             f"{kind} {document['metadata']['name']}"
             for kind in ("Pod", "Service", "Secret", "ConfigMap")

@@ -11,6 +11,7 @@ from tests.contract.conformance import Conformance, Rig
 from tests.rigs.plugin import slurm_rig
 from tests.rigs.reach import SshAccess, open_access
 from tests.rigs.slurm import SlurmRig
+from tests.waiting import wait_until
 
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.slurm import open_cluster
@@ -50,7 +51,14 @@ class RemoteSlurm:
         return self._job("true", 99_000_000)
 
     def clean(self) -> None:
-        self._access.rig.run(["scancel", "--user=researcher"])
+        """End all jobs, those that others left too, and wait until their nodes are free."""
+        rig = self._access.rig
+        rig.run(["scancel", "--user=researcher"])
+        wait_until(
+            lambda: not rig.run(["squeue", "--noheader", "--user=researcher"]).stdout.strip(),
+            30,
+            "the queue to be empty",
+        )
 
     def _job(self, text: str, memory: int = 50) -> Job:
         script = SCRIPT.format(memory=memory, text=text) if self._form is Form.BATCH else text
@@ -77,5 +85,6 @@ class TestSlurm(Conformance):
     @pytest.fixture(params=["task", "script", "group"])
     def rig(self, request: pytest.FixtureRequest, access: SshAccess, ids: Iterator[int]) -> Iterator[Rig]:
         rig = RemoteSlurm(access, request.param, ids)
+        rig.clean()
         yield rig
         rig.clean()

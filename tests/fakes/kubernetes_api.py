@@ -71,6 +71,7 @@ class KubernetesApi:
     def __exit__(self, *_: object) -> None:
         self.faults.clear()
         self.stop()
+        self._server.close()
 
     @property
     def url(self) -> str:
@@ -137,7 +138,7 @@ class KubernetesApi:
                 if fault.kind is Kind.REFUSE:
                     raise Refused(fault.status, fault.reason, fault.message)
                 if fault.kind is Kind.HOLD:
-                    fault.free.wait(60)
+                    fault.free.wait(600)
             reply = self._route(request)
             return None if fault is not None and fault.kind is Kind.LOSE else reply
         except Refused as refused:

@@ -43,6 +43,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
+        self._held: list[Fault] = []
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> Fault:
@@ -59,6 +60,8 @@ class Faults:
                     fault.times -= 1
                     if fault.times <= 0:
                         self._faults.remove(fault)
+                    if fault.kind is Kind.HOLD:
+                        self._held.append(fault)
                     fault.met.set()
                     return fault
         return None
@@ -66,6 +69,7 @@ class Faults:
     def clear(self) -> None:
         """Nothing more is to come; what is held goes on."""
         with self._lock:
-            for fault in self._faults:
+            for fault in (*self._faults, *self._held):
                 fault.free.set()
             self._faults.clear()
+            self._held.clear()

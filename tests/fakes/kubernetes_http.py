@@ -52,6 +52,7 @@ class _Threads(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
     allow_reuse_address = True
+    allow_reuse_port = True
 
     def __init__(self, address: tuple[str, int], answer: Callable[[Any], Any]) -> None:
         super().__init__(address, _Handler)
@@ -59,9 +60,16 @@ class _Threads(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.live: dict[socket.socket, threading.Thread] = {}
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A connection is known before its thread has begun: `stop` ends it, whatever that thread has done."""
+        thread = threading.Thread(
+            target=self.process_request_thread, args=(request, client_address), daemon=self.daemon_threads
+        )
         with self.lock:
-            self.live[request] = threading.current_thread()
+            self.live[request] = thread
+        thread.start()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -158,6 +166,8 @@ class Server:
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self._answer = answer
         self._port = 0
+        self._place: socket.socket | None = None
+        """Has the port for itself, also while nobody listens there: no other process is given it."""
         self._http: _Threads | None = None
         self._thread: threading.Thread | None = None
 
@@ -168,8 +178,12 @@ class Server:
 
     def start(self) -> None:
         """Listen."""
+        if self._place is None:
+            self._place = socket.socket()
+            self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._place.bind(("127.0.0.1", 0))
+            self._port = self._place.getsockname()[1]
         self._http = _Threads(("127.0.0.1", self._port), self._answer)
-        self._port = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
@@ -189,3 +203,9 @@ class Server:
         for thread in live.values():
             thread.join(5)
         self._http = None
+
+    def close(self) -> None:
+        """Give the port up."""
+        if self._place is not None:
+            self._place.close()
+            self._place = None

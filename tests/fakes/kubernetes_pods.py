@@ -26,9 +26,11 @@ class Pods:
     def bind(self, name: str, node: str = "node-1", address: str = "10.0.0.1", namespace: str = "default") -> None:
         """Give a pod its node and address."""
         key = Key("", "pods", namespace, name)
-        self.objects.replace(key, lambda pod: merge(pod, {"spec": {"nodeName": node}}), check=False)
         scheduled = {"type": "PodScheduled", "status": "True"}
-        self.set_status(name, {"podIP": address, "conditions": [scheduled]}, namespace)
+        # Nobody changes or removes it in between.
+        with self.objects.changed:
+            self.objects.replace(key, lambda pod: merge(pod, {"spec": {"nodeName": node}}), check=False)
+            self.set_status(name, {"podIP": address, "conditions": [scheduled]}, namespace)
 
     def run(self, name: str, namespace: str = "default") -> None:
         """Start a bound pod's `main`; what was to run before it is over."""
@@ -52,10 +54,11 @@ class Pods:
         state = {"terminated": {**ended, "startedAt": began, "finishedAt": at}}
         phase = "Failed" if code else "Succeeded"
         status = {"phase": phase, "containerStatuses": [{"name": "main", "ready": False, "state": state}]}
-        self.set_status(name, status, namespace)
-        pod = self.get(name, namespace)
-        if pod["metadata"].get("deletionTimestamp"):
-            self.gone(name, namespace)
+        # Who sees its end may remove it at once.
+        with self.objects.changed:
+            pod = self.set_status(name, status, namespace)
+            if pod["metadata"].get("deletionTimestamp"):
+                self.gone(name, namespace)
 
     def gone(self, name: str, namespace: str = "default") -> None:
         """A node is done with a pod: it is deleted without grace, and stays for its finalizers only."""

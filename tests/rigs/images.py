@@ -125,8 +125,10 @@ def _keep(chunks: Iterable[bytes], tar: Path, older: str) -> None:
         with open(part, "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
-        for old in tar.parent.glob(older):
-            old.unlink()
         part.rename(tar)
+        # Another process may have kept the same, and removes what is older too.
+        for old in tar.parent.glob(older):
+            if old != tar:
+                old.unlink(missing_ok=True)
     finally:
         part.unlink(missing_ok=True)

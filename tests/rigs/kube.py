@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from tests.rigs.engine import RigMissing, is_required
+from tests.waiting import PATIENCE, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "containers" / "kube-test" / "rig.sh"
 SMALL_IMAGE = "rig/sh:1"
@@ -109,9 +110,18 @@ class KubeRig:
         done = self.kubectl("wait", condition, WAIT, f"{kind}/{name}", namespace=namespace or "default")
         assert done.rc == 0, f"{done.stderr}\n{self.kubectl('describe', kind, name, namespace=namespace).stdout}"
 
+    def await_nodes(self) -> None:
+        """Wait until all nodes take pods: one that was away is told apart for a moment after it is back."""
+        wait_until(lambda: all(map(_takes_pods, self._list_nodes())), CALL_SECONDS / PATIENCE, "nodes for pods")
+
+    def _list_nodes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call("GET", "/api/v1/nodes").body["items"]
+        return found
+
     @contextlib.contextmanager
     def open_namespace(self) -> Iterator[str]:
         """A new namespace with its service account; afterwards its pods are gone, and it goes away by itself."""
+        self.await_nodes()
         name = f"span-{secrets.token_hex(4)}"
         done = self.kubectl("create", "namespace", name)
         assert done.rc == 0, done.stderr
@@ -193,6 +203,11 @@ class KubeRig:
         """The last lines of all parts."""
         done = subprocess.run([str(SCRIPT), "logs", str(self.slot)], capture_output=True, text=True, check=False)
         return done.stdout
+
+
+def _takes_pods(node: dict[str, Any]) -> bool:
+    ready = {one["type"]: one["status"] for one in node["status"].get("conditions") or ()}.get("Ready")
+    return ready == "True" and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
 
 
 def make_pod(name: str, script: str, image: str = SMALL_IMAGE, **spec: Any) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class _Mailbox:
 
     def open(self) -> None:
         """Wait for the writer, and deliver."""
-        assert self._arrived.wait(20), "the store does not answer"
+        assert self._arrived.wait(120), "the store does not answer"
         self._call()
 
 

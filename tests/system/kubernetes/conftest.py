@@ -18,6 +18,8 @@ from tests.waiting import WaitUntil
 __all__ = ["kube_namespace", "kube_rig"]
 
 KINDS = "pods,services,secrets,podgroups,configmaps"
+WAITS = "until [ -e /tmp/end ]; do sleep 0.1; done"
+"""What a program does until the test lets it go on."""
 
 
 class KubeSpan(Span):
@@ -44,6 +46,10 @@ class KubeSpan(Span):
         return {
             item["metadata"]["name"]: item for item in json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
         }
+
+    def let_go(self, pod: str) -> None:
+        """Let a program go on that waits for it."""
+        self.kubectl("exec", pod, "-c", "main", "--", "touch", "/tmp/end")
 
     def node_of(self, pod: str) -> int:
         """The number of the node that a pod is on."""

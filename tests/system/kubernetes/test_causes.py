@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
-from tests.system.kubernetes.conftest import KubeSpan
+from tests.system.kubernetes.conftest import WAITS, KubeSpan
 from tests.system.kubernetes.test_policies import priority_class
 
 HOG = "x=0123456789abcdef; while :; do x=$x$x; done"
@@ -21,7 +23,7 @@ def write_job(**keys: object) -> str:
     [
         ({"run": "exit 7"}, "FAILED", "NonZeroExitCode", 7),
         ({"setup": "exit 5", "run": "true"}, "FAILED", "SetupFailed", 5),
-        ({"run": "sleep 60", "time": "2s", "grace_period": "1s"}, "TIMEOUT", "TimeLimit", 0),
+        ({"run": "sleep 600", "time": "2s", "grace_period": "1s"}, "TIMEOUT", "TimeLimit", 0),
         ({"run": HOG, "resources": {"cpus": 0.1, "memory": "24M"}}, "OUT_OF_MEMORY", "OutOfMemory", 0),
     ],
     ids=["error", "setup", "time", "memory"],
@@ -59,13 +61,24 @@ def test_a_pod_of_higher_priority_takes_the_place_of_a_lower_one(kube: KubeSpan)
         )
         for job in (final, again):
             kube.wait_until(lambda job=job: "up" in kube.log(job), 30, "its start")
-        first = kube.submit(write_job(name="one", run="sleep 1", resources={**wide, "priority_class": high}))
-        second = kube.submit(write_job(name="two", run="sleep 1", resources={**wide, "priority_class": high}))
+        # Each keeps its place until the other one has one, too.
+        first = kube.submit(write_job(name="one", run=WAITS, resources={**wide, "priority_class": high}))
+        second = kube.submit(write_job(name="two", run=WAITS, resources={**wide, "priority_class": high}))
+        for job in (first, second):
+            kube.until(job, "RUNNING", timeout=60)
+        for pod in kube.pods():
+            if pod.startswith((f"one-{first}-", f"two-{second}-")):
+                kube.let_go(pod)
         assert kube.until(final, "PREEMPTED", timeout=60)["reason"] == "Preempted"
         for job in (first, second):
             kube.until(job, "COMPLETED", timeout=60)
-        shown = kube.until(again, "RUNNING", timeout=60)
-        attempts = shown["tasks"][0]["attempts"]
-        assert attempts[0]["state"] == "PREEMPTED" and len(attempts) >= 2
+
+        def find_second() -> list[dict[str, Any]] | None:
+            shown = kube.job(again)
+            attempts: list[dict[str, Any]] = shown["tasks"][0]["attempts"]
+            return attempts if shown["state"] == "RUNNING" and len(attempts) >= 2 else None
+
+        attempts = kube.wait_until(find_second, 60, "its second attempt to run")
+        assert attempts[0]["state"] == "PREEMPTED"
         kube.run("scancel", str(again))
         kube.until_empty(60)

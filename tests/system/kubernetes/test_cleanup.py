@@ -9,9 +9,12 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
 from tests.system.kubernetes.conftest import KubeSpan
 
 from overspan import Client
+
+pytestmark = pytest.mark.timeout(2700)
 
 WAITING, GROUPS, RUNNING = 840, 60, 100
 """Jobs that no node takes, groups of two of the same kind, and jobs that run."""

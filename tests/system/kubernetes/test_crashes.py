@@ -12,9 +12,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.system.kills import kill_daemons
 from tests.system.kubernetes.conftest import KubeSpan
+
+pytestmark = pytest.mark.timeout(2700)
 
 KILLS = 20
 GROUPS = 8
@@ -115,7 +118,7 @@ def test_the_daemon_is_killed_at_twenty_moments_of_groups_lives(kube: KubeSpan) 
     submitting = threading.Thread(target=load.run)
     submitting.start()
     assert kill_daemons(kube, KILLS, SEED) == KILLS
-    submitting.join(300)
+    submitting.join(900)
     assert not submitting.is_alive()
     kube.wait_until(lambda: not kube.run("squeue", "--noheader").stdout.strip(), 60, "all groups to end")
     load.check()

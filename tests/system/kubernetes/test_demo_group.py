@@ -43,7 +43,7 @@ def numpy_there(kube: KubeSpan, tmp_path: Path) -> None:
 
 def test_the_demo_group_runs_unchanged(kube: KubeSpan, numpy_there: None) -> None:
     job = int(kube.run("submit", "rlhf.yaml", "-M", "kube", "--parsable", cwd=EXAMPLE).stdout)
-    waited = kube.run("wait", str(job), check=False)
+    waited = kube.run("wait", str(job), check=False, timeout=800)
     assert waited.returncode == 0, kube.log(job)
     shown = kube.job(job)
     assert {task["name"]: (task["state"], task["exit_code"]) for task in shown["tasks"]} == dict.fromkeys(

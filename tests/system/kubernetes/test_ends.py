@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 
-from tests.system.kubernetes.conftest import KubeSpan, list_processes
+from tests.system.kubernetes.conftest import WAITS, KubeSpan, list_processes
 
 GROUP = """
 name: heard
@@ -29,7 +29,6 @@ run: |
 """
 
 
-WAITS = "until [ -e /tmp/end ]; do sleep 0.05; done"
 WATCHED = GROUP.replace("sleep 2", WAITS).replace("echo term; exit 0", f"echo term; {WAITS}; echo gone; exit 0")
 TOLD = {"containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}]}
 
@@ -69,13 +68,28 @@ def let_end(kube: KubeSpan, pod: str) -> None:
     """Have a program end that waits for it, when the daemon follows its log."""
     followed = f"pod {pod}: its log is followed"
     kube.wait_until(lambda: followed in (kube.state / "daemon.log").read_text(), 60, followed)
-    kube.kubectl("exec", pod, "-c", "main", "--", "touch", "/tmp/end")
+    kube.let_go(pod)
+
+
+def until_begun(kube: KubeSpan, job: int) -> None:
+    """Wait for the trainer's first line: its next one goes another way, and could come before it."""
+    kube.wait_until(lambda: "begun" in kube.log(job, "trainer"), 60, "its first line")
+
+
+def until_at_barrier(kube: KubeSpan, pod: str) -> None:
+    """Wait until the first process of a pod has said that nothing has begun."""
+    kube.wait_until(lambda: "running" in str(kube.pods().get(pod, {}).get("status")), 30, "the trainer to wait")
+    words = ("exec", pod, "-c", "main", "--", "cat", "/dev/termination-log")
+    kube.wait_until(
+        lambda: "ended before" in kube.rig.kubectl(*words, namespace=kube.namespace).stdout, 30, "its word before"
+    )
 
 
 def test_the_log_tells_the_end_and_does_not_show_that(kube: KubeSpan) -> None:
     job = kube.submit(WATCHED)
     trainer, server = "heard-trainer-0-a0", "heard-server-0-a0"
     kube.until(job, "RUNNING", timeout=60)
+    until_begun(kube, job)
     with untold_end(kube, trainer):
         let_end(kube, trainer)
         let_end(kube, server)
@@ -97,11 +111,11 @@ def test_an_attempt_has_its_time(kube: KubeSpan) -> None:
 
 
 def test_a_pod_that_somebody_deletes_at_its_barrier_is_no_error_of_the_user(kube: KubeSpan) -> None:
-    kube.connect(kube.rig, kube.namespace, gang="soft")
+    kube.connect(kube.rig, kube.namespace, gang="soft", gang_timeout="10m")
     text = GROUP.replace("resources: {cpus: 0.1}\nrun: |\n  trap", "resources: {cpus: 100}\nrun: |\n  trap")
     job = kube.submit(text)
     pod = "heard-trainer-0-a0"
-    kube.wait_until(lambda: "running" in str(kube.pods().get(pod, {}).get("status")), 30, "the trainer to wait")
+    until_at_barrier(kube, pod)
     kube.kubectl("delete", "pod", pod, "--wait=false")
     message = "ended before its start"
     kube.wait_until(lambda: message in str(kube.pods().get(pod, {}).get("status")), 30, "its word")
@@ -115,9 +129,10 @@ def test_a_pod_that_somebody_deletes_at_its_barrier_is_no_error_of_the_user(kube
 def test_a_container_killed_at_its_barrier_is_no_error_of_the_user(kube: KubeSpan) -> None:
     kube.connect(kube.rig, kube.namespace, gang="soft", gang_timeout="10m")
     later = "resources: {cpus: 0.1}\nkubernetes: {spec: {nodeSelector: {overspan-test/later: 'yes'}}}\nrun: |\n  trap"
-    job = kube.submit(GROUP.replace("resources: {cpus: 0.1}\nrun: |\n  trap", later))
+    text = GROUP.replace("sleep 2", WAITS)
+    job = kube.submit(text.replace("resources: {cpus: 0.1}\nrun: |\n  trap", later))
     pod = "heard-trainer-0-a0"
-    kube.wait_until(lambda: "running" in str(kube.pods().get(pod, {}).get("status")), 30, "the trainer to wait")
+    until_at_barrier(kube, pod)
     kube.wait_until(lambda: kube.pods()[pod]["status"]["phase"] == "Running", 30, "its container")
     for process in list_processes(kube.pods()[pod]):
         # Beside the first one there is now and then a `sleep`.
@@ -127,6 +142,8 @@ def test_a_container_killed_at_its_barrier_is_no_error_of_the_user(kube: KubeSpa
     label = ("label", "node", "node1", "--overwrite")
     kube.kubectl(*label, "overspan-test/later=yes")
     try:
+        until_begun(kube, job)
+        kube.let_go("heard-trainer-0-a1")
         shown = kube.until(job, "COMPLETED", timeout=60)
     finally:
         kube.kubectl(*label, "overspan-test/later-")

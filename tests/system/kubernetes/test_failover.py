@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ GROUP = (
     "---\nname: b\nnum_nodes: 2\nresources: {cpus: 0.1}\nrun: sleep 1\n"
 )
 NOWHERE = {"overspan-test/none": "yes"}
+LATE_SECONDS = 30
+"""Long enough to kill a daemon before they are over."""
 
 
 class Contexts(KubeSpan):
@@ -58,9 +62,11 @@ def test_a_full_context_is_left_for_the_next_in_time(contexts: Contexts, text: s
     assert (shown["cluster"], shown["restarts"]) == ("two", 0)
     assert contexts.log(job, task) == "ran once\n"
     # What the first said of its pods, then 10 s and 0.2 s for each of them since the offer.
-    assert [row["cause"] for row in contexts.timeline(job)][:4] == ["Submitted", "Offer", "Queued", "Expire"]
+    # Of several reasons to wait each has its row.
+    causes = [cause for cause, _ in groupby(row["cause"] for row in contexts.timeline(job))]
+    assert causes[:4] == ["Submitted", "Offer", "Queued", "Expire"]
     seconds = contexts.time_of(job, "Expire") - contexts.time_of(job, "Offer")
-    assert 10 + 0.2 * pods - 0.1 <= seconds < 20 + 0.2 * pods
+    assert 10 + 0.2 * pods - 0.1 <= seconds < 60 + 0.2 * pods
     contexts.until_empty()
 
 
@@ -70,15 +76,20 @@ def test_the_clusters_own_time_counts(contexts: Contexts) -> None:
     )
     job = contexts.submit(SINGLE)
     assert contexts.until(job, "COMPLETED", timeout=60)["cluster"] == "two"
-    assert 1.9 <= contexts.time_of(job, "Expire") - contexts.time_of(job, "Offer") < 12
+    assert 1.9 <= contexts.time_of(job, "Expire") - contexts.time_of(job, "Offer") < 60
     contexts.until_empty()
 
 
 def test_a_daemon_that_was_dead_at_the_time_goes_on(contexts: Contexts) -> None:
+    contexts.connect_both(
+        contexts.rig, contexts.namespace, contexts.second, node_selector=NOWHERE, failover_after=f"{LATE_SECONDS}s"
+    )
     job = contexts.submit(GROUP)
     contexts.wait_until(lambda: contexts.job(job)["native_id"], 20, "the first to have it")
+    due = contexts.time_of(job, "Offer") + LATE_SECONDS
     contexts.kill_daemon()
-    contexts.wait_until(lambda: len(contexts.pods()) == 3, 20, "its pods in the first")
+    contexts.wait_until(lambda: time.time() > due, LATE_SECONDS, "the time to be over")
+    assert len(contexts.pods()) == 3
     shown = contexts.until(job, "COMPLETED", timeout=90)
     assert shown["cluster"] == "two"
     assert contexts.log(job, "a") == "ran once\n"

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tests.system.kubernetes.conftest import KubeSpan, list_processes
+from tests.system.kubernetes.test_refusals import Gate
 
 SERVICE = """
 ---
@@ -54,7 +55,9 @@ def test_a_killed_node_costs_an_attempt_and_no_user_budget(kube: KubeSpan) -> No
 
 
 def test_a_server_that_is_away_fails_nothing(kube: KubeSpan) -> None:
-    job = kube.wrap("sleep 6; echo survived")
+    gate = Gate(kube)
+    kube.connect(kube.rig, kube.namespace, volumes=gate.volume)
+    job = kube.wrap(f"{gate.run}; echo survived")
     kube.until(job, "RUNNING")
     with kube.rig.without_api():
         kube.wait_until(
@@ -65,8 +68,10 @@ def test_a_server_that_is_away_fails_nothing(kube: KubeSpan) -> None:
             "the cluster to be stale",
         )
         assert kube.job(job)["state"] == "RUNNING"
+        # It ends while nobody can tell.
+        gate.open()
     kube.until(job, "COMPLETED", timeout=60)
-    assert kube.log(job) == "survived\n"
+    assert kube.log(job) == "done\nsurvived\n"
     assert len(kube.job(job)["tasks"][0]["attempts"]) == 1
 
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from tests.system.kubernetes.conftest import KubeSpan
+from tests.system.kubernetes.conftest import WAITS, KubeSpan
 
 GROUP = """
 ---
@@ -16,7 +16,7 @@ primary_tasks: [trainer]
 termination_delay: 2s
 ---
 name: server
-grace_period: 10s
+grace_period: 60s
 resources: {cpus: 0.1}
 run: |
   trap 'echo got TERM; sleep 1; echo stopped; exit 0' TERM
@@ -44,7 +44,11 @@ run: |
 
 
 def test_a_wrapped_command_runs_as_a_pod(kube: KubeSpan) -> None:
-    job = kube.wrap("hostname; sleep 0.2; echo to stderr >&2")
+    job = kube.wrap(f"hostname; {WAITS}; echo to stderr >&2")
+    # The two come by ways of their own, the later one perhaps first.
+    kube.wait_until(lambda: "wrap" in kube.log(job), 30, "its first line")
+    (pod,) = kube.pods()
+    kube.let_go(pod)
     kube.until(job, "COMPLETED")
     assert kube.log(job) == f"wrap-{job}\nto stderr\n"
     kube.until_empty()
@@ -60,8 +64,9 @@ def test_a_group_of_two_finds_each_other_and_ends_in_order(kube: KubeSpan) -> No
     assert kube.log(job, "trainer") == "hello\nmembers server-0.duo,trainer-0.duo\n"
     assert kube.log(job, "server").splitlines()[:3] == ["serving as server-0", "got TERM", "stopped"]
     done = next(task["ended_at"] for task in shown["tasks"] if task["name"] == "trainer")
-    assert done <= kube.time_of(job, "Notice") < kube.time_of(job, "Terminate")
-    assert 1.9 <= kube.time_of(job, "Terminate") - done < 5
+    # A timeline tells whole milliseconds.
+    assert done - 0.001 <= kube.time_of(job, "Notice") < kube.time_of(job, "Terminate")
+    assert 1.9 <= kube.time_of(job, "Terminate") - done < 60
     kube.until_empty()
 
 
@@ -80,7 +85,7 @@ def test_a_cancel_is_term_then_kill_after_the_grace(kube: KubeSpan) -> None:
     text = """
 name: stubborn
 resources: {cpus: 0.1}
-grace_period: 3s
+grace_period: 12s
 run: |
   trap 'echo got TERM' TERM
   echo ready; while :; do sleep 0.2; done
@@ -91,7 +96,7 @@ run: |
     kube.run("scancel", str(job))
     shown = kube.until(job, "CANCELLED", timeout=60)
     assert "got TERM" in kube.log(job)
-    assert shown["tasks"][0]["ended_at"] - kube.time_of(job, "Terminate") >= 2
+    assert shown["tasks"][0]["ended_at"] - kube.time_of(job, "Terminate") >= 11
     kube.until_empty()
 
 
@@ -113,11 +118,11 @@ run: |
 
 
 def test_a_deleted_pod_is_a_loss_and_comes_back_under_its_name(kube: KubeSpan) -> None:
-    text = GROUP.replace("until wget", "sleep 4; until wget")
-    job = kube.submit(text)
-    kube.until(job, "RUNNING")
+    job = kube.submit(GROUP.replace("until wget", f"{WAITS}; until wget"))
+    kube.wait_until(lambda: "serving" in kube.log(job, "server"), 30, "the first server")
     kube.kubectl("delete", "pod", "duo-server-0-a0", "--wait=false")
     kube.wait_until(lambda: "duo-server-0-a1" in kube.pods(), 40, "the successor")
+    kube.let_go("duo-trainer-0-a0")
     kube.until(job, "COMPLETED", timeout=60)
     assert "hello" in kube.log(job, "trainer")
     states = [attempt["state"] for attempt in kube.task(job, "server")["attempts"]]
@@ -142,7 +147,7 @@ def _find(kube: KubeSpan, job: int, pattern: str) -> dict[str, object] | None:
 
 @pytest.mark.parametrize("gang", ["soft", "auto"])
 def test_two_groups_that_want_everything_both_finish(kube: KubeSpan, gang: str) -> None:
-    kube.connect(kube.rig, kube.namespace, gang=gang, gang_timeout=4)
+    kube.connect(kube.rig, kube.namespace, gang=gang, gang_timeout=15)
     jobs = [kube.submit(WORKERS.replace("NAME", name)) for name in ("left", "right")]
     for job in jobs:
         shown = kube.until(job, "COMPLETED", timeout=150)
@@ -155,11 +160,12 @@ def test_what_does_not_fit_holds_nothing_for_long(kube: KubeSpan) -> None:
     text = WORKERS.replace("NAME", "big").replace("num_nodes: 3", "num_nodes: 6")
     job = kube.submit(text)
 
-    def bound() -> int:
-        return sum(bool(pod["spec"].get("nodeName")) for pod in kube.pods().values())
+    def bound() -> set[str]:
+        return {pod["metadata"]["uid"] for pod in kube.pods().values() if pod["spec"].get("nodeName")}
 
-    kube.wait_until(bound, 30, "some pods to have a place")
-    kube.wait_until(lambda: not bound(), 30, "what was held to be given back")
+    held = kube.wait_until(bound, 30, "some pods to have a place")
+    # New ones may have theirs a moment later.
+    kube.wait_until(lambda: not held & bound(), 30, "what was held to be given back")
     shown = kube.job(job)
     assert shown["state"] == "PENDING"
     kube.run("scancel", str(job))
@@ -168,18 +174,21 @@ def test_what_does_not_fit_holds_nothing_for_long(kube: KubeSpan) -> None:
 
 
 def test_a_daemon_that_was_killed_goes_on(kube: KubeSpan) -> None:
-    job = kube.submit(GROUP.replace("until wget", "sleep 3; until wget"))
+    job = kube.submit(GROUP.replace("until wget", f"{WAITS}; until wget"))
     kube.until(job, "RUNNING")
     kube.kill_daemon()
+    kube.let_go("duo-trainer-0-a0")
     kube.until(job, "COMPLETED", timeout=60)
     assert all(len(task["attempts"]) == 1 for task in kube.job(job)["tasks"])
     kube.until_empty()
 
 
 def test_what_a_dead_daemon_left_is_removed_by_the_next(kube: KubeSpan) -> None:
-    job = kube.wrap("sleep 2")
+    job = kube.wrap(WAITS)
     kube.until(job, "RUNNING")
     kube.kill_daemon()
+    (pod,) = kube.pods()
+    kube.let_go(pod)
     kube.wait_until(lambda: "Succeeded" in json.dumps([pod["status"] for pod in kube.pods().values()]), 60, "its end")
     kube.until(job, "COMPLETED")
     kube.until_empty()

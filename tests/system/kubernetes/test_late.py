@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.system.kubernetes.conftest import KubeSpan
 
-LATE_SECONDS = 10
+LATE_SECONDS = 20
 GROUP = """
 name: g
 execution: parallel
@@ -37,7 +37,7 @@ def labelled(kube: KubeSpan, label: str) -> Iterator[None]:
         kube.rig.kubectl("label", "node", "node1", f"{label}-")
 
 
-@pytest.mark.parametrize("settings", [{}, {"gang": "soft", "gang_timeout": 3}], ids=["discovered", "soft"])
+@pytest.mark.parametrize("settings", [{}, {"gang": "soft", "gang_timeout": 8}], ids=["discovered", "soft"])
 def test_who_comes_late_fails_nobody(kube: KubeSpan, settings: dict[str, Any]) -> None:
     kube.connect(kube.rig, kube.namespace, **settings)
     label = f"overspan-test/{kube.namespace}"

@@ -18,11 +18,11 @@ name: fits
 resources: {cpus: 0.1}
 max_recoveries: 1
 backoff: {first: 1s}
-run: sleep 60
+run: sleep 600
 ---
 name: never
 resources: {cpus: 0.1}
-run: sleep 60
+run: sleep 600
 kubernetes: {spec: {nodeSelector: {nobody: has}}}
 """
 """One of its pods has a node, and the other never gets one."""
@@ -59,18 +59,18 @@ def test_what_does_not_start_in_its_time_is_submitted_again_on_a_budget(kube: Ku
 
 
 def test_a_limit_grows_as_far_as_the_pods_allow(kube: KubeSpan) -> None:
-    job = kube.submit("name: long\ntime: 30s\nresources: {cpus: 0.1}\nrun: sleep 35; echo done\n")
+    job = kube.submit("name: long\ntime: 45s\nresources: {cpus: 0.1}\nrun: sleep 50; echo done\n")
     kube.until(job, "RUNNING", timeout=60)
     refused = kube.run("scontrol", "update", f"JobId={job}", "TimeLimit=2", check=False)
-    assert refused.returncode == 1 and "1:00 at most" in refused.stderr and "requeuehold" in refused.stderr
-    kube.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    assert refused.returncode == 1 and "1:30 at most" in refused.stderr and "requeuehold" in refused.stderr
+    kube.run("scontrol", "update", f"JobId={job}", "TimeLimit=1:25")
     kube.until(job, "COMPLETED", timeout=90)
     assert kube.log(job) == "done\n"
 
 
 SAVER = """
 name: saver
-grace_period: 8s
+grace_period: 60s
 backoff: {first: 1s}
 resources: {cpus: CPUS}
 on_preemption: |

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from tests.system.kubernetes.conftest import KubeSpan
+from tests.system.kubernetes.test_refusals import Gate
 
 GATE = "kueue.x-k8s.io/admission"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -29,6 +30,8 @@ def priority_class(kube: KubeSpan, value: int) -> Iterator[str]:
 
 
 def test_class_labels_and_overlays_are_on_every_pod(kube: KubeSpan) -> None:
+    gate = Gate(kube)
+    run = "id -u; until [ -e /gate/open ]; do sleep 0.1; done"
     with priority_class(kube, 77) as high:
         kube.connect(
             kube.rig,
@@ -37,21 +40,22 @@ def test_class_labels_and_overlays_are_on_every_pod(kube: KubeSpan) -> None:
             annotations={"cost": "team-1"},
             priority_classes={"urgent": high},
             kubernetes={"spec": {"containers": [{"securityContext": {"allowPrivilegeEscalation": False}}]}},
+            volumes=gate.volume,
         )
         resources = {"cpus": 0.1, "priority_class": "urgent", "labels": {"team": "rl"}}
         overlay = {"metadata": {"labels": {"phase": "train"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}
         documents = [
             {"name": "marked", "execution": "parallel", "kubernetes": overlay},
-            {"name": "a", "num_nodes": 2, "resources": resources, "run": "id -u; sleep 2"},
+            {"name": "a", "num_nodes": 2, "resources": resources, "run": run},
             {
                 "name": "b",
                 "resources": resources,
-                "run": "id -u; sleep 2",
+                "run": run,
                 "kubernetes": {"spec": {"securityContext": {"runAsUser": 1234}}},
             },
         ]
         job = kube.submit(yaml.safe_dump_all(documents))
-        kube.until(job, "RUNNING", "COMPLETED")
+        kube.until(job, "RUNNING")
         pods = kube.pods()
         assert set(pods) == {"marked-a-0-a0", "marked-a-1-a0", "marked-b-0-a0"}
         for name, pod in pods.items():
@@ -67,6 +71,7 @@ def test_class_labels_and_overlays_are_on_every_pod(kube: KubeSpan) -> None:
             main = next(one for one in spec["containers"] if one["name"] == "main")
             assert main["securityContext"]["allowPrivilegeEscalation"] is False
             assert (spec.get("securityContext") or {}).get("runAsUser") == (1234 if "-b-" in name else None)
+        gate.open()
         kube.until(job, "COMPLETED", timeout=60)
         assert (kube.log(job, "a", "--node", "1"), kube.log(job, "b")) == ("0\n", "1234\n")
 

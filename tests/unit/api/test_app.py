@@ -281,7 +281,7 @@ def test_a_stream_ends_when_its_client_leaves() -> None:
         await until(lambda: any(b'"PENDING"' in message.get("body", b"") for message in sent))
         assert not request.done()
         left.set()
-        await asyncio.wait_for(request, 5)
+        await asyncio.wait_for(request, 60)
 
     serve(scene)
 

@@ -18,6 +18,9 @@ from overspan.bridge.api.app import build_app
 from overspan.bridge.api.server import Server
 from overspan.bridge.controller.reading import read
 
+PATIENCE = 120.0
+"""Seconds for an answer; the machine may have other things to do meanwhile."""
+
 
 class Service:
     """A controller with fakes and the real readers, served on a loopback port by a thread of its own."""
@@ -28,7 +31,7 @@ class Service:
         self.ready = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.thread.start()
-        assert self.ready.wait(20)
+        assert self.ready.wait(PATIENCE)
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -43,7 +46,8 @@ class Service:
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.server.stop)
-        self.thread.join(20)
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def _try(service: Service, operation: Any) -> None:
     @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(case=operation.as_strategy())
     def check(case: Any) -> None:
-        answer = case.call(base_url=service.url)
+        answer = case.call(base_url=service.url, timeout=PATIENCE)
         assert answer.status_code < 500, answer.text
         if answer.status_code != 200:
             assert answer.json()["error"]["message"]

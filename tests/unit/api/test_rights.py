@@ -245,6 +245,8 @@ def test_the_kernel_tells_who_is_at_the_other_end(tmp_path: Path) -> None:
 
     async def run() -> None:
         server = Server(app)
+        # However slow the client is, its connection stays.
+        server.config.timeout_keep_alive = 600
         serving = asyncio.ensure_future(server.serve([bind_socket(path, 0o666)]))
         thread = threading.Thread(target=ask)
         thread.start()

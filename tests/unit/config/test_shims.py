@@ -50,7 +50,7 @@ def test_a_shim_hands_on_every_word(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shim = tmp_path / "sbatch"
     shim.write_bytes(make_shim("sbatch"))
     shim.chmod(0o755)
-    done = subprocess.run([str(shim), "a b", "", "$x"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([str(shim), "a b", "", "$x"], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['sbatch', 'a b', '', '$x']\n"
 
 

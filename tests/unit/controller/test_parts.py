@@ -109,7 +109,7 @@ def test_timers_ring_on_the_event_loop() -> None:
         timers.drop("gone")
         timers.set("past", 5.0, lambda: rung.append("past"))
         timers.set("later", 6.0, over.set)
-        await asyncio.wait_for(over.wait(), 5)
+        await asyncio.wait_for(over.wait(), 60)
         assert rung == ["past"]
         timers.drop("past")
         timers.close()

@@ -82,7 +82,7 @@ def test_a_crash_around_the_write_neither_loses_nor_doubles_a_run(written: bool)
 
         bench.ledger.insert = insert  # type: ignore[method-assign]
         bench.clock.advance(HOUR / 2)
-        await asyncio.wait_for(reached.wait(), 5)
+        await asyncio.wait_for(reached.wait(), 60)
         assert len(bench.ledger.jobs) == written
         await bench.kill()
         bench.ledger.insert = good  # type: ignore[method-assign]

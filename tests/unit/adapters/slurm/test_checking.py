@@ -102,7 +102,7 @@ CONFIG = "SLURM_VERSION=23.02.1\nSchedulerType=sched/backfill\nKillWait=30 sec\n
 
 class TestCheck:
     def check(self, transport: LocalTransport, root: str) -> dict[str, Finding]:
-        findings = asyncio.run(check_cluster(Questions(transport, 5), Settings(), root))
+        findings = asyncio.run(check_cluster(Questions(transport, 60), Settings(), root))
         return {finding.what: finding for finding in findings}
 
     def test_everything_is_tried(self, tmp_path: Path) -> None:

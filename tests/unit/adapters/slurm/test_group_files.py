@@ -109,7 +109,7 @@ class TestFiles:
 
 
 def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(words, input=stdin.encode(), capture_output=True, timeout=20, check=False)
+    return subprocess.run(words, input=stdin.encode(), capture_output=True, timeout=60, check=False)
 
 
 class TestOrderFile:

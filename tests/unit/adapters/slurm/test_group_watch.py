@@ -15,6 +15,7 @@ from tests.unit.adapters.slurm.test_group_stories import START
 from tests.unit.adapters.slurm.test_submission import SITE, record
 
 from overspan.adapters.contract import Order, Refusal, Report
+from overspan.adapters.slurm import journal_watch
 from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
@@ -47,7 +48,7 @@ class Link:
             self.commands.append(words)
             return self.answer(words)
         self.reads += len(words) == 1
-        done = subprocess.run(words, input=call.stdin, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(words, input=call.stdin, capture_output=True, timeout=60, check=False)
         return Done(done.returncode, done.stdout, done.stderr)
 
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
@@ -356,7 +357,8 @@ class TestOrders:
 
 
 class TestReading:
-    def test_waiting_groups_are_read_with_the_tick_only(self, tmp_path: Path) -> None:
+    def test_waiting_groups_are_read_with_the_tick_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(journal_watch, "READ_SECONDS", 3600.0)
         watch = JournalWatch(Link(), 10)
         lively = Reading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
         waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)

@@ -64,7 +64,7 @@ def setting(runtime: str, run_dir: str = "/root/runs/7") -> Setting:
 def test_golden_tasks_in_images(runtime: str, nodes: int) -> None:
     submission = render_job(read_file(TASK.format(nodes=nodes)), setting(runtime))
     check_golden(f"task-{runtime}-{nodes}.txt", render_submission(submission))
-    done = subprocess.run(["bash", "-n"], input=submission.script, text=True, capture_output=True, timeout=30)
+    done = subprocess.run(["bash", "-n"], input=submission.script, text=True, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ecret" not in submission.script.replace("/root/runs/7/secrets", "")
     assert not any("container-" in word for word in submission.argv) and "#SBATCH --container" not in submission.script
@@ -226,7 +226,7 @@ class Rendered:
             "TMPDIR": "/no/such/folder",
         }
         script = self.submission.script
-        return subprocess.run(["bash", "-s"], input=script, env=variables, capture_output=True, text=True, timeout=30)
+        return subprocess.run(["bash", "-s"], input=script, env=variables, capture_output=True, text=True, timeout=60)
 
     def words(self, program: str) -> list[str]:
         return (self.folder / program).read_text().splitlines()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.unit.adapters.slurm.overdue import overrun, stay
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.slurm.errors import Kind, read_failure
@@ -132,6 +133,8 @@ class TestLink:
 
     def test_a_host_that_is_down_is_asked_seldom(self, link: Link) -> None:
         async def story() -> None:
+            # However long the questions take, no time goes by.
+            link.transport._attempts = Attempts(lambda: 0.0)
             link.be("down")
             for _ in range(5):
                 with pytest.raises(Unreachable, match="No route to host"):
@@ -156,11 +159,12 @@ class TestLink:
 
         play(story())
 
-    def test_no_end_in_time_is_no_answer(self, link: Link) -> None:
+    def test_no_end_in_time_is_no_answer(self, link: Link, tmp_path: Path) -> None:
         async def story() -> None:
             await link.transport.run(["true"])
             link.be("hang")
-            first, second = await link.transport.run_all([Call(["echo", "x"]), Call(["sleep", "600"])], timeout=0.5)
+            calls = [Call(["echo", "x"]), stay(tmp_path / "second")]
+            first, second = await overrun(link.transport, calls, tmp_path / "second")
             assert first == Done(0, b"x\n", b"") and second is None
 
         play(story())

@@ -85,7 +85,7 @@ def start(call: Call, node: Path) -> Iterator[subprocess.Popen[str]]:
             os.killpg(shell.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        shell.wait(10)
+        shell.wait(60)
 
 
 def said(node: Path) -> str:
@@ -182,7 +182,7 @@ class TestSignals:
             until_said(node, "heard SIGTERM\n")
             assert shell.poll() is None
             stop(node)
-            assert shell.wait(20) == 5
+            assert shell.wait(60) == 5
         assert said(node) == "up\nheard SIGTERM\nover 1\n"
         assert not list(node.iterdir())
 
@@ -193,6 +193,14 @@ class TestSignals:
         assert (done.returncode, done.stdout) == (143, "unpacked\n")
         assert not list(node.iterdir())
 
+    def test_a_term_as_soon_as_the_program_is_there_leaves_it_its_time(self, project: Path, node: Path) -> None:
+        call = render(read_file(f'name: t\nworkdir: "{project}"\nrun: "cat data; exit 3"\n'))
+        script = call.stdin.replace(b" 9<&- &\n", b" 9<&- &\nkill -TERM $$\n", 1)
+        assert script != call.stdin
+        done = run(replace(call, stdin=script), node)
+        assert (done.returncode, done.stdout) == (3, "all of it\n")
+        assert not list(node.iterdir())
+
     def test_the_signal_before_the_limit_reaches_the_program_once(self, project: Path, node: Path) -> None:
         with start(render(read_file(count(project, "time: 5\nsignal: USR1@60"))), node) as shell:
             until_said(node, "up")
@@ -201,7 +209,7 @@ class TestSignals:
             os.killpg(shell.pid, signal.SIGTERM)
             until_said(node, "heard SIGTERM\n")
             stop(node)
-            assert shell.wait(20) == 5
+            assert shell.wait(60) == 5
         assert said(node) == "up\nheard SIGUSR1\nheard SIGTERM\nover 2\n"
 
     def test_a_signal_for_the_shell_alone_does_not_end_it(self, project: Path, node: Path) -> None:
@@ -211,7 +219,7 @@ class TestSignals:
             os.killpg(shell.pid, signal.SIGTERM)
             until_said(node, "heard SIGTERM\n")
             stop(node)
-            assert shell.wait(20) == 5
+            assert shell.wait(60) == 5
         assert said(node) == "up\nheard SIGTERM\nover 1\n"
 
     def test_what_a_killed_run_has_left_goes_with_the_next_one_on_the_node(self, project: Path, node: Path) -> None:
@@ -224,7 +232,7 @@ class TestSignals:
             assert run(other, node).stdout == "all of it\n"
             assert len(list(node.glob("overspan-files-*/*/files/0/*"))) == 1
             os.killpg(shell.pid, signal.SIGKILL)
-            shell.wait(10)
+            shell.wait(60)
         assert link.is_symlink()
         assert run(other, node).returncode == 0
         assert list(node.iterdir()) == [link] and not link.exists()

@@ -189,7 +189,7 @@ def run_script(job_text: str, tmp_path: Path) -> subprocess.CompletedProcess[str
     secrets = tmp_path / "secrets"
     submission = render_job(read_file(job_text), Setting("7.0", secrets_path=str(secrets), run_dir=str(tmp_path)))
     secrets.write_text(submission.secrets)
-    return subprocess.run(["bash", "-s"], input=submission.script, capture_output=True, text=True, timeout=30)
+    return subprocess.run(["bash", "-s"], input=submission.script, capture_output=True, text=True, timeout=60)
 
 
 def test_the_script_of_a_task_runs_as_bash_reads_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tests.unit.adapters.slurm.samples import NOW
@@ -32,6 +33,12 @@ LOST = events.NodeEnded(NOW, "b", 0, 0, signal=9, cause="node")
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a look takes, orders wait for it."""
+    monkeypatch.setattr(first_look, "SECONDS", 3600.0)
 
 
 async def settle(bench: Bench) -> list[Event]:
@@ -295,8 +302,9 @@ class TestEnding:
         async def story() -> None:
             bench.write("b", STANDS["b"], LAUNCHES[0], events.NodeStarted(NOW, "b", 0, 0))
             await settle(bench)
-            assert await bench.order(events.Kill(NOW, "b", 0)) is None
             sets, now = bench.watch.sets, time.time()
+            with patch("time.time", lambda: now):
+                assert await bench.order(events.Kill(NOW, "b", 0)) is None
             assert sets.list_overdue(now) == []
             assert sets.list_overdue(now + MARGIN + 1) == ["102"]
             assert sets.list_overdue(now + MARGIN + 2) == []

@@ -344,7 +344,7 @@ def withdraw(folder: Path, names: list[str], together: bool) -> tuple[int, str, 
     (folder / "all.log").write_text("")
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     words = withdraw_words(names, together)
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
     said = [line for line in (folder / "all.log").read_text().splitlines() if "now+" not in line]
     return done.returncode, done.stderr, said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import DependencyKind, JobNeed, JobSpec, Origin, TaskSpec
 
 CONFIG = ClusterConfig("rig", "slurm", personal=True)
+LONG = 60.0
+"""Seconds that nobody needs for what is there at once."""
 
 
 def make_job(number: int, user: str) -> Job:
@@ -122,6 +124,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "REST", 0.02)
 
 
+async def until(fact: Callable[[], bool]) -> None:
+    """Wait until a fact is true."""
+    async with asyncio.timeout(LONG):
+        while not fact():
+            await asyncio.sleep(0)
+
+
 def open_many() -> Many:
     many = Many()
     many._submitting._patience = many._ordering._patience = 0.02
@@ -166,7 +175,7 @@ def test_one_users_cluster_that_takes_long_holds_up_nobody() -> None:
             await many.submit(both[:1])
         assert many.users["ada"].given == ["i-1-0"]
         many.users["ada"].gate.set()
-        await asyncio.sleep(0.01)
+        await until(lambda: not many._submitting._tasks)
         assert [answer.token for answer in await many.submit(both[:1])] == ["i-1-0"]
         assert many.users["ada"].given == ["i-1-0"]
         await many.close()
@@ -197,15 +206,14 @@ def test_news_come_by_user_and_a_call_goes_on_while_its_cursors_stay() -> None:
     async def run() -> None:
         many = open_many()
         since = {"ada/s.1": "", "bob/s.2": "", "foreign": ""}
-        looking = asyncio.ensure_future(many.observe(since, 20))
-        await asyncio.sleep(0.01)
-        ada, bob = many.users["ada"], many.users["bob"]
+        looking = asyncio.ensure_future(many.observe(since, LONG))
+        ada, bob = many.user("ada"), many.user("bob")
         # A report about another user's launch is nobody's.
         ada.news.put_nowait([Report("s.1", (), "c1"), Report("s.2", (), "forged")])
         found = await looking
         assert [(report.handle, report.cursor) for report in found.reports] == [("ada/s.1", "c1")]
-        looking = asyncio.ensure_future(many.observe({**since, "ada/s.1": "c1"}, 20))
-        await asyncio.sleep(0.01)
+        looking = asyncio.ensure_future(many.observe({**since, "ada/s.1": "c1"}, LONG))
+        await until(lambda: len(ada.looks) == 2 and bool(bob.looks))
         assert ada.looks == [{"s.1": ""}, {"s.1": "c1"}] and bob.looks == [{"s.2": ""}]
         bob.news.put_nowait([Report("s.2", (), "c2")])
         assert [report.handle for report in (await looking).reports] == ["bob/s.2"]
@@ -221,13 +229,13 @@ def test_who_cannot_be_seen_hides_nobody_else() -> None:
         many.user("ada").failing = True
         many.user("bob").news.put_nowait([Report("s.2", (), "c")])
         since = {"ada/s.1": "", "bob/s.2": ""}
-        assert [report.handle for report in (await many.observe(since, 1)).reports] == ["bob/s.2"]
+        assert [report.handle for report in (await many.observe(since, LONG)).reports] == ["bob/s.2"]
         assert (await many.observe(since, 0.02)).reports == ()
         with pytest.raises(Unreachable, match="nothing for ada"):
-            await many.observe({"ada/s.1": ""}, 1)
+            await many.observe({"ada/s.1": ""}, LONG)
         many.users["ada"].failing = False
         many.users["ada"].news.put_nowait([Report("s.1", (), "c")])
-        assert [report.handle for report in (await many.observe(since, 1)).reports] == ["ada/s.1"]
+        assert [report.handle for report in (await many.observe(since, LONG)).reports] == ["ada/s.1"]
         await many.close()
 
     asyncio.run(run())
@@ -384,7 +392,7 @@ class TestProcesses:
         transport = UserTransport("nobody", Accounts(lambda name: self.NOBODY))
 
         async def run() -> list[str]:
-            raw = await transport.carry(b"id -u; id -G; pwd; echo $HOME; env; ls /proc/self/fd | wc -l", 10.0)
+            raw = await transport.carry(b"id -u; id -G; pwd; echo $HOME; env; ls /proc/self/fd | wc -l", LONG)
             return raw.out.decode().splitlines()
 
         uid, groups, folder, home, *rest = asyncio.run(run())
@@ -412,7 +420,7 @@ class TestProcesses:
 
     def test_an_answer_without_end_is_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(processes, "MOST", 1 << 20)
-        ended = asyncio.run(feed_process(["/bin/sh", "-c", "yes"], b"", 60, {"PATH": "/usr/bin:/bin"}, self.NOBODY))
+        ended = asyncio.run(feed_process(["/bin/sh", "-c", "yes"], b"", LONG, {"PATH": "/usr/bin:/bin"}, self.NOBODY))
         assert ended.code is None and len(ended.out) < 4 << 20
 
 
@@ -421,7 +429,7 @@ def test_the_first_answer_after_a_trouble_of_all_is_told_although_nothing_has_ha
         many = open_many()
         many.user("ada").failing = True
         with pytest.raises(Unreachable, match="nothing for ada"):
-            await many.observe({"ada/s.1": ""}, 1)
+            await many.observe({"ada/s.1": ""}, LONG)
         many.users["ada"].failing = False
         many._watches._failed.clear()
         many.users["ada"].news.put_nowait([])

@@ -107,7 +107,7 @@ class TestWords:
         words = open_terminal(LocalTransport(), Settings(path="/opt/x y"), ["sh", "-c", "env; echo $PATH"], True).words
         assert words[-1] == render_command(["sh", "-c", "env; echo $PATH"], "/opt/x y")
         variables = {"SLURM_JOB_ID": "4", "SRUN_X": "1", "SLURM_CONF": "/c", "OTHER": "a\nb=c", "PATH": "/usr/bin:/bin"}
-        done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stderr == ""
         assert "SLURM_JOB_ID" not in done.stdout and "SRUN_X" not in done.stdout
         assert "SLURM_CONF=/c" in done.stdout and done.stdout.splitlines()[-1] == "/opt/x y:/usr/bin:/bin"

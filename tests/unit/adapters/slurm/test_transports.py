@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from tests.unit.adapters.slurm.overdue import overrun, stay
 
 from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
 from overspan.adapters.slurm.transports.local import LocalTransport
@@ -71,9 +72,9 @@ class TestCommands:
         assert first == Done(0, b"", b"")
         assert second == Done(0, b"there\n", b"")
 
-    def test_what_has_no_end_in_time_is_not_known(self) -> None:
-        calls = [Call(["echo", "one"]), Call(["sleep", "60"]), Call(["echo", "three"])]
-        answers = play(LocalTransport().run_all(calls, timeout=0.5))
+    def test_what_has_no_end_in_time_is_not_known(self, tmp_path: Path) -> None:
+        calls = [Call(["echo", "one"]), stay(tmp_path / "two"), Call(["echo", "three"])]
+        answers = play(overrun(LocalTransport(), calls, tmp_path / "two"))
         assert answers == [Done(0, b"one\n", b""), None, None]
         with pytest.raises(Interrupted):
             play(LocalTransport().run(["sleep", "60"], timeout=0.2))

@@ -171,7 +171,7 @@ def test_members_of_a_group_have_copies_of_their_own(tmp_path: Path) -> None:
             wait_until(lambda: (folder / OVER).exists(), 60, "the end")
             logs = {name: (folder / "logs" / f"{name}.0.0.0.out").read_text().splitlines() for name in "abc"}
             (folder / TAKEN).touch()
-            assert leader.wait(30) == 0
+            assert leader.wait(120) == 0
         finally:
             leader.terminate()
     for name in "ab":
@@ -268,12 +268,12 @@ def test_an_end_of_which_no_record_came_is_slurms(outcome: Outcome, apart: bool,
 
 class TestRelays:
     def test_a_relay_is_started_once_until_all_is_there(self, tmp_path: Path) -> None:
-        run = tmp_path / "run"
+        run, calls_file = tmp_path / "run", tmp_path / "calls"
         run.mkdir()
         python = tmp_path / "python"
         # It holds the lock as a relay does, for as long as the test wants.
         python.write_text(
-            f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\nexec 9>>{run}/relay.0.lock; flock 9 && cat {tmp_path}/end\n'
+            f'#!/bin/sh\necho "$*" >>{calls_file}\nexec 9>>{run}/relay.0.lock; flock 9 && cat {tmp_path}/end\n'
         )
         python.chmod(0o700)
         os.mkfifo(tmp_path / "end")
@@ -282,9 +282,10 @@ class TestRelays:
         program = render_starts([handle, replace(handle, folder=f"{tmp_path}/missing")], settings, "/r")
 
         def start() -> list[str]:
-            subprocess.run(["sh"], input=program, text=True, check=True, timeout=30)
-            wait_until(lambda: (tmp_path / "calls").exists(), 10, "a call")
-            return (tmp_path / "calls").read_text().splitlines()
+            subprocess.run(["sh"], input=program, text=True, check=True, timeout=60)
+            # The shell makes the file before it has the words for it.
+            wait_until(lambda: calls_file.exists() and calls_file.read_text().endswith("\n"), 10, "a call")
+            return calls_file.read_text().splitlines()
 
         calls = start()
         assert len(calls) == 1 and calls[0].endswith(f"relay {run} 0 42 {python}")
