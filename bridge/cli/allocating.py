@@ -166,11 +166,12 @@ def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
         raise OverspanError(f"Unable to allocate resources: job {job} is {state}")
     if told:
         print(f"{call.verb}: job {job} has been allocated resources", file=sys.stderr, flush=True)
+    deadline = time.monotonic() + _DOCUMENT_SECONDS
     while True:
         try:
             return find_run({**call.environment, "OVERSPAN_RUN_DIR": ""}, str(job))
         except InvalidRequest:
-            if time.monotonic() - begin > _DOCUMENT_SECONDS:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_SECONDS)
 

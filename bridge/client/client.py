@@ -242,14 +242,20 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
         return self._post(f"/v1/clusters/{quote_part(cluster)}/fsck", body)
 
     def shutdown(self) -> bool:
-        """End the daemon; jobs go on. False when none was running."""
+        """End the daemon, and wait for its end; jobs go on. False when none was running."""
         connection = daemon.connect(self.paths, self.timeout)
         if connection is None:
             return False
         self.close()
         self._connection = connection
-        self._post("/v1/shutdown", {})
-        self.close()
+        end = daemon.watch_end(connection.peer)
+        try:
+            self._post("/v1/shutdown", {})
+            self.close()
+            daemon.await_end(end)
+        finally:
+            if end >= 0:
+                os.close(end)
         return True
 
     def _listing(self, path: str, wanted: JobFilter) -> Listing:

@@ -7,6 +7,7 @@ of the budget of `span squeue`.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
 
@@ -105,6 +106,12 @@ class Connection:
             return self._read_head()
         except ConnectionResetError as error:
             raise Gone(str(error)) from None
+
+    @property
+    def peer(self) -> int:
+        """The process that listens, as the kernel noted it (unix(7)); 0 where it has no number here."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(credentials[:4], sys.byteorder)
 
     def close(self) -> None:
         """Close it; safe to call twice."""

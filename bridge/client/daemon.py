@@ -17,6 +17,7 @@ from overspan.bridge.model.errors import OverspanError, Unreachable
 
 MODULE = "overspan.bridge.api"
 START_SECONDS = 30.0
+END_SECONDS = 20.0
 _PAUSE = 0.01
 _LOG_TAIL = 8192
 
@@ -50,6 +51,25 @@ def ensure_daemon(paths: Paths, environment: Mapping[str, str], timeout: float) 
         return _start_under_lock(paths, environment, lock, deadline)
     finally:
         os.close(lock)
+
+
+def watch_end(pid: int) -> int:
+    """A descriptor that is readable once the process has ended; -1 where that cannot be had."""
+    # One that serves from within this process will not end.
+    if pid in (0, os.getpid()):
+        return -1
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def await_end(end: int) -> None:
+    """Wait for what `watch_end` gave, for END_SECONDS at most: until then no other daemon can start."""
+    if end >= 0:
+        import select
+
+        select.select([end], [], [], END_SECONDS)
 
 
 def _start_under_lock(paths: Paths, environment: Mapping[str, str], lock: int, deadline: float) -> Connection:

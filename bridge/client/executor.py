@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from overspan.bridge.client.client import Client
@@ -56,6 +57,8 @@ class JobExecutor(Executor):
         self._lock = threading.Lock()
         self._futures: dict[int, tuple[Future[Any], str]] = {}
         self._changed = threading.Condition(self._lock)
+        self._cancelled: set[int] = set()
+        """Jobs whose futures were told of their cancellation, which a future bears once."""
         self._closing = False
         self._watcher = threading.Thread(target=self._watch, name="span-executor", daemon=True)
         self._watcher.start()
@@ -121,19 +124,31 @@ class JobExecutor(Executor):
         for row in rows:
             future, folder = self._futures[row.id]
             state = State(row.state)
+            runs = (state is not State.PENDING or future.cancelled()) and self._start(row.id, future, state)
             if state.terminal:
                 del self._futures[row.id]
+                self._cancelled.discard(row.id)
                 ended += 1
-                _settle(future, row, folder)
+                if runs:
+                    _settle(future, row, folder)
                 shutil.rmtree(folder, ignore_errors=True)
-            elif state is not State.PENDING and not future.running():
-                future.set_running_or_notify_cancel()
         return ended
+
+    def _start(self, number: int, future: Future[Any], state: State) -> bool:
+        """Whether a future runs. One that was cancelled before is told so, and its job is cancelled too."""
+        if number in self._cancelled:
+            return False
+        if future.running() or future.set_running_or_notify_cancel():
+            return True
+        self._cancelled.add(number)
+        if not state.terminal:
+            # A daemon that is away lets the job go on; nobody waits for it.
+            with suppress(OverspanError):
+                self._client.cancel(CancelOrder(refs=(str(number),)))
+        return False
 
 
 def _settle(future: Future[Any], row: JobRow, folder: str) -> None:
-    if future.cancelled() or (not future.running() and not future.set_running_or_notify_cancel()):
-        return
     try:
         with open(os.path.join(folder, "result.pickle"), "rb") as file:
             done, value = pickle.load(file)

@@ -92,10 +92,12 @@ def _status(trial: _Trial, now: float) -> Optional[int]:
 
 
 def _end(trial: _Trial) -> None:
-    try:
-        os.killpg(trial.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    # The process first: one that was just forked has no group of its own yet, and makes none any more.
+    for kill in (os.kill, os.killpg):
+        try:
+            kill(trial.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
     try:
         os.waitpid(trial.pid, 0)
     except ChildProcessError:

@@ -77,14 +77,14 @@ def adopt(directory: str, key: str) -> Node:
     # The lock first: what the record says after the shim's end is final.
     alive = records.shim_alive(directory, key)
     record = records.read_record(directory, key)
-    if not alive:
-        if record is None:
+    if record is None:
+        if not alive and records.give_up_claim(directory, key):
             return Node(UNSTARTED)
+        return Node(STARTING, Shim(directory, key, 0, None))
+    if not alive:
         if record.ended and records.is_closed(directory, key):
             return Node(ENDED, None, record)
         return Node(LOST, None, record)
-    if record is None:
-        return Node(STARTING, Shim(directory, key, 0, None))
     pidfd = _open_shim(record)
     return Node(RUNNING, Shim(directory, key, record.shim_pid, pidfd), record)
 

@@ -24,6 +24,9 @@ from overspan.bridge.supervisor import kernel
 RECORD_SIZE = 512
 _FORMAT = 1
 _CLAIM_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# The mode of a claim that was found without a lock.
+_GIVEN_UP = 0o400
+_HELD = (errno.EAGAIN, errno.EACCES)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -160,7 +163,7 @@ def split_claim(path: bytes) -> tuple[str, str]:
 
 
 def take_claim(path: bytes) -> int:
-    """Make a claim's file and lock it, as `claim` does; two system calls, for the process that forks shims."""
+    """Make a claim's file and lock it, as `claim` does; few system calls, for the process that forks shims."""
     fd = os.open(path, _CLAIM_FLAGS, 0o600)
     if fd < 3:
         # A shim puts its own files there.
@@ -172,7 +175,29 @@ def take_claim(path: bytes) -> int:
         if error.errno not in _NO_LOCKS:
             os.close(fd)
             raise
+    if os.fstat(fd).st_mode & 0o777 == _GIVEN_UP:
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     return fd
+
+
+def give_up_claim(directory: str, key: str) -> bool:
+    """See to it that a claim without a lock never gets one: its maker may be about to. False when it has it now."""
+    try:
+        fd = os.open(_path(directory, key, ".claim"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True  # given up before
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            os.close(fd)
+            return False
+    try:
+        os.fchmod(fd, _GIVEN_UP)
+    finally:
+        os.close(fd)
+    return True
 
 
 def shim_alive(directory: str, key: str) -> bool:
@@ -186,7 +211,7 @@ def shim_alive(directory: str, key: str) -> bool:
     except OSError as error:
         if error.errno in _NO_LOCKS:
             return _shim_runs(read_record(directory, key))
-        if error.errno in (errno.EAGAIN, errno.EACCES):
+        if error.errno in _HELD:
             return True
         raise
     finally:

@@ -168,7 +168,13 @@ def _record_failure(claim: bytes, failure: StartError, subreaper: bool) -> int:
     record = records.make_record(os.getpid(), 0, subreaper)
     ended = _add_failure(record._replace(ended_at=round(time.time(), 6)), failure)
     try:
-        os.close(records.begin_record(directory, key, ended))
+        try:
+            os.close(records.begin_record(directory, key, ended))
+        except FileExistsError:
+            # The child was killed at the gate after it had put the start on record, or while it did.
+            file = records.open_record(directory, key)
+            records.update_record(file, ended)
+            os.close(file)
     except OSError as error:
         return error.errno or errno.EIO
     records.close_record(directory, key)

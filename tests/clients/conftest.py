@@ -23,7 +23,7 @@ def run_client(span: Span, tmp_path: Path) -> Run:
     home = tmp_path / "home"
     home.mkdir()
 
-    def run(client: str, program: str, *words: str, timeout: int = 100) -> subprocess.CompletedProcess[str]:
+    def run(client: str, program: str, *words: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
         binaries = install(client)
         environment = {
             **span.environment,

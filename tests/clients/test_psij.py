@@ -15,7 +15,7 @@ from psij import Job, JobAttributes, JobExecutor, JobSpec, ResourceSpecV1
 executor = JobExecutor.get_instance("slurm")
 executor.config.initial_queue_polling_delay = 1
 executor.config.queue_polling_interval = 1
-LONG = timedelta(seconds=60)
+LONG = timedelta(seconds=300)
 
 def submit(*arguments, **options):
     job = Job(JobSpec(executable="/bin/sh", arguments=["-c", *arguments], directory=Path.cwd(), **options))
@@ -23,7 +23,7 @@ def submit(*arguments, **options):
     return job
 
 limits = JobAttributes(duration=timedelta(minutes=5))
-sleeping = submit("sleep 600")
+sleeping = submit("sleep 3600")
 good = submit("echo hello", stdout_path=Path("good.out").absolute(), attributes=limits)
 bad = submit("exit 7")
 two = submit("echo $SLURM_PROCID", stdout_path=Path("two.out").absolute(), launcher="srun",

@@ -26,7 +26,7 @@ QUICK = ("--slurm-init-seconds-before-status-checks", "1", "--seconds-between-st
 
 def test_its_own_workload(run_client: Any, span: Any, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(RULES)
-    limits = ("--default-resources", "mem_mb=100", "runtime=5")
+    limits = ("--default-resources", "mem_mb=100", "runtime=60")
     done = run_client("snakemake", "snakemake", "--executor", "slurm", "--jobs", "3", *QUICK, *limits)
     assert "4 of 4 steps (100%) done" in done.stderr
     assert (tmp_path / "c.txt").read_text() == "a\nb\n"

@@ -28,7 +28,7 @@ class Work:
         self.rounds += 1
         if self.rounds < 2:
             open("started", "w").close()
-            time.sleep(600)
+            time.sleep(3600)
         return self.rounds
 
     def checkpoint(self, *args, **kwargs):
@@ -36,7 +36,7 @@ class Work:
 
 def executor(**options):
     made = submitit.AutoExecutor(folder="logs", cluster="slurm")
-    made.update_parameters(timeout_min=5, name="sm", **options)
+    made.update_parameters(timeout_min=60, name="sm", **options)
     return made
 
 found = {}
@@ -52,7 +52,7 @@ try:
 except submitit.core.utils.FailedJobError as error:
     found["failure"] = "no luck" in str(error)
 found["ranks"] = executor(nodes=1, tasks_per_node=2).submit(rank).results()
-deadline = time.monotonic() + 120
+deadline = time.monotonic() + 300
 while not os.path.exists("started"):
     assert time.monotonic() < deadline
     time.sleep(0.05)

@@ -22,7 +22,7 @@ def test_its_own_workload(run_client: Any, tmp_path: Path) -> None:
 
 def _run(run_client: Any, *words: str) -> Any:
     """Run an application; TorchX ends with an error where it meets a job that is CONFIGURING, on Slurm as well."""
-    for _ in range(4):
+    for _ in range(12):
         try:
             return run_client("torchx", "torchx", "run", *words)
         except AssertionError as error:

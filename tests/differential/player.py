@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-COMMAND_SECONDS = 30
 SUBMITTED = (
     re.compile(r"^Submitted batch job (\d+)"),
     re.compile(r"^sbatch: Job (\d+) to start"),
@@ -33,7 +32,7 @@ def play_case(case: dict[str, Any], prefix: list[str], folder: Path, base: dict[
 
     A step is {"argv", "stdin", "env", "until"}; `{1}` in it stands for the id of the first job that the case submitted.
     A step with `until` is repeated for $PATIENCE seconds until its stdout matches that expression, and is compared
-    only if it never does.
+    only if it never does. A command has $COMMAND_SECONDS.
     """
     folder.mkdir(parents=True)
     for name, text in case.get("files", {}).items():
@@ -61,7 +60,8 @@ def _run(step: dict[str, Any], ids: list[str], prefix: list[str], folder: Path, 
     env = {**base, **{key: _fill(value, ids) for key, value in step.get("env", {}).items()}}
     text = step.get("stdin", "").encode("utf-8", "surrogateescape")
     try:
-        done = subprocess.run(argv, input=text, capture_output=True, cwd=folder, env=env, timeout=COMMAND_SECONDS)
+        seconds = float(base["COMMAND_SECONDS"])
+        done = subprocess.run(argv, input=text, capture_output=True, cwd=folder, env=env, timeout=seconds)
     except subprocess.TimeoutExpired:
         return {"rc": -1, "stdout": "", "stderr": "not ended in time\n"}
     except OSError as error:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tests.differential.case import Case
 from tests.rigs.slurm import SlurmRig, Variant
 
+from overspan.bridge.supervisor import kernel
+
 if TYPE_CHECKING:
     from tests.system.conftest import Span
 
@@ -61,6 +63,8 @@ def play_slurm(rig: SlurmRig, cases: Iterable[Case], workers: int = 8) -> Answer
     home = "/home/researcher"
     user = {"HOME": home, "USER": "researcher", "LOGNAME": "researcher", "SHELL": "/bin/bash"}
     env = {**user, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PATIENCE": "120"}
+    # Some commands of Slurm would go on for minutes, which is their answer.
+    env["COMMAND_SECONDS"] = "30"
     request = _request(cases, [], f"{home}/cases{next(_PLAYED)}", env, workers)
     rig.put("/run/player.py", (HERE / "player.py").read_text())
     rig.put("/run/cases.json", json.dumps(request))
@@ -74,7 +78,7 @@ def play_span(span: Span, cases: Iterable[Case], workers: int = 3) -> Answers:
         _begin_at(span, FIRST_ID)
     kept = re.compile("PATH|HOME|LANG|TZ|SHELL|USER|LOGNAME|SPAN_.*")
     env = {key: value for key, value in span.environment.items() if kept.fullmatch(key)}
-    env["PATIENCE"] = "60"
+    env |= {"PATIENCE": "180", "COMMAND_SECONDS": "150"}
     command = str(Path(sys.executable).with_name("span"))
     file = span.folder / "cases.json"
     file.write_text(json.dumps(_request(cases, [command], str(span.folder / f"cases{next(_PLAYED)}"), env, workers)))
@@ -121,8 +125,15 @@ def _answers(text: str) -> Answers:
 
 def _begin_at(span: Span, first: int) -> None:
     """Let the next job have this id, as FirstJobId does in Slurm."""
-    span.run("ping")
+    pid = span.daemon
     span.run("shutdown")
+    # It writes to its last moment.
+    span.wait_until(lambda: _has_ended(pid), 20, "the daemon's end")
     with sqlite3.connect(span.state / "overspan.db") as database:
         database.execute("insert or replace into meta values ('next_id', ?)", (str(first),))
     database.close()
+
+
+def _has_ended(pid: int) -> bool:
+    process = kernel.read_process(pid)
+    return process is None or process.state in "ZX"

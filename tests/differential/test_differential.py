@@ -18,6 +18,8 @@ from tests.differential.comparison import (
 )
 from tests.differential.suite import Answers, all_cases, read_golden
 
+# The whole corpus is played for the first test that asks for it.
+pytestmark = pytest.mark.timeout(3600)
 VERBS = sorted({case.verb for case in all_cases()})
 
 

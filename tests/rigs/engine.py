@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-START_SECONDS = 120
+START_SECONDS = 240
+STOP_SECONDS = 120
 TIMEOUT = 600
 
 
@@ -120,14 +121,22 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     """End dockerd, and containerd with it: dockerd ends its own children when asked to."""
     process.terminate()
     try:
-        process.wait(30)
+        process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def _remove(folder: Path) -> None:
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in sorted((name for name in mounts if name.startswith(f"{folder}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False)
-    shutil.rmtree(folder)
+    deadline = time.monotonic() + STOP_SECONDS
+    while folder.exists():
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in sorted((name for name in mounts if name.startswith(f"{folder}/")), reverse=True):
+            subprocess.run(["umount", "--lazy", mount], check=False)
+        try:
+            shutil.rmtree(folder)
+        except OSError:
+            # What is still being ended may write there until it is gone.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

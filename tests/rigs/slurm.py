@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import io
 import json
@@ -128,7 +129,7 @@ def open_rig(variant: Variant | None = None) -> Iterator[SlurmRig]:
         if brought:
             undo.callback(client.images.remove, tag)
         token = f"span-{secrets.token_hex(4)}"
-        network = client.networks.create(f"{token}-net", driver="bridge", internal=True)
+        network = _create_network(client, f"{token}-net")
         undo.callback(network.remove)
         volume = client.volumes.create(f"{token}-home")
         undo.callback(volume.remove, force=True)
@@ -141,6 +142,13 @@ def open_rig(variant: Variant | None = None) -> Iterator[SlurmRig]:
         rig = SlurmRig(client, containers, variant)
         _await_ready(rig)
         yield rig
+
+
+def _create_network(client: Any, name: str) -> Any:
+    """A network of the rig's own. Engines that choose a subnet at the same moment would choose the same one."""
+    with open(CONTEXT / "slurm.conf", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return client.networks.create(name, driver="bridge", internal=True)
 
 
 def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> Any:

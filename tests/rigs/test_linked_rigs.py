@@ -13,7 +13,7 @@ from tests.rigs.slurm import SlurmRig
 SERVE = "cd /tmp && echo {page} > page && exec python3 -m http.server 8000"
 FETCH = """\
 import sys, time, urllib.request
-for _ in range(100):
+for _ in range(1200):
     try:
         print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
         break

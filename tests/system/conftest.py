@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,8 @@ class Span:
         mark = str(self.state)
         for pid in _processes(mark):
             if b"span-supervisor" in _read(f"/proc/{pid}/comm") or b"overspan" in _read(f"/proc/{pid}/cmdline"):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self.wait_until(lambda: not any(map(_lives, _processes(mark))), 10, "nothing to be left running")
 
 

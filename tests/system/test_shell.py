@@ -79,7 +79,7 @@ def test_what_cannot_be_entered_is_told_in_one_sentence(span: Span) -> None:
 
 def read_until(fd: int, text: bytes) -> bytes:
     """Read from a terminal until it shows something."""
-    data, deadline = b"", time.monotonic() + 20
+    data, deadline = b"", time.monotonic() + 120
     while text not in data:
         assert select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0], data
         data += os.read(fd, 4096)

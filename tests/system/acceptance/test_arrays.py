@@ -60,7 +60,8 @@ def test_the_throttle_holds_and_can_be_changed(span: Span, tmp_path: Path) -> No
     os.mkfifo(tmp_path / "gate")
     array = int(span.run("sbatch", "--parsable", "--array=0-5%2", "--wrap", f"read < {tmp_path}/gate").stdout)
     span.wait_until(lambda: len(queue(span, "-t", "R")) == 2, 20, "two to run")
-    assert queue(span, "-t", "PD", "-o", "%i %r") == [f"{array}_[2-5%2] JobArrayTaskLimit"]
+    waiting = [f"{array}_[2-5%2] JobArrayTaskLimit"]
+    span.wait_until(lambda: queue(span, "-t", "PD", "-o", "%i %r") == waiting, 20, "the others to say why they wait")
     span.run("scontrol", "update", f"jobid={array}", "ArrayTaskThrottle=4")
     span.wait_until(lambda: len(queue(span, "-t", "R")) == 4, 20, "four to run")
     span.run("scancel", str(array))
@@ -83,7 +84,7 @@ def test_the_daemon_is_killed_at_twenty_points(span: Span, tmp_path: Path) -> No
         span.wait_until(lambda wanted=wanted: len(ran.read_text().split()) >= wanted, 30, f"{wanted} ends")
         span.kill_daemon()
     last = span.run("sbatch", "--parsable", "-J", "last", "-d", f"afterok:{':'.join(jobs)}", "--wrap", record).stdout
-    span.run("wait", last.strip(), timeout=90)
+    span.run("wait", last.strip(), timeout=600)
     names = ran.read_text().split()
     assert sorted(names[:-1]) == sorted([*(f"sweep.{index}" for index in range(120)), *(f"one{n}." for n in range(20))])
     assert names[-1] == "last."

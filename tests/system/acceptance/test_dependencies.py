@@ -25,22 +25,24 @@ def test_the_second_starts_after_the_first_and_not_after_its_failure(span: Span,
     anyway = span.wrap("true", f"--dependency=afternotok:{bad}")
     span.until(anyway, "COMPLETED")
     span.until(killed, "CANCELLED")
-    assert reason(span, never) == "DependencyNeverSatisfied"
+    span.wait_until(lambda: reason(span, never) == "DependencyNeverSatisfied", 20, "what waits in vain")
     span.run("scontrol", "update", f"jobid={never}", "Dependency=")
     span.until(never, "COMPLETED")
 
 
 def test_a_diamond_of_jobs_runs_its_middle_at_once(span: Span, tmp_path: Path) -> None:
     """MJ11: both in the middle are seen to run at the same time."""
-    meet = "touch {own}; for i in $(seq 100); do test -e {other} && exit 0; sleep 0.05; done; exit 1"
+    meet = "touch {own}; for i in $(seq 2000); do test -e {other} && exit 0; sleep 0.05; done; exit 1"
     left, right = tmp_path / "left", tmp_path / "right"
-    top = span.wrap("sleep 0.2")
+    go = tmp_path / "go"
+    top = span.wrap(f"until [ -e {go} ]; do sleep 0.05; done")
     middle = [
         span.wrap(meet.format(own=own, other=other), "-d", f"afterok:{top}")
         for own, other in ((left, right), (right, left))
     ]
     bottom = span.wrap("true", "-d", f"afterok:{middle[0]}:{middle[1]}")
     assert reason(span, bottom) == "Dependency"
+    go.touch()
     span.until(bottom, "COMPLETED")
     assert [span.job(job)["state"] for job in middle] == ["COMPLETED", "COMPLETED"]
 
@@ -80,10 +82,12 @@ def test_arrays_pair_their_elements(span: Span, tmp_path: Path) -> None:
     span.wait_until(
         lambda: "COMPLETED" in span.run("sacct", "-XnP", "-j", f"{second}_0", "-o", "State").stdout, 20, "the pair"
     )
-    assert span.run("squeue", "-h", "-r", "-j", str(second), "-o", "%i %r").stdout.split("\n")[:2] == [
-        f"{second}_1 DependencyNeverSatisfied",
-        f"{second}_2 DependencyNeverSatisfied",
-    ]
+    never = [f"{second}_{index} DependencyNeverSatisfied" for index in (1, 2)]
+    span.wait_until(
+        lambda: span.run("squeue", "-h", "-r", "-j", str(second), "-o", "%i %r").stdout.split("\n")[:2] == never,
+        20,
+        "the others never to start",
+    )
 
 
 def test_bad_dependencies_are_refused_in_slurms_words(span: Span) -> None:

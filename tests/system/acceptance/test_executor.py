@@ -18,7 +18,7 @@ def test_calls_become_jobs_and_futures_have_their_results(span: Any) -> None:
     with JobExecutor(job=JOB, environment=span.environment) as executor:
         assert list(executor.map(math.factorial, range(5))) == [1, 1, 2, 6, 24]
         with pytest.raises(ValueError, match="domain"):
-            executor.submit(math.sqrt, -1).result(timeout=30)
+            executor.submit(math.sqrt, -1).result(timeout=300)
     assert "factorial" in span.run("sacct", "-X", "-n", "-o", "JobName").stdout
 
 
@@ -26,7 +26,7 @@ def test_a_job_that_ends_without_a_result_is_an_error(span: Any) -> None:
     with JobExecutor(job=JOB, environment=span.environment) as executor:
         future = executor.submit(os._exit, 3)
         with pytest.raises(OverspanError, match=r"FAILED \(NonZeroExitCode\) without a result"):
-            future.result(timeout=30)
+            future.result(timeout=300)
 
 
 def test_what_has_not_started_can_be_cancelled(span: Any) -> None:

@@ -71,9 +71,13 @@ def test_slurms_names_work_inside_a_job(span: Span, tmp_path: Path) -> None:
 
 def test_a_job_requeues_itself(span: Span, tmp_path: Path) -> None:
     """Part 8: `scontrol requeue $SLURM_JOB_ID` from inside is an order."""
-    again = 'test -n "$SLURM_RESTART_COUNT" || scontrol requeue $SLURM_JOB_ID'
-    body = f"echo $SLURM_RESTART_COUNT- >> {tmp_path}/runs; {again}; sleep 1"
+    gate = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    again = f'test -n "$SLURM_RESTART_COUNT" || {{ {gate}; scontrol requeue $SLURM_JOB_ID; sleep 600; }}'
+    body = f"echo $SLURM_RESTART_COUNT- >> {tmp_path}/runs; {again}"
     job = span.wrap(body)
+    # The daemon hears of a start a moment later than the program runs.
+    span.until(job, "RUNNING")
+    (tmp_path / "go").touch()
     span.wait_until(
         lambda: (tmp_path / "runs").exists() and (tmp_path / "runs").read_text().split() == ["-", "1-"], 30, "two runs"
     )

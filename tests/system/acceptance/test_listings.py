@@ -8,7 +8,7 @@ from typing import Any
 
 def test_an_array_through_its_life(span: Any) -> None:
     job = span.run(
-        "sbatch", "--parsable", "-a", "1-5%2", "-J", "sweep", "-t", "10", "--wrap", "sleep 60"
+        "sbatch", "--parsable", "-a", "1-5%2", "-J", "sweep", "-t", "10", "--wrap", "sleep 3600"
     ).stdout.strip()
 
     def listed(*words: str) -> list[str]:
@@ -22,7 +22,8 @@ def test_an_array_through_its_life(span: Any) -> None:
         f"{job}_2 R 2",
         f"{job}_[3-5%2] PD 3-5%2",
     ]
-    assert listed("squeue", "-h", "-j", f"{job}_4", "-o", "%i %T %r") == [f"{job}_4 PENDING JobArrayTaskLimit"]
+    fourth = [f"{job}_4 PENDING JobArrayTaskLimit"]
+    span.wait_until(lambda: listed("squeue", "-h", "-j", f"{job}_4", "-o", "%i %T %r") == fourth, 20, "the reason")
     assert len(listed("squeue", "-hr", "-o", "%i")) == 5
     assert listed("sacct", "-nXP", "-j", job, "-o", "JobID,State")[-1] == f"{job}_[3-5%2]|PENDING"
     record = span.run("scontrol", "show", "job", f"{job}_1").stdout

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SERVE = "trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+SERVE = (
+    "trap 'echo term; exit 0' TERM; echo up; touch $OVERSPAN_RUN_DIR/$OVERSPAN_TASK.up; while :; do sleep 0.05; done"
+)
+AFTER_SERVER = "until [ -e $OVERSPAN_RUN_DIR/server.up ]; do sleep 0.05; done; "
 UNTIL_STOP = "echo pid $$; while [ ! -e $OVERSPAN_RUN_DIR/stop ]; do sleep 0.05; done"
 TELL_SHIM = "echo shim $PPID pid $$; "
 
@@ -31,11 +35,11 @@ envs:
   MODEL: tiny
 setup: echo ready > /dev/null
 run: |
-  echo "${MODEL} ${SKYPILOT_NODE_RANK} of ${SKYPILOT_NUM_NODES}"; sleep 60
+  echo "${MODEL} ${SKYPILOT_NODE_RANK} of ${SKYPILOT_NUM_NODES}"; touch up-${SKYPILOT_NODE_RANK}; sleep 600
 ---
 name: memory-bank
 resources: {cpus: 4+, memory: 32+, infra: kubernetes}
-run: sleep 60
+run: sleep 600
 ---
 name: learner
 resources:
@@ -43,7 +47,8 @@ resources:
   accelerators: {H100: 8, A100: 8}
   infra: kubernetes
 run: |
-  getent hosts sampler-1.${SKYPILOT_JOBGROUP_NAME} > /dev/null && echo found; sleep 1
+  getent hosts sampler-1.${SKYPILOT_JOBGROUP_NAME} > /dev/null && echo found
+  until [ -e up-0 ] && [ -e up-1 ]; do sleep 0.1; done
 """
 
 
@@ -143,22 +148,22 @@ def test_an_empty_list_of_primaries_means_all(span: Any) -> None:
 def test_a_failing_primary_ends_auxiliaries_without_their_delay(span: Any) -> None:
     job = span.submit(
         group(
-            {"trainer": {"run": "sleep 0.3; exit 1"}, "server": {"run": SERVE}},
+            {"trainer": {"run": AFTER_SERVER + "exit 1"}, "server": {"run": SERVE}},
             primary_tasks=["trainer"],
-            termination_delay="60s",
+            termination_delay="2h",
         )
     )
     assert span.run("wait", str(job), check=False).returncode == 1
     ends = {task["name"]: task["ended_at"] for task in span.job(job)["tasks"]}
-    assert ends["server"] - ends["trainer"] < 5
+    assert ends["server"] - ends["trainer"] < 300
 
 
 def test_the_delay_survives_a_crash_of_supervisor_and_daemon(span: Any) -> None:
     job = span.submit(
         group(
-            {"trainer": {"run": "true"}, "server": {"run": SERVE}},
+            {"trainer": {"run": AFTER_SERVER}, "server": {"run": SERVE}},
             primary_tasks=["trainer"],
-            termination_delay="4s",
+            termination_delay="12s",
         )
     )
     span.until(job, "COMPLETED", task="trainer")
@@ -166,10 +171,14 @@ def test_the_delay_survives_a_crash_of_supervisor_and_daemon(span: Any) -> None:
     assert supervisors
     span.kill_daemon()
     for pid in supervisors:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert span.run("wait", str(job)).returncode == 0
     tasks = {task["name"]: task for task in span.job(job)["tasks"]}
-    assert 3.9 <= tasks["server"]["ended_at"] - tasks["trainer"]["ended_at"] < 7
+    assert 11.9 <= tasks["server"]["ended_at"] - tasks["trainer"]["ended_at"] < 72
+    # Told once, and of the end of the delay that began before the crash.
+    (notice,) = (run_dir(span, job) / "notice").read_text().splitlines()
+    assert json.loads(notice)["deadline"] - tasks["trainer"]["ended_at"] == pytest.approx(12, abs=0.01)
     assert len(tasks["server"]["attempts"]) == 1
     assert span.log(job, "server").split()[:2] == ["up", "term"]
 
@@ -193,9 +202,14 @@ def lose_server(span: Any, **header: Any) -> int:
     return job
 
 
+def run_dir(span: Any, job: int) -> Path:
+    """The folder that all tasks of a job share."""
+    return Path(span.state) / f"clusters/local/runs/{job}"
+
+
 def finish(span: Any, job: int) -> None:
     """Let the trainer end, and the job with it."""
-    (Path(span.state) / f"clusters/local/runs/{job}/stop").touch()
+    (run_dir(span, job) / "stop").touch()
     assert span.run("wait", str(job)).returncode == 0
 
 
@@ -204,6 +218,7 @@ def test_a_lost_node_brings_its_task_back_and_leaves_the_siblings_alone(span: An
     lost = span.task(job, "server")["attempts"][0]
     assert lost["state"] == "NODE_FAIL"
     assert len(span.task(job, "trainer")["attempts"]) == 1
+    span.wait_until(lambda: "pid" in span.log(job, "trainer"), 10, "the trainer")
     assert os.path.exists(f"/proc/{span.log(job, 'trainer').split()[1]}")
     finish(span, job)
 
@@ -230,6 +245,7 @@ def test_a_restarted_member_is_found_under_its_old_name(span: Any) -> None:
         )
     )
     span.wait_until(lambda: "same" in span.log(job, "trainer"), 20, "the name")
+    span.until(job, "RUNNING", task="server")
     span.run("restart", str(job), "server")
     span.wait_until(lambda: len(span.task(job, "server")["attempts"]) == 2, 10, "a second attempt")
     span.until(job, "RUNNING", task="server")
@@ -239,10 +255,10 @@ def test_a_restarted_member_is_found_under_its_old_name(span: Any) -> None:
 
 
 def test_twenty_groups_do_not_keep_a_single_job_waiting(span: Any) -> None:
-    text = group({"a": {"run": "sleep 60"}, "b": {"run": "sleep 60"}})
+    text = group({"a": {"run": "sleep 3600"}, "b": {"run": "sleep 3600"}})
     groups = [span.submit(text, "--name", f"g{number}") for number in range(20)]
     for job in groups:
         span.until(job, "RUNNING")
-    assert span.run("wait", str(span.wrap("true")), "--timeout", "10").returncode == 0
+    assert span.run("wait", str(span.wrap("true")), "--timeout", "120").returncode == 0
     assert all(span.job(job)["state"] == "RUNNING" for job in groups)
     span.run("scancel", *map(str, groups))

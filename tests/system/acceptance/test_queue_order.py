@@ -34,21 +34,30 @@ def read_order(span: Any) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+def list_tickets(span: Any) -> list[Path]:
+    """What the cluster has in its queue, or runs."""
+    return list((span.state / "clusters/local/tickets").iterdir())
+
+
 def submit(client: Client, span: Any, name: str, **more: Any) -> int:
     job = {"name": name, "workdir": str(span.folder), "run": NOTE.format(name), **more}
     return client.submit(job).id
 
 
 def test_higher_priority_starts_first_always(span: Any, client: Client) -> None:
-    submit(client, span, "first", run=BLOCK)
+    span.until(submit(client, span, "first", run=BLOCK), "RUNNING")
     for name, priority in (("low", 1), ("high", 30), ("none", None), ("middle", 20), ("later", 2), ("nice", 25)):
         job = submit(client, span, name, **({} if priority is None else {"priority": priority}))
+        # What is shown is what the cluster has heard.
         if name == "later":
             client.update(str(job), {"priority": 40})
+            span.wait_until(lambda job=job: span.job(job)["priority"] == 40, 20, "the priority")
         if name == "nice":
             client.update(str(job), {"nice": 10})
+            span.wait_until(lambda job=job: span.job(job)["nice"] == 10, 20, "the nice value")
+    span.wait_until(lambda: len(list_tickets(span)) == 7, 20, "all to be in the cluster's queue")
     (span.folder / "go").touch()
-    span.wait_until(lambda: len(read_order(span)) == 6, 20, "all to have run")
+    span.wait_until(lambda: len(read_order(span)) == 6, 40, "all to have run")
     assert read_order(span) == ["later", "high", "middle", "nice", "low", "none"]
 
 
@@ -63,9 +72,9 @@ def test_equal_jobs_start_in_the_order_of_their_submission(span: Any, client: Cl
 
 
 def test_a_high_job_evicts_a_low_one_which_returns(span: Any) -> None:
-    configure(span, preempt="requeue", preempt_grace=5)
+    configure(span, preempt="requeue", preempt_grace=600)
     low = span.wrap(
-        f'echo low-$SLURM_RESTART_COUNT >> {span.folder}/order; trap "echo term >> {span.folder}/order; exit" TERM;'
+        f'trap "echo term >> {span.folder}/order; exit" TERM; echo low-$SLURM_RESTART_COUNT >> {span.folder}/order;'
         f' [ "$SLURM_RESTART_COUNT" = 1 ] || while :; do sleep 0.02; done',
         "--priority=1",
         "--nice=0",
@@ -87,7 +96,10 @@ def test_a_high_job_evicts_a_low_one_which_returns(span: Any) -> None:
 
 def test_a_limited_cluster_has_no_more_than_its_limit(span: Any, client: Client) -> None:
     configure(span, cpus=8, max_running=2)
+    before = span.daemon
     span.run("shutdown", check=False)
+    # The next one reads the new configuration.
+    span.wait_until(lambda: span.daemon != before, 20, "another daemon")
     for name in ("a", "b", "c", "d"):
         submit(client, span, name, run=f"{NOTE.format(name)}; {BLOCK}", resources={"cpus": 1})
     span.wait_until(lambda: len(read_order(span)) == 2, 20, "two to run")
@@ -96,6 +108,6 @@ def test_a_limited_cluster_has_no_more_than_its_limit(span: Any, client: Client)
         20,
         "the others to say why they wait",
     )
-    assert len(list((span.state / "clusters/local/tickets").iterdir())) == 2
+    assert len(list_tickets(span)) == 2
     (span.folder / "go").touch()
     span.wait_until(lambda: len(read_order(span)) == 4, 20, "all to have run")

@@ -39,7 +39,7 @@ def test_programs_find_slurms_names(span: Any, tmp_path: Path) -> None:
 
     def shell(text: str) -> subprocess.CompletedProcess[str]:
         words = ["/bin/sh", "-c", text]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
+        return subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
 
     done = shell("sbatch --parsable --wait -o out --wrap 'echo $SLURM_JOB_ID' && squeue -h && sacct --version")
     number, version = done.stdout.splitlines()

@@ -6,16 +6,19 @@ import json
 import sqlite3
 import stat
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tests.system.conftest import Span
 
 YEAR = 366 * 86400
-JOB = """\
-name: yearly-{id}
-cron: {schedule: "0 0 1 1 *", timezone: UTC}
-secrets: {KEY: hush}
+# Half a year from now, so that it is not due while a test runs, and as often in so many years at any date.
+FAR = f"0 0 1 {(datetime.now(UTC).month + 5) % 12 + 1} *"
+JOB = f"""\
+name: yearly-{{id}}
+cron: {{schedule: "{FAR}", timezone: UTC}}
+secrets: {{KEY: hush}}
 run: echo "$KEY" > "$OUT/$SLURM_JOB_ID"
 """
 
@@ -77,7 +80,7 @@ def test_a_crontab_is_edited_installed_listed_and_removed(span: Span, tmp_path: 
     assert text == crontab
     wrong = span.run("cron", "-", stdin=text + "61 * * * * x\n", check=False)
     assert wrong.returncode == 2 and "crontab:4:1: '61' is no minute" in wrong.stderr
-    assert "2 entries: c2, c3" in span.run("cron", "-", stdin="A=all\n@daily true\n" + text, environment=words).stderr
+    assert "2 entries: c2, c3" in span.run("cron", "-", stdin=f"A=all\n{FAR} true\n" + text, environment=words).stderr
     refused = span.run("cron", "-", stdin="#SCRON --no-such\n@daily x\n", check=False)
     assert refused.returncode == 2 and "crontab:1: " in refused.stderr and "unrecognized option" in refused.stderr
     assert span.run("cron", "run", "c3").stdout == "Submitted job 1\n"

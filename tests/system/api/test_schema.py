@@ -30,6 +30,8 @@ from overspan.bridge.store.store import Store
 
 SECONDS = 40
 """How long all operations together are tried."""
+PATIENCE = 120
+"""Seconds that a single answer may take on a busy machine."""
 SLOW = ("/v1/events",)
 """A stream ends when its reader goes away."""
 HELD = {"kind": "job_file", "text": "name: held\nrun: 'true'\n", "hold": True, "directory": "/tmp"}
@@ -46,7 +48,7 @@ class Service:
         self.ready = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.thread.start()
-        assert self.ready.wait(20)
+        assert self.ready.wait(PATIENCE)
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -67,7 +69,7 @@ class Service:
         """Cancel what is held and stop."""
         self.loop.call_soon_threadsafe(self.controller.end_waits)
         self.loop.call_soon_threadsafe(self.server.stop)
-        self.thread.join(20)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
 
 
@@ -120,7 +122,8 @@ def test_every_answer_fits_the_description(service: Service, caplog: pytest.LogC
 
 
 def _send(service: Service, operation: Any, body: dict[str, Any]) -> dict[str, Any]:
-    answer = operation.Case(body=body, media_type="application/json").call(base_url=service.url)
+    case = operation.Case(body=body, media_type="application/json")
+    answer = case.call(base_url=service.url, timeout=PATIENCE)
     assert answer.status_code == 200, answer.text
     document: dict[str, Any] = answer.json()
     return document
@@ -132,7 +135,7 @@ def _try(service: Service, operation: Any, refs: list[str], deadline: float) -> 
     def check(case: Any) -> None:
         if time.monotonic() > deadline:
             return
-        answer = held(case).call(base_url=service.url)
+        answer = held(case).call(base_url=service.url, timeout=PATIENCE)
         told = f"{case.method} {case.formatted_path} {str(case.body)[:500]}\n{answer.text[:500]}"
         assert answer.status_code < 500, told
         # What a text means is no matter of its schema: a well-formed request may be refused.
@@ -163,7 +166,7 @@ def _try(service: Service, operation: Any, refs: list[str], deadline: float) -> 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/plan", "/v1/cancel"])
 def test_bodies_that_are_none(service: Service, path: str, body: bytes, status: int) -> None:
     host = service.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=20)
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +22,8 @@ from overspan.bridge.client.connection import Connection
 from overspan.bridge.model.sbatch_options import BY_NAME
 
 SECONDS = 20
+PATIENCE = 120
+"""Seconds that a single answer may take on a busy machine."""
 KEYS = (
     "name", "run", "setup", "resources", "num_nodes", "envs", "secrets", "workdir", "file_mounts", "time", "restart",
     "grace_period", "needs", "ready", "ports", "share", "spread", "on_failure", "max_restarts_on_errors", "backoff",
@@ -72,9 +75,9 @@ class Door:
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; it has to be one that the daemon meant."""
-        connection = Connection(str(self.span.state / "run" / "span.sock"), 20)
+        connection = Connection(str(self.span.state / "run" / "span.sock"), PATIENCE)
         try:
-            answer = connection.request("POST", path, json.dumps(body).encode(), timeout=20)
+            answer = connection.request("POST", path, json.dumps(body).encode(), timeout=PATIENCE)
             text = answer.read().decode()
         finally:
             connection.close()
@@ -197,7 +200,8 @@ def test_made_up_command_lines(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
 def run(call: Call) -> tuple[int, str]:
     """Run a command in this process with an empty standard input; its code and what it said."""
     out, err = Stream(), Stream()
-    with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:
+    # What a command changes for the rest of its process is not for the next test.
+    with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ):
         patch.setattr("sys.stdin", nothing)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run_command(call)

@@ -36,10 +36,14 @@ class Answered:
 
 @dataclass
 class Load:
-    """Submits jobs with the real commands until enough were answered; a submission that failed may or may not run."""
+    """Submits jobs with the real commands until enough were answered; a submission that failed may or may not run.
+
+    It goes on until there were enough kills too: without commands nobody starts a daemon that was killed.
+    """
 
     span: Any
     seed: int
+    disturbed: Callable[[], bool]
     answered: list[Answered] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,7 +71,7 @@ class Load:
         chance = random.Random(f"{self.seed}.{part}")
         try:
             for number in range(100 * JOBS):
-                if len(self.answered) >= JOBS:
+                if len(self.answered) >= JOBS and self.disturbed():
                     return
                 self._submit(f"{part}-{number}", chance.choice(CODES), number % GROUP_EVERY == 0)
         except AssertionError as error:
@@ -145,7 +149,7 @@ def is_daemon(folder: Path) -> bool:
 
 def is_supervisor(folder: Path) -> bool:
     """Whether this is a supervisor."""
-    return (folder / "comm").read_text().strip() == "span-supervisor"
+    return (folder / "comm").read_bytes().strip() == b"span-supervisor"
 
 
 class Killer:
@@ -177,16 +181,16 @@ class Killer:
 def settle(span: Any, load: Load) -> None:
     """Wait for the end of every job."""
     for thread in load.threads:
-        thread.join(60)
+        thread.join(300)
     assert not load.busy
     span.wait_until(lambda: not span.run("squeue", "--noheader").stdout.strip(), 90, "all jobs to end")
 
 
 def test_daemon_killed_at_twenty_moments(span: Any) -> None:
-    load = Load(span, 1)
-    load.run()
     killer = Killer(span.state, 1, (is_daemon,))
-    killer.run(lambda: True, KILLS)
+    load = Load(span, 1, lambda: killer.kills >= KILLS)
+    load.run()
+    killer.run(lambda: load.busy, KILLS)
     settle(span, load)
     load.check()
     assert killer.kills == KILLS
@@ -196,9 +200,9 @@ def test_daemon_killed_at_twenty_moments(span: Any) -> None:
     ("seed", "kinds"), [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon))], ids=["supervisors", "everything"]
 )
 def test_supervisors_killed_at_random_moments(span: Any, seed: int, kinds: tuple[Callable[[Path], bool], ...]) -> None:
-    load = Load(span, seed)
-    load.run()
     killer = Killer(span.state, seed, kinds)
+    load = Load(span, seed, lambda: killer.kills >= 3)
+    load.run()
     killer.run(lambda: load.busy, KILLS)
     settle(span, load)
     load.check()
@@ -221,7 +225,9 @@ def test_work_that_runs_is_not_given_up_when_no_supervisor_starts(span: Any) -> 
     span.wait_until(lambda: "up" in span.log(job), 20, "the start")
     span.until(job, "RUNNING")
     span.kill_daemon()
-    for pid in find(span.state, is_supervisor):
+    supervisors = find(span.state, is_supervisor)
+    assert supervisors
+    for pid in supervisors:
         os.kill(pid, signal.SIGKILL)
     span.wait_until(lambda: not find(span.state, is_supervisor), 10, "the supervisor's end")
     journal = next(span.state.glob(f"clusters/local/runs/{job}/journal.0.jsonl"))

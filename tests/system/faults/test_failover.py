@@ -14,13 +14,13 @@ clusters:
   small: {kind: local, cpus: 1, memory: 4G}
   big: {kind: local, cpus: 4, memory: 4G}
 """
-LISTED = "name: moved\ncluster: [small, big]\nfailover_after: 2s\nresources: {cpus: 1}\nrun: echo ran once\n"
+LISTED = "name: moved\ncluster: [small, big]\nfailover_after: 20s\nresources: {cpus: 1}\nrun: echo ran once\n"
 
 
 def fill(span: Span) -> int:
     """Keep the first cluster busy."""
     span.config.write_text(TWO)
-    busy = span.submit("name: busy\ncluster: small\nresources: {cpus: 1}\nrun: sleep 300\n")
+    busy = span.submit("name: busy\ncluster: small\nresources: {cpus: 1}\nrun: sleep 3000\n")
     span.until(busy, "RUNNING")
     return busy
 
@@ -28,7 +28,8 @@ def fill(span: Span) -> int:
 def test_a_full_cluster_is_left_for_the_next_although_the_daemon_dies(span: Span) -> None:
     busy = fill(span)
     job = span.submit(LISTED)
-    assert (span.job(job)["cluster"], span.job(job)["state"]) == ("small", "PENDING")
+    shown = span.job(job)
+    assert (shown["cluster"], shown["state"]) == ("small", "PENDING")
     span.kill_daemon()
     shown = span.until(job, "COMPLETED")
     assert (shown["cluster"], shown["restarts"]) == ("big", 0)
@@ -39,12 +40,12 @@ def test_a_full_cluster_is_left_for_the_next_although_the_daemon_dies(span: Span
     assert texts.index("given to the cluster small") < texts.index("given to the cluster big")
     # Nothing of it is left on the first.
     assert span.run("squeue", "--noheader", "--format=%i %T").stdout.split("\n")[:-1] == [f"{busy} RUNNING"]
-    assert "left small: not started within 2 s" in " ".join(span.run("show", str(job)).stdout.split())
+    assert "left small: not started within 20 s" in " ".join(span.run("show", str(job)).stdout.split())
 
 
 def test_a_job_that_starts_in_time_stays(span: Span) -> None:
     busy = fill(span)
-    job = span.submit(LISTED.replace("2s", "60s"))
+    job = span.submit(LISTED.replace("20s", "600s"))
     span.run("scancel", str(busy))
     assert span.until(job, "COMPLETED")["cluster"] == "small"
 

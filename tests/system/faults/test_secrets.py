@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -32,11 +33,26 @@ def process_texts(me: bytes) -> list[str]:
     return found
 
 
-def holders(folder: Path, value: str) -> list[Path]:
+def list_below(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    """What is under a folder; the daemon makes and removes files meanwhile."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        for name in folders + files:
+            with contextlib.suppress(FileNotFoundError):
+                path = Path(place, name)
+                found.append((path, path.lstat()))
+    return found
+
+
+def holders(folder: Path, value: str) -> list[tuple[Path, os.stat_result]]:
     """Files under a folder that hold a text."""
     word = value.encode()
-    files = [path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
-    return [path for path in files if word in path.read_bytes()]
+    found = []
+    for path, facts in list_below(folder):
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISREG(facts.st_mode) and word in path.read_bytes():
+                found.append((path, facts))
+    return found
 
 
 def test_secrets_stay_where_they_belong(span: Any) -> None:
@@ -70,31 +86,30 @@ def test_secrets_stay_where_they_belong(span: Any) -> None:
     for value in VALUES:
         assert not [text for text in seen if value in text]
         check_files(span.state, value)
-        others = {path.name for path in holders(span.folder, value) if span.state not in path.parents}
+        others = {path.name for path, _ in holders(span.folder, value) if span.state not in path.parents}
         assert others <= {"expected", "quiet.yaml", "plan.yaml"}
 
 
 def check_files(state: Path, value: str) -> None:
     """Only the store and the plan have it, closed to others."""
     found = holders(state, value)
-    assert {path.name for path in found} <= set(ALLOWED), found
-    assert any(path.name.startswith("overspan.db") for path in found)
-    for path in found:
-        facts = path.stat()
+    assert {path.name for path, _ in found} <= set(ALLOWED), found
+    assert any(path.name.startswith("overspan.db") for path, _ in found)
+    for path, facts in found:
         assert stat.S_IMODE(facts.st_mode) == 0o600 and facts.st_uid == os.geteuid(), path
 
 
 def test_every_file_of_the_state_folder_is_private(span: Any) -> None:
-    os.umask(0o000)
+    before = os.umask(0o000)
     try:
         job = span.wrap("echo out; echo err >&2")
         span.run("wait", str(job))
         group = span.submit("name: g\n---\nname: a\nrun: 'true'\n---\nname: b\nrun: 'true'\n")
         span.run("wait", str(group))
     finally:
-        os.umask(0o022)
-    folders = [span.state, *span.state.rglob("*")]
-    open_ones = [path for path in folders if not path.is_symlink() and stat.S_IMODE(path.lstat().st_mode) & 0o077]
+        os.umask(before)
+    found = [(span.state, span.state.lstat()), *list_below(span.state)]
+    open_ones = [path for path, facts in found if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o077]
     # The state folder itself is closed, so what is below it is too; scripts and logs may carry the job's own umask.
     assert span.state not in open_ones
     assert [path for path in open_ones if "plan" in path.name or path.suffix in (".db", ".jsonl", ".log")] == []

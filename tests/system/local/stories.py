@@ -33,7 +33,7 @@ def play(cluster: LocalCluster, story: Story) -> None:
 
     async def tell() -> None:
         try:
-            async with asyncio.timeout(100):
+            async with asyncio.timeout(600):
                 await story(cluster)
         finally:
             await cluster.close()

@@ -15,6 +15,7 @@ from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import (
     Cancel,
     Hold,
+    Preempt,
     Queued,
     Release,
     SetBegin,
@@ -89,7 +90,7 @@ def test_a_launch_that_has_to_wait_for_something_else_is_given_back(root: Path) 
 
 
 def test_a_preemption_goes_on_after_a_restart(root: Path) -> None:
-    stubborn = "trap '' TERM; while [ ! -e go ]; do sleep 0.02; done"
+    stubborn = "trap '' TERM; touch up; while [ ! -e go ]; do sleep 0.02; done"
 
     def make_jobs() -> list[Job]:
         low, high = make_job(root, 1, stubborn), make_job(root, 2, "true")
@@ -98,9 +99,10 @@ def test_a_preemption_goes_on_after_a_restart(root: Path) -> None:
     async def first(cluster: LocalCluster) -> None:
         jobs = make_jobs()
         follower = await submit(cluster, jobs[0])
-        await follower.until_state("1.0", State.RUNNING)
+        await follower.until((root.parent / "up").exists, "1 does not hear of TERM any more")
         follower = await submit(cluster, *jobs)
-        await follower.until_state("1.0", State.COMPLETING)
+        # A state that passes may be over when its news is read.
+        await follower.until(lambda: any(isinstance(e, Preempt) for e in follower.events["1.0"]), "1 has to leave")
 
     async def second(cluster: LocalCluster) -> None:
         jobs = make_jobs()
@@ -195,10 +197,11 @@ def test_many_waiting_launches_are_light(root: Path) -> None:
         follower = await submit(cluster, *waiting)
         reports = await follower.step(0.0)
         assert len(reports) == 1000
-        began = time.perf_counter()
+        # What this process does itself: a machine that is busy with others lengthens no more than the wall's time.
+        began = time.process_time()
         for _ in range(100):
             assert not await follower.step(0.0)
-        assert time.perf_counter() - began < 1.0
+        assert time.process_time() - began < 1.0
         orders = [order_of(f"c{number}", f"{number}.0", Cancel(time.time())) for number in range(2, 1002)]
         assert set(await cluster.order(orders)) == {None}
         await follower.until(lambda: all(job.over for job in follower.jobs.values()), "all are cancelled")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -66,26 +68,39 @@ def test_supervisors_of_an_earlier_daemon_are_found(root: Path) -> None:
         await cluster.submit([Launch("token-3", follower.jobs["3.0"])])
         follower.cursors["3.0"], follower.events["3.0"] = "", []
         await follower.until_state("3.0", State.COMPLETED)
+        await follower.until(lambda: not (root / "hosts" / "2.0").exists(), "the group's folder is removed")
+        # While the first job keeps it: a supervisor that has nothing to do leaves after a time.
+        assert len(list_supervisors(root)) == 1
         (root.parent / "go").touch()
         await follower.until_state("1.0", State.FAILED)
-        await follower.until(lambda: not (root / "hosts" / "2.0").exists(), "the group's folder is removed")
-        assert len(list_supervisors(root)) == 1
 
     play(open_on(root, cpus=2), first)
     play(open_on(root, cpus=2), second)
 
 
+HARD_OF_HEARING = """
+import sys
+archive, folder = sys.argv[-2:]
+sys.path.insert(0, archive)
+from overspan.bridge.supervisor import host
+host.LOOK_SECONDS = 3600.0
+sys.argv = [archive, folder]
+sys.exit(host.main())
+"""
+
+
 def test_orders_are_carried_out_at_once(root: Path) -> None:
-    """Supervisors read their orders every second in any case; the signal makes it sooner."""
+    """Supervisors read their orders every second in any case; these do so only when the signal tells them."""
+    python = root.parent / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(HARD_OF_HEARING)} "$@"\n')
+    python.chmod(0o755)
 
     async def give(cluster: LocalCluster, first: int) -> None:
         follower = Follower(cluster, {"1.0": make_job(root, 1)})
         await follower.until_state("1.0", State.RUNNING)
-        began = time.monotonic()
         for limit in range(first, first + 5):
             await cluster.order([order_of(f"t{limit}", "1.0", SetTime(time.time(), limit))])
             await follower.until(lambda limit=limit: follower.jobs["1.0"].tasks[0].time == limit, "the limit")  # type: ignore[misc]
-        assert time.monotonic() - began < 2.5
 
     async def first(cluster: LocalCluster) -> None:
         await submit(cluster, make_job(root, 1))
@@ -94,8 +109,8 @@ def test_orders_are_carried_out_at_once(root: Path) -> None:
     async def second(cluster: LocalCluster) -> None:
         await give(cluster, 2000)
 
-    play(open_on(root), first)
-    play(open_on(root), second)
+    play(open_on(root, python=str(python)), first)
+    play(open_on(root, python=str(python)), second)
 
 
 def test_a_supervisor_that_died_with_the_daemon_is_replaced(root: Path) -> None:
@@ -143,7 +158,7 @@ def test_a_lost_wake_up_costs_a_second(root: Path) -> None:
         (root.parent / "go").touch()
         began = time.monotonic()
         await follower.until_state("1.0", State.FAILED)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
     play(open_on(root), story)
 
@@ -156,6 +171,7 @@ def test_a_supervisor_that_never_starts_is_given_up(root: Path, monkeypatch: pyt
         for handle in ("1.0", "2.0"):
             await follower.until_state(handle, State.FAILED)
             assert follower.jobs[handle].reason == "JobLaunchFailure"
+        await follower.until(lambda: not list((root / "tickets").iterdir()), "everything is given back")
         assert (await cluster.nodes())[0].cpus_used == 0
 
     play(open_on(root, cpus=2, python="/nonexistent/python3"), story)

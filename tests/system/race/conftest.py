@@ -25,7 +25,7 @@ class Pair(Span):
     site: Site
     rig: KubeRig
     namespace: str
-    busy: str
+    busy = ""
 
     def connect(self, site: Site, rig: KubeRig, namespace: str) -> None:
         """Write the configuration, and fill both clusters."""
@@ -36,12 +36,15 @@ class Pair(Span):
             "kube": {"kind": "kubernetes", **kube, "node_selector": {LABEL: "yes"}},
         }
         self.config.write_text(json.dumps({"clusters": clusters}))
+        # A session that was broken off may have left the node free.
+        self.fill_kube()
         self.busy = site.slurm("sbatch", "--parsable", "--exclusive", "--nodes=3", "--wrap", "sleep 900").strip()
         self.wait_until(lambda: self.slurm_state(self.busy) == "RUNNING", 60, "Slurm's nodes to be taken")
 
     def free_slurm(self) -> None:
         """Give Slurm's nodes back."""
-        self.site.slurm("scancel", self.busy)
+        if self.busy:
+            self.site.slurm("scancel", self.busy)
 
     def free_kube(self) -> None:
         """Let the pods have a node."""

@@ -75,16 +75,29 @@ def do_sbatch(options: dict[str, str], rest: list[str]) -> int:
     script = Path(rest[0]).read_text() if rest else sys.stdin.read()
     if "test-only" in options:
         return 0
-    number = len(list(HOME.glob("*.json"))) + 1
+    number = next_number()
     lines = [line.split("=", 1) for line in script.splitlines() if line.startswith("#SBATCH --")]
     directives = {line[0][len("#SBATCH --") :]: line[1] if len(line) > 1 else "" for line in lines}
     output = (directives | options).get("output", f"slurm-{number}.out").replace("%j", str(number))
     with open(Path(directives.get("chdir", HOME)) / output, "wb") as log:
         done = subprocess.run(["bash", "-s"], input=script.encode(), stdout=log, stderr=log, check=False)
     job = {"name": directives.get("job-name", ""), "comment": options["comment"], "code": done.returncode}
-    (HOME / f"{number}.json").write_text(json.dumps(job))
+    # Whole or not at all: a listing may be made at any moment.
+    (HOME / f"{number}.new").write_text(json.dumps(job))
+    (HOME / f"{number}.new").replace(HOME / f"{number}.json")
     print(number)
     return 0
+
+
+def next_number() -> int:
+    """A number that no other submission has."""
+    number = 1
+    while True:
+        try:
+            (HOME / f"{number}.taken").touch(exist_ok=False)
+            return number
+        except FileExistsError:
+            number += 1
 
 
 def list_jobs(options: dict[str, str]) -> list[tuple[int, dict[str, str]]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
 from tests.waiting import WaitUntil
 
 
@@ -42,12 +43,19 @@ def test_files_travel_once_and_each_job_has_its_own(remote: Span, site: Site) ->
         "name: staged\nworkdir: project\nfile_mounts: {input: project/sub}\nresources: {memory: 50M}\n"
         "run: |\n  cat sub/data.txt input/data.txt; ls; echo changed > sub/data.txt\n"
     )
+    # Other tests on this rig have sent files too.
+    before = list_archives(site)
     jobs = [remote.submit(text, "-M", "rig") for _ in range(2)]
     for job in jobs:
         remote.until(job, "COMPLETED")
         assert remote.log(job) == "from here\nfrom here\ninput\nsub\n"
-    archives = site.slurm("sh", "-c", "ls ~/.overspan/files").split()
+    archives = list_archives(site) - before
     assert len([name for name in archives if name.endswith(".tar.gz")]) == len(archives) == 2
+
+
+def list_archives(site: Site) -> set[str]:
+    """The files that have travelled to the cluster."""
+    return set(site.slurm("sh", "-c", "ls ~/.overspan/files 2>/dev/null || :").split())
 
 
 def test_tasks_of_a_group_share_the_copy_of_their_folder(remote: Span) -> None:
@@ -89,9 +97,11 @@ def test_a_missing_output_folder_is_told_in_words(remote: Span) -> None:
 
 def test_a_job_of_slurms_own_is_watched_and_ordered_about(remote: Span, site: Site) -> None:
     words = ["sbatch", "--parsable", "--mem=50", "--job-name=theirs"]
-    native, other = (site.slurm(*words, "--wrap", text).strip() for text in ("sleep 300", "sleep 2; exit 7"))
+    gate = Gate(site)
+    native, other = (site.slurm(*words, "--wrap", text).strip() for text in ("sleep 3600", f"{gate.wait}; exit 7"))
     done = remote.run("import", f"rig:{native}", f"rig:{other}")
     job, second = (int(line) for line in done.stdout.split())
+    gate.open()
     assert remote.until(job, "RUNNING")["name"] == "theirs"
     again = remote.run("import", f"rig:{native}", check=False)
     assert again.returncode == 1 and f"rig:{native} is job {job}" in again.stderr
@@ -112,13 +122,15 @@ def test_a_check_and_a_login(remote: Span) -> None:
 
 
 def test_a_link_that_is_cut_makes_rows_stale_and_fails_nothing(remote: Span, site: Site) -> None:
-    job = read_id(submit(remote, "--wrap", "sleep 3; exit 5"))
+    gate = Gate(site)
+    job = read_id(submit(remote, "--wrap", f"{gate.wait}; exit 5"))
     remote.until(job, "RUNNING")
     site.rig.run(["pkill", "sshd"], user="root")
     try:
         remote.wait_until(lambda: remote.job(job).get("stale_since"), 20, "the row is stale")
         assert remote.job(job)["state"] == "RUNNING"
         assert "has not answered" in remote.run("squeue").stderr
+        gate.open()
     finally:
         assert site.rig.run(["/usr/sbin/sshd"], user="root").rc == 0
     ended = remote.until(job, "FAILED")

@@ -28,6 +28,8 @@ OPTIONS = ["--exact", "--cpus-per-task=1", "--mem=50M", "--gres=none", "--kill-o
 # `getent hosts` would ask for IPv6 first, and the rig's name server knows nothing and says so late.
 NAMES = "for name in $(echo $OVERSPAN_MEMBERS | tr , ' '); do getent ahosts $name || echo missing $name; done"
 SERVE = "trap 'date +%s.%N; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+AT_ONCE = 20
+"""Seconds, of which a busy machine may take most; what is usual is measured by the benchmarks."""
 _ids = itertools.count(int(time.time()) % 1_000_000)
 
 
@@ -161,10 +163,10 @@ def test_two_nodes_of_an_ordinary_job_with_packed_steps(slurm_rig: SlurmRig, arc
     assert f"{launched.native} 2 1 node[2-3] node3" in launched.text("serve.1.0.0")
     assert f"{launched.native} 1 0 node2 node2" in launched.text("train.0.0.0")
     ended = launched.events("NodeEnded", "train")[0]["at"]
-    assert launched.events("Terminate", "serve")[0]["at"] - ended < 0.2
+    assert 0 <= launched.events("Terminate", "serve")[0]["at"] - ended < AT_ONCE
     for node in (0, 1):
         got = float(launched.text(f"serve.{node}.0.0").splitlines()[-1])
-        assert got - ended < 0.2, launched.lines
+        assert 0 <= got - ended < AT_ONCE, launched.lines
 
 
 def test_a_hetjob(slurm_rig: SlurmRig, archive: str) -> None:
@@ -185,7 +187,7 @@ def test_a_hetjob(slurm_rig: SlurmRig, archive: str) -> None:
     check_names(launched, "serve.0.0.0")
     assert f"{launched.native} {int(launched.native) + 1} node3 0" in launched.text("serve.0.0.0")
     ended = launched.events("NodeEnded", "train")[0]["at"]
-    assert float(launched.text("serve.0.0.0").splitlines()[-1]) - ended < 0.2
+    assert 0 <= float(launched.text("serve.0.0.0").splitlines()[-1]) - ended < AT_ONCE
 
 
 def test_scancel_leaves_the_journal_open(slurm_rig: SlurmRig, archive: str) -> None:

@@ -8,7 +8,7 @@ from tests.contract.conformance import Follower
 from tests.rigs.slurm import SlurmRig
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_daemon import remote, submit
+from tests.system.slurm.test_daemon import link_up, remote, submit
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm import SlurmCluster
@@ -54,7 +54,7 @@ def array_of(launch: Launch) -> int:
 
 def test_an_array_is_one_native_array_with_its_throttle(site: Site) -> None:
     async def story(cluster: SlurmCluster) -> None:
-        launches = make_elements(site, "sleep 300", "1-6", throttle=2)
+        launches = make_elements(site, "sleep 3600", "1-6", throttle=2)
         array = array_of(launches[0])
         follower = await start(cluster, launches)
         handles = list(follower.jobs)
@@ -80,7 +80,7 @@ def test_an_array_is_one_native_array_with_its_throttle(site: Site) -> None:
 
 def test_another_native_array_shares_the_throttle(site: Site) -> None:
     async def story(cluster: SlurmCluster) -> None:
-        launches = make_elements(site, "sleep 300", "1-4", throttle=2)
+        launches = make_elements(site, "sleep 3600", "1-4", throttle=2)
         follower = await start(cluster, launches[:2])
         first, _ = handles = list(follower.jobs)
         await follower.until(lambda: states(follower).count("RUNNING") == 2, "both run")
@@ -105,7 +105,7 @@ def test_another_native_array_shares_the_throttle(site: Site) -> None:
 
 
 def test_elements_are_found_again_by_token_and_index(site: Site) -> None:
-    launches = make_elements(site, "sleep 300", "3-5")
+    launches = make_elements(site, "sleep 3600", "3-5")
     natives: list[int] = []
 
     async def submit_all(cluster: SlurmCluster) -> None:
@@ -155,6 +155,7 @@ def test_a_task_of_a_file_knows_its_own_number(remote: Span) -> None:
 
 
 def test_a_verdict_comes_in_slurms_words_and_none_in_time(remote: Span, slurm_rig: SlurmRig) -> None:
+    link_up(remote)
     done = remote.run("sbatch", "-M", "rig", "-p", "nope", "--wrap", "true", check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Batch job submission failed: Invalid partition name specified" in done.stderr
@@ -163,7 +164,8 @@ def test_a_verdict_comes_in_slurms_words_and_none_in_time(remote: Span, slurm_ri
     try:
         began = time.monotonic()
         job = submit(remote, "--wrap", "true")
-        assert time.monotonic() - began < 6
+        # Far less than one call of the cluster's may take.
+        assert time.monotonic() - began < 30
         assert remote.job(job)["state"] == "PENDING"
     finally:
         slurm_rig.containers["ctl"].unpause()

@@ -14,6 +14,7 @@ from tests.rigs.reach import open_access
 from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
 from tests.system.slurm.test_groups import SERVE, group, start, until_said
 from tests.waiting import WaitUntil
 
@@ -91,9 +92,12 @@ def test_single_jobs_have_the_clusters_times_and_their_own_ends(remote: Span, sk
     assert 0 < shown["ended_at"] - shown["started_at"] < HOUR / 2
 
 
-def test_a_group_on_nodes_with_clocks_of_their_own_ends_by_its_rules(remote: Span) -> None:
-    tasks: dict[str, dict[str, Any]] = {"trainer": {"num_nodes": 2, "run": "sleep 2"}, "server": {"run": SERVE}}
+def test_a_group_on_nodes_with_clocks_of_their_own_ends_by_its_rules(remote: Span, site: Site) -> None:
+    gate = Gate(site)
+    tasks: dict[str, dict[str, Any]] = {"trainer": {"num_nodes": 2, "run": gate.wait}, "server": {"run": SERVE}}
     job = start(remote, group(tasks, primary_tasks=["trainer"], termination_delay="1s"))
+    until_said(remote, job, "server", "up")
+    gate.open()
     shown = remote.until(job, "COMPLETED", timeout=60)
     assert {task["name"]: task["reason"] for task in shown["tasks"]}["server"] == "PrimariesDone"
     kept = start(remote, group({"a": {"num_nodes": 2, "run": SERVE}, "b": {"run": SERVE}}))

@@ -71,7 +71,7 @@ def test_the_daemon_is_killed_at_twenty_moments_of_groups_lives(remote: Span, si
     submitting = threading.Thread(target=submitter.run)
     submitting.start()
     kill_daemons(remote, KILLS, SEED, longest=2.5)
-    submitting.join(300)
+    submitting.join(450)
     assert not submitting.is_alive() and not submitter.failure, submitter.failure
     remote.wait_until(lambda: not remote.run("squeue", "--noheader").stdout.strip(), 60, "all jobs to end")
     load.check(lost=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
 from tests.waiting import WaitUntil
 
 
@@ -28,14 +30,24 @@ def submit(span: Span, *words: str) -> int:
 
 
 def test_a_job_that_ended_while_no_daemon_was_there(remote: Span, site: Site) -> None:
-    job = submit(remote, "--wrap", "echo hello; sleep 2; exit 9")
-    remote.until(job, "RUNNING")
+    gate = Gate(site)
+    job = submit(remote, "--wrap", f"echo hello; {gate.wait}; sleep 2; exit 9")
+    native = str(remote.until(job, "RUNNING")["native_id"])
     remote.kill_daemon()
-    remote.wait_until(lambda: "FAILED" in site.slurm("squeue", "-ht", "all", "-o", "%T"), 20, "Slurm's end of it")
+    gate.open()
+    state = ("squeue", "-ht", "all", "-j", native, "-o", "%T")
+    remote.wait_until(lambda: site.slurm(*state).strip() == "FAILED", 20, "Slurm's end of it")
     ended = remote.until(job, "FAILED")
     assert ended["exit_code"] == 9
-    assert ended["ended_at"] - ended["started_at"] in (2.0, 3.0)
+    asked = site.rig.run(["squeue", "-ht", "all", "-j", native, "-o", "%S %e"], env={"TZ": "UTC"})
+    times = [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in asked.stdout.split()]
+    assert [ended["started_at"], ended["ended_at"]] == times and times[1] - times[0] >= 2
     assert "hello" in remote.log(job)
+
+
+def link_up(span: Span) -> None:
+    """Have the daemon reach the cluster: a verdict is waited for some seconds, which are for the verdict alone."""
+    span.run("sinfo", "-M", "rig")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +58,7 @@ def test_a_job_that_ended_while_no_daemon_was_there(remote: Span, site: Site) ->
     ],
 )
 def test_a_rejection_is_told_at_submission(remote: Span, words: list[str], said: str) -> None:
+    link_up(remote)
     done = remote.run("sbatch", "-M", "rig", *words, check=False)
     assert done.returncode == 1
     assert said in done.stderr
@@ -63,7 +76,7 @@ def test_arguments_elements_and_named_variables_arrive(remote: Span) -> None:
 
 
 def test_a_cancel_and_a_requeue(remote: Span) -> None:
-    job = submit(remote, "--wrap", "sleep 300")
+    job = submit(remote, "--wrap", "sleep 3600")
     remote.until(job, "RUNNING")
     remote.run("scontrol", "requeue", str(job))
     remote.until(job, "PENDING")

@@ -50,7 +50,7 @@ def remote(site: Site, numpy_there: None, tmp_path: Path, wait_until: WaitUntil)
 
 def test_the_demo_group_runs_unchanged(remote: Span) -> None:
     job = int(remote.run("submit", str(EXAMPLE / "rlhf.yaml"), "-M", "rig", "--parsable", cwd=EXAMPLE).stdout)
-    waited = remote.run("wait", str(job), check=False)
+    waited = remote.run("wait", str(job), check=False, timeout=800)
     assert waited.returncode == 0, remote.log(job)
     shown = remote.job(job)
     assert shown["state"] == "COMPLETED"

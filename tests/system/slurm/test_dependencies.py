@@ -10,7 +10,7 @@ import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.gates import Gate
-from tests.system.slurm.test_groups import connect
+from tests.system.slurm.test_groups import connect, native_of
 from tests.waiting import WaitUntil
 
 from overspan.adapters.contract import Accepted, Awaited, Launch, Refusal, Unmet
@@ -37,8 +37,9 @@ def submit(span: Span, *words: str) -> str:
     return span.run("sbatch", "--parsable", "-M", "rig", "--mem=50", *words).stdout.partition(";")[0].strip()
 
 
-def native_of(span: Span, job: str) -> str:
-    return str(span.job(job)["native_id"])
+def list_all(site: Site) -> set[str]:
+    """All native jobs; Slurm forgets old ones at any moment."""
+    return set(site.slurm("squeue", "-ht", "all", "-o", "%A").split())
 
 
 def shown(site: Site, native: str) -> list[str]:
@@ -53,8 +54,9 @@ def until_shown(span: Span, site: Site, native: str, *wanted: str) -> None:
 class TestInSlurmsQueue:
     def test_a_dependant_waits_there_and_goes_on_without_a_daemon(self, remote: Span, site: Site, gate: Gate) -> None:
         first = submit(remote, "--wrap", gate.wait)
+        there = native_of(remote, first)
         second = submit(remote, f"--dependency=afterok:{first}", "--wrap", "echo after")
-        there, here = native_of(remote, first), native_of(remote, second)
+        here = native_of(remote, second)
         assert shown(site, here) == ["PENDING", "Dependency", f"afterok:{there}(unfulfilled)"]
         job = remote.job(second)
         assert (job["state"], job["reason"]) == ("PENDING", "Dependency")
@@ -63,11 +65,12 @@ class TestInSlurmsQueue:
         gate.open()
         until_shown(remote, site, here, "COMPLETED", "None", "(null)")
         ended = remote.until(second, "COMPLETED")
-        assert ended["started_at"] >= remote.job(first)["ended_at"]
+        assert ended["started_at"] >= remote.until(first, "COMPLETED")["ended_at"]
         assert remote.log(second) == "after\n"
 
     def test_after_a_failure_it_never_starts(self, remote: Span, site: Site, gate: Gate) -> None:
         first = submit(remote, "--wrap", f"{gate.wait}; exit 3")
+        assert native_of(remote, first)
         stays = submit(remote, f"--dependency=afterok:{first}", "--wrap", "echo never")
         killed = submit(remote, f"--dependency=afterok:{first}", "--kill-on-invalid-dep=yes", "--wrap", "echo never")
         goes = submit(remote, f"--dependency=afternotok:{first}", "--wrap", "echo sorry")
@@ -85,6 +88,7 @@ class TestInSlurmsQueue:
 
     def test_an_operator_changes_what_it_waits_for(self, remote: Span, site: Site, gate: Gate) -> None:
         first, other = (submit(remote, "--wrap", gate.wait) for _ in range(2))
+        assert native_of(remote, first) and native_of(remote, other)
         second = submit(remote, f"--dependency=afterok:{first}", "--wrap", "true")
         native = native_of(remote, second)
         remote.run("scontrol", "update", f"JobId={second}", f"Dependency=afterany:{other}")
@@ -101,13 +105,15 @@ class TestInSlurmsQueue:
 
     def test_any_of_several_and_the_only_one_of_a_name(self, remote: Span, site: Site, gate: Gate) -> None:
         first, other = (submit(remote, "--job-name=solo", "--wrap", gate.wait) for _ in range(2))
+        assert native_of(remote, first) and native_of(remote, other)
         only = submit(remote, "--job-name=solo", "--dependency=singleton", "--wrap", "true")
         either = submit(remote, f"--dependency=afterok:{first}?afterok:{other}", "--wrap", "true")
         assert shown(site, native_of(remote, only))[1:] == ["Dependency", "singleton(unfulfilled)"]
         wanted = "?".join(f"afterok:{native_of(remote, job)}(unfulfilled)" for job in (first, other))
         assert shown(site, native_of(remote, either))[1:] == ["Dependency", wanted]
         gate.open()
-        assert remote.until(only, "COMPLETED")["started_at"] >= remote.job(other)["ended_at"]
+        started = remote.until(only, "COMPLETED")["started_at"]
+        assert started >= remote.until(other, "COMPLETED")["ended_at"]
         remote.until(either, "COMPLETED")
 
     def test_a_group_and_an_element(self, remote: Span, site: Site, gate: Gate) -> None:
@@ -119,7 +125,7 @@ class TestInSlurmsQueue:
         native = native_of(remote, str(group))
         assert shown(site, native)[0:2] == ["PENDING", "Dependency"]
         gate.open()
-        remote.until(group, "COMPLETED", timeout=15)
+        remote.until(group, "COMPLETED", timeout=40)
 
 
 class TestHeldHere:
@@ -128,9 +134,10 @@ class TestHeldHere:
         text = f"name: again\ncluster: rig\nresources: {{memory: 50M, {budget}}}\nrun: {gate.wait}\n"
         first = remote.submit(text)
         second = submit(remote, f"--dependency=afterok:{first}", "--wrap", "true")
-        assert (native_of(remote, second), remote.job(second)["reason"]) == ("", "Dependency")
+        remote.wait_until(lambda: remote.job(second)["reason"] == "Dependency", 20, "the reason")
+        assert remote.job(second)["native_id"] == ""
         gate.open()
-        remote.until(second, "COMPLETED", timeout=15)
+        remote.until(second, "COMPLETED", timeout=40)
 
 
 def dependant(site: Site, first: Job, handle: str) -> Launch:
@@ -171,9 +178,9 @@ class TestTheLastMoment:
             first = site.job("exit 3")
             handle, _ = await site.start(cluster, first)
             wait_until(lambda: shown(site, handle.split(".")[1])[0] == "FAILED", 20, "the end")
-            before = site.slurm("squeue", "-ht", "all", "-o", "%i")
+            before = list_all(site)
             (answer,) = await cluster.submit([dependant(site, first, handle)])
             assert isinstance(answer, Refusal) and answer.transient and answer.reason == "Dependency"
-            assert site.slurm("squeue", "-ht", "all", "-o", "%i") == before
+            assert list_all(site) <= before
 
         site.play(story)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.fillers import fill
+from tests.system.slurm.gates import Gate
 from tests.system.slurm.test_groups import connect
 from tests.waiting import WaitUntil
 
@@ -19,11 +21,11 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.states import State
 
-SINGLE = "name: moved\ncluster: [rig, local]\nfailover_after: 5s\nresources: {memory: 50M}\nrun: echo ran once\n"
+SINGLE = "name: {name}\ncluster: [rig, local]\nfailover_after: 15s\nresources: {{memory: 50M}}\nrun: echo ran once\n"
 GROUP = (
-    "name: moved\nexecution: parallel\ncluster: [rig, local]\nfailover_after: 5s\n"
-    "---\nname: a\nresources: {memory: 50M}\nrun: echo ran once\n"
-    "---\nname: b\nresources: {memory: 50M}\nrun: sleep 0.1\n"
+    "name: {name}\nexecution: parallel\ncluster: [rig, local]\nfailover_after: 15s\n"
+    "---\nname: a\nresources: {{memory: 50M}}\nrun: echo ran once\n"
+    "---\nname: b\nresources: {{memory: 50M}}\nrun: sleep 0.1\n"
 )
 
 
@@ -37,22 +39,28 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
 @pytest.fixture
 def full(site: Site, wait_until: WaitUntil) -> Iterator[str]:
     """All nodes are somebody else's."""
-    busy = site.slurm("sbatch", "--parsable", "--exclusive", "--nodes=3", "--wrap", "sleep 600").strip()
-    wait_until(lambda: show(site, busy, "%T") == "RUNNING", 30, "the nodes to be taken")
-    yield busy
-    site.slurm("scancel", busy)
+    with fill(site, wait_until, "--exclusive", "--nodes=3") as busy:
+        yield busy
 
 
 def show(site: Site, native: str, form: str) -> str:
     return site.slurm("squeue", "-ht", "all", "-j", native, "-o", form).strip()
 
 
+def submit(span: Span, site: Site, text: str) -> tuple[int, str]:
+    """A job that begins in Slurm's queue, and its native id, which Slurm tells also when it is elsewhere already."""
+    name = f"moved-{time.time_ns()}"
+    job = span.submit(text.format(name=name))
+    queued = ("squeue", "-ht", "all", "-n", name, "-o", "%A")
+    (native,) = set(span.wait_until(lambda: site.slurm(*queued).split(), 20, "its place in Slurm's queue"))
+    return job, native
+
+
 @pytest.mark.parametrize(("text", "task"), [(SINGLE, ""), (GROUP, "a")])
 def test_a_full_cluster_is_left_for_the_next(remote: Span, site: Site, full: str, text: str, task: str) -> None:
-    job = remote.submit(text)
-    native = str(remote.job(job)["native_id"])
-    assert show(site, native, "%T").startswith("PENDING")
-    ended = remote.until(job, "COMPLETED", timeout=15)
+    job, native = submit(remote, site, text)
+    assert set(show(site, native, "%T").split()) <= {"PENDING", "CANCELLED"}
+    ended = remote.until(job, "COMPLETED", timeout=40)
     assert (ended["cluster"], ended["restarts"]) == ("local", 0)
     assert [(each["cluster"], each["refused"]) for each in ended["passed"]] == [("rig", False)]
     assert remote.log(job, task) == "ran once\n"
@@ -62,16 +70,16 @@ def test_a_full_cluster_is_left_for_the_next(remote: Span, site: Site, full: str
 
 
 def test_a_daemon_that_was_dead_at_the_time_goes_on(remote: Span, site: Site, full: str) -> None:
-    job = remote.submit(SINGLE)
-    native = str(remote.job(job)["native_id"])
+    job, native = submit(remote, site, SINGLE)
     remote.kill_daemon()
-    ended = remote.until(job, "COMPLETED", timeout=15)
+    ended = remote.until(job, "COMPLETED", timeout=40)
     assert ended["cluster"] == "local" and show(site, native, "%T") == "CANCELLED"
 
 
 def test_what_starts_just_before_stays(site: Site, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil) -> None:
     async def story(cluster: SlurmCluster) -> None:
-        job = site.job("sleep 2; echo done", begin=time.time() + 3600)
+        gate = Gate(site)
+        job = site.job(f"{gate.wait}; echo done", begin=time.time() + 3600)
         handle, follower = await site.start(cluster, job)
         native = handle.split(".")[1]
         whole = cluster.transport.run_all
@@ -85,6 +93,7 @@ def test_what_starts_just_before_stays(site: Site, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(cluster.transport, "run_all", run_all)
         order = Order(f"w{native}", handle, events.Expire(time.time(), Cause.FAILOVER.value, "local"))
         assert await cluster.order([order]) == [None]
+        gate.open()
         await follower.until_state(handle, State.COMPLETED)
         assert not any(isinstance(event, events.Expire) for event in follower.told(handle))
 

@@ -15,14 +15,18 @@ from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.image_plugin import MAKE, SRUN, TASK
 from tests.system.slurm.test_groups import SMALL, connect, group, native_of, start, until_said
+from tests.system.slurm.test_sets import stop
 from tests.waiting import WaitUntil
 
 ROOT = "/srv/images/tiny"
 FILES = {"/usr/local/bin/srun": SRUN, "/usr/local/bin/image-task": TASK}
 IMAGE: dict[str, Any] = {"resources": {**SMALL, "image_id": ROOT}, "slurm": {"exclude": "node3"}}
 TELL = "echo $GREETING $BASE $OVERSPAN_NODE_INDEX; getent hosts b-0.g; echo kept >>/corpus/$OVERSPAN_TASK"
-WAIT = "while [ ! -e $OVERSPAN_RUN_DIR/stop ]; do sleep 0.1; done; exit 3"
-SERVE = "trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+STOP = "while [ ! -e $OVERSPAN_RUN_DIR/stop ]; do sleep 0.1; done"
+WAIT = f"{STOP}; exit 3"
+TRAP = "trap 'echo term; exit 0' TERM"
+FOREVER = "while :; do sleep 0.1; done"
+SERVE = f"{TRAP}; echo up; {FOREVER}"
 
 
 @pytest.fixture
@@ -60,9 +64,11 @@ def test_members_run_in_their_image_with_names_variables_and_volumes(remote: Spa
         remote.wait_until(lambda node=node: "b-0.g" in remote.log(job, "a", "--node", node), 30, "a name in the image")
         assert remote.log(job, "a", "--node", node).splitlines()[0] == f"it's mine image {node}"
     until_said(remote, job, "b", "up")
-    words = ("shell", f"{job}.a", "--node=1", "--", "sh", "-c", f"{TELL}; : >$OVERSPAN_RUN_DIR/stop")
+    words = ("shell", f"{job}.a", "--node=1", "--", "sh", "-c", f"{TELL}; : >$OVERSPAN_RUN_DIR/told")
     first, second = remote.run(*words).stdout.splitlines()
     assert first == "it's mine image 1" and second.split()[1] == "b-0.g"
+    # The members' end may be that of this shell too.
+    remote.run(*words[:-1], "[ -e $OVERSPAN_RUN_DIR/told ] && : >$OVERSPAN_RUN_DIR/stop", check=False)
     remote.wait_until(lambda: remote.job(job)["reason"] == "HeldOnFailure", 30, "the hold")
     assert "the container of a has ended" in remote.run(*words, check=False).stderr
     remote.run("scancel", str(job))
@@ -75,10 +81,11 @@ def test_an_image_needs_nothing_and_ends_as_any_program_does(remote: Span, site:
     lacks = "for name in bash python3 apt-get; do ! command -v $name || exit 9; done; [ ! -e /etc/slurm ] || exit 8"
     recovery = {**IMAGE["resources"], "job_recovery": {"max_restarts_on_errors": 1}}
     once = f"{lacks}; [ -e $OVERSPAN_RUN_DIR/once ] || {{ : >$OVERSPAN_RUN_DIR/once; kill -USR1 $$; }}; echo again"
+    once += "".join(f"; until [ -e $OVERSPAN_RUN_DIR/{name} ]; do sleep 0.1; done" for name in ("b", "c"))
     tasks = {
         "a": {**IMAGE, "resources": recovery, "run": once, "backoff": {"first": 0.1}},
-        "b": {**IMAGE, "run": SERVE},
-        "c": {**IMAGE, "run": "trap '' TERM; while :; do sleep 0.1; done", "grace_period": "2s"},
+        "b": {**IMAGE, "run": f"{TRAP}; echo up; : >$OVERSPAN_RUN_DIR/b; {FOREVER}"},
+        "c": {**IMAGE, "run": f"trap '' TERM; : >$OVERSPAN_RUN_DIR/c; {FOREVER}", "grace_period": "2s"},
     }
     job = start(remote, group(tasks, primary_tasks=["a"]))
     remote.until(job, "COMPLETED")
@@ -92,7 +99,7 @@ def test_an_image_needs_nothing_and_ends_as_any_program_does(remote: Span, site:
 
 def test_a_cancel_of_slurms_own_leaves_the_program_its_time_in_the_image(remote: Span, site: Site) -> None:
     # The program looks at its root after TERM: the container is still there.
-    flush = "trap 'sleep 2; getent hosts a-0.g; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    flush = "trap 'sleep 1; getent hosts a-0.g; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     job = start(remote, group({name: {**IMAGE, "run": flush} for name in ("a", "b")}))
     for name in ("a", "b"):
         until_said(remote, job, name, "up")
@@ -126,8 +133,10 @@ def test_an_image_that_cannot_be_had_is_a_failed_start_in_the_plugins_words(remo
 
 
 def test_a_task_of_a_set_runs_in_its_image(remote: Span, site: Site) -> None:
-    tasks = {"a": {**IMAGE, "run": "getent hosts b-0.g; echo $BASE; sleep 1"}, "b": {**IMAGE, "run": SERVE}}
+    tasks = {"a": {**IMAGE, "run": f"getent hosts b-0.g; echo $BASE; {STOP}"}, "b": {**IMAGE, "run": SERVE}}
     job = start(remote, group(tasks, restart="task", primary_tasks=["a"]))
+    until_said(remote, job, "b", "up")
+    stop(remote, site, job)
     remote.until(job, "COMPLETED")
     assert "b-0.g" in remote.log(job, "a") and "image" in remote.log(job, "a")
     assert remote.log(job, "b").split()[0] == "up"

@@ -17,7 +17,7 @@ from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.test_groups import SERVE, connect, group, native_of, start, until_kept
-from tests.waiting import WaitUntil
+from tests.waiting import WaitUntil, wait_until
 
 CONTROLLER = Path("/sys/fs/cgroup/memory")
 LINES = {"TaskPlugin=": "TaskPlugin=task/cgroup"}
@@ -39,8 +39,17 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         with rig_or_skip(variant) as rig, open_access(rig, tmp_path_factory.mktemp("ssh")) as access:
             yield Site(access)
     finally:
+        wait_until(lambda: remove(folder), 10, "the controller's folder to be empty")
+
+
+def remove(folder: Path) -> bool:
+    """Remove a folder of the controller; one stays for as long as a process in it is being ended."""
+    try:
         for path, _, _ in os.walk(folder, topdown=False):
             os.rmdir(path)
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ class OldSite:
         async def tell() -> None:
             cluster = SlurmCluster(ClusterConfig("old", "slurm", settings, root=str(self.folder / "root")))
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(300):
                     await story(cluster)
             finally:
                 await cluster.close()
@@ -59,7 +59,7 @@ class OldSite:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         path = str(self.folder / "bin" / words[0])
-        return subprocess.run([path, *words[1:]], capture_output=True, text=True, timeout=30)
+        return subprocess.run([path, *words[1:]], capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture

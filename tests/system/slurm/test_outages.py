@@ -86,6 +86,7 @@ def test_a_controller_that_is_killed_and_comes_back_loses_nothing(remote: Span, 
     many = start(remote, group({"a": {"run": wait}, "b": {"run": SERVE}}, primary_tasks=["a"]))
     for job, task in ((single, ""), (many, "b")):
         until_said(remote, job, task, "up")
+    remote.until(single, "RUNNING")
     await_saved(site)
     as_root(site, f"touch {STOPPED}; pkill -KILL -x slurmctld")
     try:
@@ -131,15 +132,16 @@ def run_here(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("transport", "connect_seconds"), [("ssh", 2), ("paramiko", CONNECT_SECONDS)])
+@pytest.mark.parametrize(("transport", "connect_seconds"), [("ssh", 5), ("paramiko", CONNECT_SECONDS)])
 def test_a_link_that_is_back_is_noticed_soon(remote: Span, site: Site, transport: str, connect_seconds: int) -> None:
-    options = ["-o", f"ConnectTimeout={connect_seconds}", "-o", "ServerAliveInterval=1"]
+    options = ["-o", f"ConnectTimeout={connect_seconds}", "-o", "ServerAliveInterval=2"]
     more = {"ssh_options": options} if transport == "ssh" else {}
     # News are waited for far longer than the test lasts: what is fresh here was asked for because the link is back.
     connect(remote, site, {"observe": 3600, "retry": 1, "retry_limit": RETRY}, transport=transport, **more)
     gate = f"/home/researcher/gate-{remote.folder.name}"
     job = submit(remote, "--wrap", f"echo up; until [ -e {gate} ]; do sleep 0.1; done; exit 5")
     until_said(remote, job, "", "up")
+    remote.until(job, "RUNNING")
     with cut_link(site):
         # Until connections were tried in vain, so that the waits have grown.
         remote.wait_until(lambda: "timed out" in remote.run("squeue").stderr, 60, "a connection that cannot be had")
@@ -157,17 +159,17 @@ def test_an_end_that_only_the_accounting_knows_while_that_is_down(remote: Span, 
     gate = f"/home/researcher/gate-{remote.folder.name}"
     single = submit(remote, "--wrap", f"echo up; until [ -e {gate} ]; do sleep 0.1; done; exit 6")
     until_said(remote, single, "", "up")
-    native = remote.job(single)["native_id"]
+    remote.until(single, "RUNNING")
+    native = str(remote.job(single)["native_id"])
     as_root(site, "pkill -KILL -x slurmdbd")
     try:
         # Slurm's queue forgets it while no daemon looks, and the accounting does not answer.
         remote.kill_daemon()
         site.slurm("touch", gate)
-        forgotten = ["sh", "-c", f"squeue -ht all -o %i | grep -x {native} || echo forgotten"]
-        remote.wait_until(lambda: site.slurm(*forgotten) == "forgotten\n", 60, "Slurm to forget the job")
+        remote.wait_until(lambda: is_forgotten(site, native), 60, "Slurm to forget the job")
         remote.run("ping")
         remote.wait_until(lambda: remote.job(single)["state"] == "RUNNING", 20, "what was known last")
-        said = remote.wait_until(lambda: remote.run("squeue").stderr, 20, "a sentence")
+        said = remote.wait_until(lambda: find_sentence(remote, "the accounting does not answer"), 20, "a sentence")
         assert "cluster rig, since " in said and "the accounting does not answer (" in said, said
         assert "jobs that have left the queue are shown as they were" in said
         assert [remote.job(single)["state"] for _ in range(20)] == ["RUNNING"] * 20
@@ -175,7 +177,19 @@ def test_an_end_that_only_the_accounting_knows_while_that_is_down(remote: Span, 
         as_root(site, "slurmdbd")
     shown = remote.until(single, "FAILED", timeout=90)
     assert shown["exit_code"] == 6
-    assert remote.run("squeue").stderr == ""
+    remote.wait_until(lambda: remote.run("squeue").stderr == "", 20, "no more to be said")
+
+
+def is_forgotten(site: Site, native: str) -> bool:
+    """Whether Slurm's queue, which answers, knows nothing of a job."""
+    done = site.rig.run(["squeue", "-ht", "all", "-o", "%i"])
+    return done.rc == 0 and native not in done.stdout.split()
+
+
+def find_sentence(span: Span, words: str) -> str:
+    """What the commands say of the cluster, once it has these words."""
+    said = span.run("squeue").stderr
+    return said if words in said else ""
 
 
 def test_a_full_disk_of_the_cluster_holds_a_group_back_and_sends_nothing(remote: Span, site: Site) -> None:
@@ -183,8 +197,9 @@ def test_a_full_disk_of_the_cluster_holds_a_group_back_and_sends_nothing(remote:
     as_root(site, "head -c 1G /dev/zero > /dev/shm/filler || :")
     try:
         job = start(remote, group({"a": {"run": "true"}, "b": {"run": "true"}}, name="full"))
-        why = remote.wait_until(lambda: remote.job(job)["reason"], 30, "the reason")
-        assert why.startswith("Resources: /dev/shm/overspan/") and "No space left on device" in why
+        start_of = "Resources: /dev/shm/overspan/"
+        remote.wait_until(lambda: remote.job(job)["reason"].startswith(start_of), 30, "the reason")
+        assert "No space left on device" in remote.job(job)["reason"]
         assert remote.job(job)["state"] == "PENDING" and site.slurm("squeue", "-hn", "full", "-o", "%i") == ""
         # With room again it is sent by itself; the nodes have a /dev/shm of their own, so it is not to run.
         as_root(site, "rm -f /dev/shm/filler")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.rigs.reach import open_access
 from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.fillers import fill
 from tests.system.slurm.gates import Gate
 from tests.system.slurm.test_groups import SERVE, connect, group, native_of, read_time, start, until_said
 from tests.waiting import WaitUntil
@@ -47,9 +49,26 @@ def submit(span: Span, *words: str) -> str:
 
 
 def list_processes(site: Site) -> list[str]:
-    """Command lines of the user's processes on the nodes."""
-    asked = ("ps", "-u", "researcher", "-o", "args", "--no-headers")
-    return [row for node in NODES for row in site.rig.run(asked, user="root", on=node).stdout.splitlines()]
+    """Command lines of the user's processes on the nodes, but for those that have ended and are not waited for yet."""
+    asked = ("ps", "-u", "researcher", "-o", "stat=,args=")
+    rows = [
+        row.split(None, 1) for node in NODES for row in site.rig.run(asked, user="root", on=node).stdout.splitlines()
+    ]
+    return [args for state, args in rows if not state.startswith("Z")]
+
+
+def end_in_slurm(span: Span, site: Site, native: str) -> float:
+    """When a job ended by Slurm's queue, or by its accounting once that knows it."""
+    queue, accounts = (
+        ("squeue", "-ht", "all", "-j", f"{native},{native}", "-o", "%e"),
+        ("sacct", "-nXPj", native, "-oEnd"),
+    )
+
+    def look() -> list[str]:
+        said = [site.rig.run(words, env={"TZ": "UTC"}).stdout.split() for words in (queue, accounts)]
+        return [text for texts in said for text in texts if text[:1].isdigit()]
+
+    return read_utc(span.wait_until(look, 20, f"the end of {native}")[0])
 
 
 def until_forgotten(span: Span, site: Site) -> None:
@@ -63,24 +82,29 @@ class TestBatchScript:
         job = submit(remote, "--wrap", f"{gate.wait}; date +end=%s.%N; exit 4")
         remote.until(job, "RUNNING")
         remote.kill_daemon()
-        running = remote.wait_until(lambda: list_processes(site), 10, "the script")
-        assert all("slurm_script" in row or row.startswith("sleep") for row in running), running
+        remote.wait_until(lambda: any("slurm_script" in row for row in list_processes(site)), 20, "the script")
+        running = list_processes(site)
+        assert running and all("slurm_script" in row or row.startswith("sleep") for row in running), running
         gate.open()
-        remote.wait_until(lambda: not list_processes(site), 10, "no process to be left")
+        remote.wait_until(lambda: not list_processes(site), 20, "no process to be left")
         ended = remote.until(job, "FAILED")
         assert ended["exit_code"] == 4
-        assert 0 <= ended["ended_at"] - int(read_time(remote.log(job), "end")) <= 1
+        assert int(read_time(remote.log(job), "end")) <= ended["ended_at"]
+        assert ended["ended_at"] == end_in_slurm(remote, site, native_of(remote, job))
 
 
 class TestComponents:
     def test_a_failing_primary_ends_both_components(self, remote: Span, site: Site) -> None:
-        tasks: Tasks = {"trainer": {"run": "sleep 1; exit 3"}, "server": {"run": SERVE, **OTHER}}
+        gate = Gate(site)
+        tasks: Tasks = {"trainer": {"run": f"{gate.wait}; exit 3"}, "server": {"run": SERVE, **OTHER}}
         job = start(remote, group(tasks, primary_tasks=["trainer"]))
+        until_said(remote, job, "server", "up")
+        gate.open()
         shown = remote.until(job, "FAILED")
         states = {task["name"]: (task["state"], task["reason"]) for task in shown["tasks"]}
         assert shown["exit_code"] == 3
         assert states == {"trainer": ("FAILED", "NonZeroExitCode"), "server": ("CANCELLED", "PrimaryFailed")}
-        remote.wait_until(lambda: not site.slurm("squeue", "-h"), 10, "both components to be given back")
+        remote.wait_until(lambda: not site.slurm("squeue", "-h"), 20, "both components to be given back")
 
     def test_a_failure_that_is_ignored_gives_its_component_back(self, remote: Span, site: Site) -> None:
         gate = Gate(site)
@@ -110,13 +134,16 @@ class TestComponents:
         assert native_of(remote, job) == native
 
     def test_a_failure_fails_the_group_where_the_file_says_so(self, remote: Span, site: Site) -> None:
-        server = {"run": "sleep 1; exit 5", "on_failure": "fail_group", **OTHER}
+        gate = Gate(site)
+        server = {"run": f"{gate.wait}; exit 5", "on_failure": "fail_group", **OTHER}
         job = start(remote, group({"trainer": {"run": SERVE}, "server": server}, primary_tasks=["trainer"]))
+        until_said(remote, job, "trainer", "up")
+        gate.open()
         shown = remote.until(job, "FAILED")
         states = {task["name"]: (task["state"], task["reason"]) for task in shown["tasks"]}
         assert states == {"trainer": ("CANCELLED", "AuxiliaryFailed"), "server": ("FAILED", "NonZeroExitCode")}
         assert "term" in remote.log(job, "trainer")
-        remote.wait_until(lambda: not site.slurm("squeue", "-h"), 10, "both components to be given back")
+        remote.wait_until(lambda: not site.slurm("squeue", "-h"), 20, "both components to be given back")
 
 
 class TestGroups:
@@ -136,7 +163,7 @@ class TestGroups:
             until_said(remote, job, name, f"at {count - 1} in {native}\n")
         # What the lost agent watched is gone, on this node too, where Slurm itself does not find orphans.
         asked = ("pgrep", "-c", "-u", "researcher", "-x", "bash")
-        remote.wait_until(lambda: site.rig.run(asked, user="root", on=node).stdout == "1\n", 10, "one program there")
+        remote.wait_until(lambda: site.rig.run(asked, user="root", on=node).stdout == "1\n", 20, "one program there")
         gate.open()
         shown = remote.until(job, "COMPLETED")
         assert tuple(len(task["attempts"]) for task in shown["tasks"]) == attempts
@@ -145,19 +172,19 @@ class TestGroups:
     def test_no_member_starts_before_there_is_room_for_all_and_two_wide_groups_both_finish(
         self, remote: Span, site: Site
     ) -> None:
-        filler = site.slurm("sbatch", "--parsable", "-w", "node2", "-c4", "--mem=50", "--wrap", "sleep 300").strip()
         wide: Tasks = {
             "a": {"num_nodes": 2, "run": "echo run; sleep 1", "resources": WHOLE},
             "b": {"run": "echo run; sleep 1", "resources": WHOLE},
         }
-        jobs = [start(remote, group(wide, name=f"g{number}")) for number in range(2)]
-        waiting = {"Resources", "Priority"}
-        for job in jobs:
-            remote.wait_until(lambda job=job: remote.job(job)["reason"] in waiting, 20, "it waits")
-        assert not any("overspan" in row for row in list_processes(site))
-        assert set(site.slurm("squeue", "-h", "-t", "R", "-o", "%i").split()) == {filler}
-        assert all(remote.log(job, task) == "" for job in jobs for task in ("a", "b"))
-        site.slurm("scancel", filler)
+        remote.wait_until(lambda: not list_processes(site), 20, "the end of what ran before")
+        with fill(site, remote.wait_until, "-w", "node2", "-c4", "--mem=50") as filler:
+            jobs = [start(remote, group(wide, name=f"g{number}")) for number in range(2)]
+            waiting = {"Resources", "Priority"}
+            for job in jobs:
+                remote.wait_until(lambda job=job: remote.job(job)["reason"] in waiting, 20, "it waits")
+            assert not any("overspan" in row for row in list_processes(site))
+            assert set(site.slurm("squeue", "-h", "-t", "R", "-o", "%i").split()) == {filler}
+            assert all(remote.log(job, task) == "" for job in jobs for task in ("a", "b"))
         ended = [remote.until(job, "COMPLETED", timeout=60) for job in jobs]
         times = sorted((min(task["started_at"] for task in job["tasks"]), job["ended_at"]) for job in ended)
         assert times[0][1] <= times[1][0]
@@ -174,9 +201,9 @@ class TestGroups:
             until_said(remote, job, name, "up")
         # The one that shares has no node of its own; what has one of another size is another component.
         native = native_of(remote, job)
-        assert set(site.slurm("squeue", "-h", "-o", "%i %D").splitlines()) == {
-            f"{native}+{place} 1" for place in (0, 1)
-        }
+        wanted, listed = {f"{native}+{place} 1" for place in (0, 1)}, ("squeue", "-h", "-o", "%i %D")
+        # What has run before may still be on its way out.
+        remote.wait_until(lambda: set(site.slurm(*listed).splitlines()) == wanted, 20, f"only {wanted}")
         nodes = {task["name"]: task["node_list"] for task in remote.job(job)["tasks"]}
         assert nodes["trainer"] == nodes["loader"] != nodes["alone"]
         gate.open()
@@ -198,6 +225,7 @@ def check_unseen_ends(span: Span, site: Site, forgotten: bool) -> None:
     many = start(span, group({"a": {"run": ends}, "b": {"run": SERVE}}, primary_tasks=["a"]))
     for job in (single, many):
         span.until(job, "RUNNING")
+    natives = {job: native_of(span, job) for job in (single, many)}
     span.kill_daemon()
     gate.open()
     span.wait_until(lambda: not site.slurm("squeue", "-h"), 20, "their ends")
@@ -206,7 +234,9 @@ def check_unseen_ends(span: Span, site: Site, forgotten: bool) -> None:
     for job, code, task in ((single, 9, ""), (many, 5, "a")):
         shown = span.until(job, "FAILED")
         assert shown["exit_code"] == code
-        assert -1 <= shown["tasks"][0]["ended_at"] - read_time(span.log(job, task), "end") <= 2
+        # Slurm's own times are whole seconds.
+        end = int(read_time(span.log(job, task), "end"))
+        assert end <= shown["tasks"][0]["ended_at"] <= end_in_slurm(span, site, natives[job]) + 1
 
 
 class TestAway:
@@ -233,6 +263,15 @@ def read_utc(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
+SINFO = ("sinfo", "-N", "-h", "-o", "%N %P %c %T")
+
+
+def list_nodes(span: Span) -> list[str]:
+    """The same as Overspan tells it."""
+    lines = span.run(*SINFO, "-M", "rig").stdout.splitlines()
+    return sorted(" ".join(line.split()) for line in lines if not line.startswith("CLUSTER"))
+
+
 class TestVerbs:
     def test_what_runs_is_shown_as_slurm_has_it(self, remote: Span, site: Site) -> None:
         gate = Gate(site)
@@ -240,8 +279,10 @@ class TestVerbs:
         array = submit(remote, "--array=3,5", "--wrap", gate.wait)
         many = start(remote, group({"a": {"run": gate.wait}, "b": {"run": gate.wait, "spread": True}}))
         refs = {single: single, f"{array}_5": f"{array}_5", str(many): f"{many}+0"}
-        for ref in refs:
+        for ref in (*refs, f"{array}_3"):
             remote.until(ref, "RUNNING")
+        for task in ("a", "b"):
+            remote.until(many, "RUNNING", task=task)
         shown = remote.run("squeue", "-h", "-o", "%i|%T|%N|%S", environment={"TZ": "UTC"}).stdout.splitlines()
         rows = {row.split("|")[0]: row.split("|")[1:] for row in shown}
         assert set(rows) == {single, f"{array}_3", f"{array}_5", f"{many}+0", f"{many}+1"}
@@ -253,15 +294,16 @@ class TestVerbs:
             state, nodes, began = told
             assert rows[line][0] == state
             assert (rows[line][1] == nodes) is (ref != str(many))
-            assert abs(read_utc(rows[line][2]) - read_utc(began)) <= 1
+            # A member starts when the supervisor has started it.
+            latest = time.time() if ref == str(many) else read_utc(began) + 1
+            assert read_utc(began) - 1 <= read_utc(rows[line][2]) <= latest
             text = remote.run("scontrol", "show", "job", ref).stdout
             assert "JobState=RUNNING" in text and f"NodeList={rows[line][1]}" in text
         assert {rows[f"{many}+{number}"][1] for number in (0, 1)} < set(NODES)
-        listed = remote.run("sinfo", "-M", "rig", "-N", "-h", "-o", "%N %P %c %T").stdout.splitlines()
-        said = site.slurm("sinfo", "-N", "-h", "-o", "%N %P %c %T").splitlines()
-        assert sorted(" ".join(line.split()) for line in listed if not line.startswith("CLUSTER")) == sorted(said)
+        # What has run before may still be on its way out.
+        remote.wait_until(lambda: list_nodes(remote) == sorted(site.slurm(*SINFO).splitlines()), 20, "the nodes")
         gate.open()
-        for ref in refs:
+        for ref in (*refs, f"{array}_3"):
             remote.until(ref, "COMPLETED")
         kept = remote.run("sacct", "-nXP", "-j", f"{single},{array}_5,{many}", "-o", "JobID,State,ExitCode").stdout
         assert set(kept.split()) == {f"{ref}|COMPLETED|0:0" for ref in (single, f"{array}_5", f"{many}+0", f"{many}+1")}
@@ -276,7 +318,7 @@ class TestVerbs:
             assert following.stdout.readline() == "first\n"
             gate.open()
             assert following.stdout.read() == "last\n"
-            assert following.wait(60) == 0
+            assert following.wait(300) == 0
 
     def test_a_signal_reaches_single_jobs_and_members(self, remote: Span) -> None:
         hear = "trap 'echo heard; exit 0' USR1; echo up; while :; do sleep 0.1; done"
@@ -291,9 +333,13 @@ class TestVerbs:
             remote.until(job, "COMPLETED")
 
     def test_waiting_jobs_are_held_changed_and_let_go(self, remote: Span, site: Site) -> None:
-        filler = site.slurm("sbatch", "--parsable", "-N3", "--exclusive", "--wrap", "sleep 300").strip()
-        job = submit(remote, "--time=10", "--wrap", "true")
-        native = native_of(remote, job)
+        with fill(site, remote.wait_until, "-N3", "--exclusive"):
+            job = submit(remote, "--time=10", "--wrap", "true")
+            self.change(remote, site, job, native_of(remote, job))
+        assert remote.until(job, "COMPLETED")["exit_code"] == 0
+
+    def change(self, remote: Span, site: Site, job: str, native: str) -> None:
+        """Hold a job that waits, change it and let it go."""
         waiting = ("Reason=Resources", "Reason=Priority")
         for words, said in (
             (("hold", job), ("Reason=JobHeldUser",)),
@@ -311,8 +357,6 @@ class TestVerbs:
         # The order of its queue is Slurm's own: a small number would put the job last.
         assert done.returncode != 0 and "Slurm" in done.stderr
         assert priority.findall(site.slurm("scontrol", "show", "job", native)) == before
-        site.slurm("scancel", filler)
-        assert remote.until(job, "COMPLETED")["exit_code"] == 0
 
 
 def until_slurm_says(span: Span, site: Site, native: str, texts: tuple[str, ...]) -> None:

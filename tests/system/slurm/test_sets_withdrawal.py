@@ -21,7 +21,7 @@ class Queue:
         self.numbers: list[str] = []
 
     def add(self, *words: str) -> str:
-        number = self.site.slurm("sbatch", "--parsable", "--mem=50M", *words, "--wrap", "sleep 300").strip()
+        number = self.site.slurm("sbatch", "--parsable", "--mem=50M", *words, "--wrap", "sleep 3600").strip()
         self.numbers.append(number)
         return number
 

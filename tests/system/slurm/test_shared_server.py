@@ -17,9 +17,12 @@ from tests.waiting import WaitUntil
 __all__ = ["slurm_rig"]
 
 USERS = {"ada": 1101, "bob": 1102, "olga": 1103}
+CALL_SECONDS = 60
 SOCKET = "/run/overspan/span.sock"
 CONFIG = {"clusters": {"rig": {"kind": "slurm", "tick": 0.5}}, "server": {"operators": ["olga"]}}
 DENIED = "Access/permission denied"
+STEADY = ("-ignore_readdir_race",)
+"""For find: a file may go while it looks, as the daemon works on."""
 RAW = """\
 import json, socket, sys
 body = json.dumps(json.loads(sys.argv[2])).encode()
@@ -98,6 +101,10 @@ class Server:
         self.wait_until(lambda: self.job(user, ref)["state"] in states, 30, f"{ref} to be {states}")
         return self.job(user, ref)
 
+    def touch(self, user: str, path: str) -> None:
+        """Make a file of a user's, for which a job waits."""
+        assert self.rig.run(["touch", path], user=user).rc == 0
+
     def root(self, *words: str) -> str:
         """What a command says to root there."""
         done = self.rig.run(list(words), user="root")
@@ -114,6 +121,7 @@ class Server:
         """Kill the daemon as a crash does."""
         pid = json.loads(self.ask("ada", "ping", "--json"))["pid"]
         self.root("kill", "-9", str(pid))
+        self.wait_until(lambda: self.run("ada", "ping").rc != 0, 10, "the daemon's end")
 
 
 @pytest.fixture(scope="module")
@@ -137,17 +145,19 @@ def server(slurm_rig: SlurmRig, wait_until: WaitUntil) -> Iterator[Server]:
         slurm_rig.run(["scancel", f"--user={name}"], user="root")
         for on in slurm_rig.containers:
             slurm_rig.run(["userdel", "-r" if on == "ctl" else "-f", name], user="root", on=on)
-    server.root("rm", "-rf", "/etc/overspan", "/var/lib/overspan", "/run/overspan")
+    leftovers = ["rm", "-rf", "/etc/overspan", "/var/lib/overspan", "/run/overspan"]
+    # The daemon may still be writing its last.
+    wait_until(lambda: slurm_rig.run(leftovers, user="root").rc == 0, 20, "nothing to be left")
 
 
 def test_each_job_is_its_owners_in_slurm_and_on_the_disk(server: Server) -> None:
-    jobs = {user: server.submit(user, "id -un; umask; pwd; sleep 600", "-J", f"of-{user}") for user in ("ada", "bob")}
+    jobs = {user: server.submit(user, "id -un; umask; pwd; sleep 3600", "-J", f"of-{user}") for user in ("ada", "bob")}
     for user, job in jobs.items():
         native = server.until(user, job, "RUNNING")["native_id"]
         assert f"UserId={user}({USERS[user]})" in server.root("scontrol", "show", "job", str(native))
         home = f"/home/{user}"
         server.wait_until(lambda user=user, job=job: home_of(server, user, job), 20, "its log")  # type: ignore[misc]
-        owners = server.root("find", home, "-newer", "/etc/overspan/server", "-printf", "%u\n")
+        owners = server.root("find", home, *STEADY, "-newer", "/etc/overspan/server", "-printf", "%u\n")
         assert set(owners.split()) == {user}
     listed = server.ask("ada", "squeue", "-h", "-o", "%i %u")
     assert {f"{jobs['ada']} ada", f"{jobs['bob']} bob"} <= set(listed.splitlines())
@@ -165,7 +175,7 @@ def home_of(server: Server, user: str, job: str) -> bool:
 
 
 def test_nobody_but_owner_and_operator_orders_about_a_job(server: Server) -> None:
-    job = server.submit("ada", "sleep 600")
+    job = server.submit("ada", "sleep 3600")
     server.until("ada", job, "RUNNING")
     for words in (
         ("scancel", job),
@@ -195,7 +205,7 @@ def test_nobody_but_owner_and_operator_orders_about_a_job(server: Server) -> Non
 
 
 def test_what_a_job_writes_is_its_owners_alone(server: Server) -> None:
-    job = server.submit("ada", "echo $SECRET_WORD; sleep 600", SECRET_WORD="plover")
+    job = server.submit("ada", "echo $SECRET_WORD; sleep 3600", SECRET_WORD="plover")
     server.until("ada", job, "RUNNING")
     server.wait_until(lambda: "plover" in server.run("ada", "logs", job).stdout, 20, "its log")
     for user in ("bob", "olga"):
@@ -204,21 +214,25 @@ def test_what_a_job_writes_is_its_owners_alone(server: Server) -> None:
         assert "plover" not in server.ask(user, "show", job, "--json")
     assert "plover" in server.ask("root", "logs", job)
     server.ask("ada", "scancel", job)
+    assert server.until("ada", job, "CANCELLED")
 
 
 def test_the_daemon_reads_and_writes_nothing_for_a_user_that_the_user_may_not(server: Server) -> None:
     server.root("sh", "-c", "echo precious > /etc/precious; chmod 600 /etc/precious")
     # A log that is led elsewhere once the daemon knows its path.
-    job = server.submit("ada", "echo mine; sleep 600", "-o", "/home/ada/led")
+    job = server.submit("ada", "echo mine; sleep 3600", "-o", "/home/ada/led")
     server.wait_until(lambda: server.run("ada", "logs", job).stdout == "mine\n", 30, "its log")
     server.rig.run(["ln", "-sf", "/etc/precious", "/home/ada/led"], user="ada")
     complaint = server.refuse("ada", "logs", job)
     assert "precious" not in complaint.replace("/etc/precious", "") and "may not be read" in complaint
     server.ask("ada", "scancel", job)
+    assert server.until("ada", job, "CANCELLED")
     # Places of others for what a job writes, and for the daemon's own folder of the user.
     written = server.submit("ada", "echo here", "-o", "/home/bob/there", "-D", "/")
     server.until("ada", written, "FAILED", "COMPLETED", "CANCELLED")
-    server.rig.run(["sh", "-c", "rm -rf ~/.overspan; ln -s /home/bob ~/.overspan"], user="ada")
+    # The daemon may still write something there in ada's name.
+    led = ["sh", "-c", "rm -rf ~/.overspan; ln -sT /home/bob ~/.overspan"]
+    server.wait_until(lambda: server.rig.run(led, user="ada").rc == 0, 20, "ada's folder to be led elsewhere")
     server.rig.put("/home/ada/g.yaml", group({"a": {"run": "true"}, "b": {"run": "true"}}))
     refused = server.run("ada", "submit", "g.yaml", "--parsable")
     assert refused.rc != 0 or server.until("ada", refused.stdout.strip(), "FAILED", "PENDING")
@@ -250,8 +264,8 @@ def test_a_group_and_an_import_are_the_users(server: Server) -> None:
     job = server.ask("bob", "submit", "g.yaml", "--parsable").strip()
     assert server.until("bob", job, "COMPLETED", "FAILED")["state"] == "COMPLETED"
     assert server.ask("bob", "logs", job, "a").startswith("bob\n")
-    assert set(server.root("find", "/home/bob/.overspan", "-printf", "%u\n").split()) == {"bob"}
-    done = server.rig.run(["sbatch", "--parsable", "--mem=50", "--wrap", "sleep 600"], user="bob", cwd="/home/bob")
+    assert set(server.root("find", "/home/bob/.overspan", *STEADY, "-printf", "%u\n").split()) == {"bob"}
+    done = server.rig.run(["sbatch", "--parsable", "--mem=50", "--wrap", "sleep 3600"], user="bob", cwd="/home/bob")
     native = done.stdout.strip()
     assert "bob" in server.refuse("ada", "import", f"rig:{native}")
     imported = server.ask("bob", "import", f"rig:{native}").strip()
@@ -260,9 +274,10 @@ def test_a_group_and_an_import_are_the_users(server: Server) -> None:
 
 
 def test_arrays_and_needs_over_users(server: Server) -> None:
-    first = server.submit("bob", "sleep 3")
+    first = server.submit("bob", "until [ -e ~/over ]; do sleep 0.1; done")
     array = server.submit("ada", "id -un", "--array=0-2%1", f"--dependency=afterok:{first}", "-o", "/home/ada/part-%a")
-    assert server.job("ada", array)["reason"] == "Dependency"
+    server.wait_until(lambda: server.job("ada", array)["reason"] == "Dependency", 20, "its reason")
+    server.touch("bob", "/home/bob/over")
     server.until("bob", first, "COMPLETED")
     server.until("ada", array, "COMPLETED")
     written = server.root("sh", "-c", "stat -c '%U %n' /home/ada/part-*; cat /home/ada/part-*").split()
@@ -275,12 +290,16 @@ def test_arrays_and_needs_over_users(server: Server) -> None:
 
 
 def test_work_goes_on_without_the_daemon(server: Server) -> None:
-    jobs = {user: server.submit(user, "sleep 8; exit 3") for user in ("ada", "bob")}
-    for user, job in jobs.items():
-        server.until(user, job, "RUNNING")
+    script = "until [ -e ~/go ]; do sleep 0.1; done; exit 3"
+    jobs = {user: server.submit(user, script) for user in ("ada", "bob")}
+    natives = [str(server.until(user, job, "RUNNING")["native_id"]) for user, job in jobs.items()]
     server.kill()
     complaint = server.refuse("ada", "squeue")
     assert "the shared daemon does not run" in complaint
+    for user in jobs:
+        server.touch(user, f"/home/{user}/go")
+    states = ("squeue", "-ht", "all", "-j", ",".join(natives), "-o", "%T")
+    server.wait_until(lambda: server.root(*states).split() == ["FAILED"] * 2, 20, "their ends")
     server.start()
     for user, job in jobs.items():
         found = server.until(user, job, "FAILED")
@@ -292,14 +311,15 @@ def test_one_user_who_stops_the_daemons_work_for_him_stops_nobody_else(server: S
     daemon = json.loads(server.ask("ada", "ping", "--json"))["pid"]
     container = server.rig.containers["ctl"]
     container.exec_run(["python3", "-c", STOPPER, str(daemon)], user="ada", detach=True)
-    server.wait_until(lambda: server.root("ls", "/tmp").split().count("stopping"), 10, "ada to begin")
+    server.wait_until(lambda: server.root("ls", "/tmp").split().count("stopping"), 20, "ada to begin")
     body = {"kind": "script", "text": "#!/bin/sh\ntrue\n", "directory": "/tmp", "argv": ["--mem=50", "x.sh"]}
     stuck = str(server.post("ada", "/v1/jobs", body)["id"])
     for _ in range(2):
         began = time.monotonic()
         job = server.submit("bob", "true")
         server.until("bob", job, "COMPLETED")
-        assert time.monotonic() - began < 30
+        # Less than a call of ada's is waited for.
+        assert time.monotonic() - began < CALL_SECONDS
     assert server.job("bob", stuck)["state"] == "PENDING"
     server.rig.run(["pkill", "-KILL", "-u", "ada"], user="root")
     server.wait_until(lambda: server.job("ada", stuck)["state"] == "COMPLETED", 60, "ada's job to go on")

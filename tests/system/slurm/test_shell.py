@@ -87,7 +87,7 @@ def test_a_failed_group_keeps_its_allocation_until_it_is_given_back(remote: Span
 
 
 def test_a_hold_ends_by_itself(remote: Span, site: Site) -> None:
-    job = start(remote, group({"a": {"run": "exit 3"}}, hold_on_failure="3s"))
+    job = start(remote, group({"a": {"run": "exit 3"}}, hold_on_failure="15s"))
     remote.wait_until(lambda: remote.job(job)["reason"] == "HeldOnFailure", 30, "the hold")
     assert remote.until(job, "FAILED")["exit_code"] == 3
     native = native_of(remote, job)
@@ -113,7 +113,7 @@ def test_a_single_job_has_a_plain_shell(remote: Span, site: Site) -> None:
     try:
         os.write(leader, b"tty; echo job=$SLURM_JOB_ID; exit 4\n")
         assert b"/dev/pts/" in read_until(leader, f"job={native}".encode())
-        assert process.wait(20) == 4
+        assert process.wait(120) == 4
     finally:
         process.kill()
         process.wait()

@@ -16,6 +16,7 @@ from tests.rigs.plugin import rig_or_skip
 from tests.rigs.reach import open_access
 from tests.rigs.slurm import Variant
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
 
 from overspan.adapters.contract import Accepted, Launch, LogRequest, Order
 from overspan.adapters.slurm import SlurmCluster
@@ -26,6 +27,7 @@ from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.states import State
 
 HOUR = 3600
+DEAF = "trap '' TERM; echo up; while :; do sleep 0.1; done"
 
 
 class TestCancel:
@@ -43,8 +45,9 @@ class TestCancel:
 
     def test_what_does_not_heed_term_is_ended_after_its_grace(self, site: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            handle, follower = await site.start(cluster, site.job("trap '' TERM; while :; do sleep 0.1; done", grace=1))
+            handle, follower = await site.start(cluster, site.job(DEAF, grace=1))
             await follower.until_state(handle, State.RUNNING)
+            await wait_for_log(cluster, handle, b"up\n")
             cancel = events.Cancel(time.time())
             await cluster.order([Order("deaf", handle, cancel)])
             await follower.until_state(handle, State.CANCELLED)
@@ -56,8 +59,9 @@ class TestCancel:
 
     def test_the_end_of_a_grace_outlives_the_adapter(self, site: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            handle, follower = await site.start(cluster, site.job("trap '' TERM; while :; do sleep 0.1; done", grace=2))
+            handle, follower = await site.start(cluster, site.job(DEAF, grace=2))
             await follower.until_state(handle, State.RUNNING)
+            await wait_for_log(cluster, handle, b"up\n")
             await cluster.order([Order("left", handle, events.Cancel(time.time()))])
             await follower.until(lambda: follower.jobs[handle].ending is not None, "the order is told")
             await cluster.close()
@@ -72,13 +76,13 @@ class TestCancel:
 
     def test_a_waiting_job_is_cancelled_at_once(self, site: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            job = site.job("true", begin=time.time() + HOUR)
+            job = site.job("true", grace=HOUR, begin=time.time() + HOUR)
             handle, follower = await site.start(cluster, job)
             await follower.until(lambda: follower.jobs[handle].reason == "BeginTime", "it waits")
             began = time.monotonic()
             await cluster.order([Order(f"w{job.id}", handle, events.Cancel(time.time()))])
             await follower.until_state(handle, State.CANCELLED)
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < HOUR / 10
             assert follower.jobs[handle].started_at is None
 
         site.play(story)
@@ -126,7 +130,7 @@ class TestChanges:
 
     def test_what_the_user_may_not_do_is_refused_in_slurms_words(self, site: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            handle, follower = await site.start(cluster, site.job("sleep 60"))
+            handle, follower = await site.start(cluster, site.job("sleep 3600"))
             await follower.until_state(handle, State.RUNNING)
             (refusal,) = await cluster.order([Order(f"s{handle}", handle, events.Suspend(time.time()))])
             assert refusal is not None and "denied" in refusal.message and not refusal.transient
@@ -137,7 +141,7 @@ class TestChanges:
 
     def test_a_requeue_is_the_same_native_job(self, site: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            job = site.job("sleep 60")
+            job = site.job("sleep 3600")
             handle, follower = await site.start(cluster, job)
             await follower.until_state(handle, State.RUNNING)
             await cluster.order([Order(f"r{job.id}", handle, events.Requeue(time.time()))])
@@ -164,12 +168,14 @@ class TestChanges:
 class TestLink:
     def test_a_dead_link_is_unreachable_and_comes_back(self, site: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            handle, follower = await site.start(cluster, site.job("sleep 3; exit 4"))
+            gate = Gate(site)
+            handle, follower = await site.start(cluster, site.job(f"{gate.wait}; exit 4"))
             await follower.until_state(handle, State.RUNNING)
             site.rig.run(["pkill", "sshd"], user="root")
             with pytest.raises(Unreachable):
-                for _ in range(10):
+                for _ in range(100):
                     await cluster.observe({handle: follower.cursors[handle]}, 1.0)
+            gate.open()
             assert site.rig.run(["/usr/sbin/sshd"], user="root").rc == 0
             while not follower.jobs[handle].over:
                 try:
@@ -205,7 +211,7 @@ class TestLink:
             found = re.search(r"pid=(\d+)", done.stderr)
             assert found, done
             os.kill(int(found[1]), signal.SIGKILL)
-            for _ in range(20):
+            for _ in range(300):
                 try:
                     assert await cluster.nodes()
                     return
@@ -230,10 +236,11 @@ class TestLink:
             cluster.transport.run = count  # type: ignore[method-assign]
             began = time.monotonic()
             cursors = dict.fromkeys(handles, "")
-            while time.monotonic() - began < 4:
+            while time.monotonic() - began < 4 or len(asked) < 3:
                 for report in (await cluster.observe(cursors, 1.0)).reports:
                     cursors[report.handle] = report.cursor
-            assert 2 <= len(asked) <= 6
+            # A tick is a second; one question is asked at once.
+            assert len(asked) <= time.monotonic() - began + 2
             assert all("squeue" in words for words in asked)
             cancels = [Order(f"m{handle}", handle, events.Cancel(time.time())) for handle in handles]
             assert await cluster.order(cancels) == [None] * len(handles)
@@ -266,7 +273,7 @@ class TestWithoutAccounting:
 
     def test_a_requeue_is_told(self, bare: Site) -> None:
         async def story(cluster: SlurmCluster) -> None:
-            handle, follower = await bare.start(cluster, bare.job("sleep 60"))
+            handle, follower = await bare.start(cluster, bare.job("sleep 3600"))
             await follower.until_state(handle, State.RUNNING)
             bare.slurm("scontrol", "requeue", str(parse_handle(handle).native))
             await follower.until(lambda: follower.jobs[handle].launch == 1, "it is back in the queue")
@@ -277,7 +284,7 @@ class TestWithoutAccounting:
 
 async def wait_for_log(cluster: SlurmCluster, handle: str, text: bytes) -> None:
     """Wait until a job has written something."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             try:
                 if text in (await cluster.logs(LogRequest(handle, "main"))).data:

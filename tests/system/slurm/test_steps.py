@@ -32,10 +32,12 @@ def test_steps_of_a_script_show_while_they_run_and_after(remote: Span) -> None:
     remote.until(job, "RUNNING")
     running = ("squeue", "--steps", "--noheader", "--format=%i %j")
     remote.wait_until(lambda: f"{job}.1 second" in remote.run(*running).stdout, 20, "the running step")
-    assert f"{job}.0" not in remote.run(*running).stdout
+    # Slurm clears a step away a little after its srun has ended.
+    remote.wait_until(lambda: f"{job}.0" not in remote.run(*running).stdout, 20, "the first step to be gone")
     ask = ("sacct", "-nP", "-j", str(job), "--format=JobID,JobName,State,ExitCode,NTasks")
-    assert f"{job}.0|first|FAILED|3:0|2" in remote.run(*ask).stdout.splitlines()
-    assert f"{job}.1|second|RUNNING|0:0|1" in remote.run(*ask).stdout.splitlines()
+    # The accounting is told of steps a little later.
+    for line in (f"{job}.0|first|FAILED|3:0|2", f"{job}.1|second|RUNNING|0:0|1"):
+        remote.wait_until(lambda line=line: line in remote.run(*ask).stdout.splitlines(), 20, line)
     remote.run("scancel", str(job))
     remote.until(job, "CANCELLED")
     # What has ended is told by the accounting, a little later.

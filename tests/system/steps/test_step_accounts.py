@@ -24,7 +24,7 @@ def lines(span: Span, *words: str) -> list[str]:
 def test_steps_are_told_while_they_run_and_ever_after(span: Span) -> None:
     body = """
 span srun -n1 sh -c 'exit 3'
-span srun -J named sh -c 'echo ready; sleep 60'
+span srun -J named sh -c 'echo ready; sleep 600'
 """
     start_script(span, body, "-n2", "-N2", lines=2)
     running = ["1|job.sh|RUNNING|0:0|", "1.batch|batch|RUNNING|0:0|1", "1.0|sh|FAILED|3:0|1", "1.1|named|RUNNING|0:0|2"]
@@ -45,9 +45,13 @@ span srun -J named sh -c 'echo ready; sleep 60'
 def test_a_requeued_job_has_the_steps_of_its_newest_launch(span: Span) -> None:
     body = """
 span srun -J "launch$SLURM_RESTART_COUNT" true
-[ -n "$SLURM_RESTART_COUNT" ] || { span scontrol requeue $SLURM_JOB_ID; sleep 60; }
+[ -z "$SLURM_RESTART_COUNT" ] || exit 0
+echo ready; until [ -e go ]; do sleep 0.05; done
+span scontrol requeue $SLURM_JOB_ID; sleep 600
 """
-    span.run("sbatch", "--wait", "-o", "out", script(span, body))
+    job = start_script(span, body, lines=1)
+    (span.folder / "go").touch()
+    span.run("wait", str(job))
     assert lines(span, "-j", "1")[2:] == ["1.0|launch1|COMPLETED|0:0|1"]
 
 
@@ -70,9 +74,9 @@ def test_components_have_their_own_part_of_a_step(span: Span) -> None:
 
 
 def test_an_srun_that_is_killed_leaves_no_step_running(span: Span) -> None:
-    body = "span srun sleep 60 & sleep 1; kill -9 $!; wait; echo ready; sleep 60"
-    start_script(span, body, lines=1)
-    assert lines(span)[2:] == ["1.0|sleep|CANCELLED|0:9|1"]
+    body = "span srun sh -c 'touch up; exec sleep 600' & until [ -e up ]; do sleep 0.05; done"
+    start_script(span, f"{body}; kill -9 $!; wait; echo ready; sleep 600", lines=1)
+    assert lines(span)[2:] == ["1.0|sh|CANCELLED|0:9|1"]
 
 
 def test_sattach_shows_a_step_until_it_ends(span: Span) -> None:
@@ -92,7 +96,7 @@ echo ready; wait
         # What was written before is shown too.
         assert sorted(viewer.stdout.readline() for _ in range(2)) == ["0: ready\n", "1: ready\n"]
         (span.folder / "go").touch()
-        rest, told = viewer.communicate(timeout=20)
+        rest, told = viewer.communicate(timeout=200)
     assert sorted(rest.splitlines()) == ["0: out", "1: out"]
     assert sorted(told.splitlines()) == [
         "1: err",
@@ -110,7 +114,7 @@ echo ready; wait
 def test_scancel_ends_or_signals_a_step_alone(span: Span) -> None:
     body = """
 span srun sh -c 'trap "echo got it; exit 5" USR1; echo ready; while :; do sleep 0.05; done'
-span srun sh -c 'echo ready; sleep 60'
+span srun sh -c 'echo ready; sleep 600'
 echo end
 """
     start_script(span, body, lines=1)

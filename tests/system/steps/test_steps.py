@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +18,15 @@ from overspan.bridge.supervisor import kernel
 if TYPE_CHECKING:
     from tests.system.conftest import Span
 
+SPAN = str(Path(sys.executable).with_name("span"))
 TRAPS = """
 trap 'echo batch got it' USR1
 span srun -l bash -c 'trap "echo rank got USR1; exit 5" USR1; echo ready; while :; do sleep 0.05; done' &
 wait; wait; wait
 echo end
 """
+LATE = ("--time=120", "--signal=USR1@3600")
+"""An hour goes by before the signal, unless the limit is lowered."""
 
 
 def script(span: Span, body: str, *directives: str, name: str = "job.sh") -> str:
@@ -41,7 +48,21 @@ def start_script(span: Span, body: str, *directives: str, lines: int, word: str 
     job = int(span.run("sbatch", "--parsable", "-o", "out", script(span, body, *directives)).stdout)
     out = span.folder / "out"
     span.wait_until(lambda: out.exists() and out.read_text().count(word) >= lines, 20, f"{lines} times {word}")
+    # The daemon hears of a start a moment later than the program runs.
+    span.until(job, "RUNNING")
     return job
+
+
+def give_notice(span: Span, job: int) -> None:
+    """Let the signal of `LATE` be due: its hour before the limit has begun."""
+    span.run("scontrol", "update", f"jobid={job}", "timelimit=60")
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes, of which one may have taken others with it."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def find_processes(word: str) -> list[int]:
@@ -171,7 +192,10 @@ def test_the_body_alone_decides_how_the_job_ends(span: Span) -> None:
 
 
 def test_a_signal_before_the_limit_reaches_the_ranks_not_the_shell(span: Span) -> None:
-    text = run_script(span, TRAPS, "-N2", "--time=1", "--signal=USR1@58")
+    job = start_script(span, TRAPS, "-N2", *LATE, lines=2)
+    give_notice(span, job)
+    span.until(job, "COMPLETED")
+    text = (span.folder / "out").read_text()
     assert sorted(line for line in text.splitlines() if line.startswith(("0: rank", "1: rank"))) == [
         *("0: rank got USR1", "1: rank got USR1"),
     ]
@@ -181,10 +205,11 @@ def test_a_signal_before_the_limit_reaches_the_ranks_not_the_shell(span: Span) -
 def test_a_checkpoint_at_the_signal_and_a_requeue_from_inside(span: Span) -> None:
     body = """
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || { cat saved; exit 0; }
-span srun bash -c 'trap "echo state >saved; span scontrol requeue $SLURM_JOB_ID; sleep 30" USR1
-    while :; do sleep 0.05; done'
+span srun bash -c 'trap "echo state >saved; span scontrol requeue $SLURM_JOB_ID; sleep 600" USR1
+    echo ready; while :; do sleep 0.05; done'
 """
-    job = int(span.run("sbatch", "--parsable", "-o", "out", "-t1", "--signal=USR1@58", script(span, body)).stdout)
+    job = start_script(span, body, *LATE, lines=1)
+    give_notice(span, job)
     span.until(job, "COMPLETED")
     assert (span.folder / "out").read_text().endswith("state\n")
 
@@ -195,16 +220,14 @@ def test_nothing_is_left_when_something_is_killed(span: Span, victim: str) -> No
     body = f"span srun bash -c 'echo ready; (exec -a {mark} sleep 300) & exec -a {mark} sleep 300'"
     body += "; until [ -e go ]; do sleep 0.05; done"
     job = start_script(span, body, "-N2", lines=2)
-    span.wait_until(lambda: len(find_processes(mark)) >= 4, 10, "the ranks")
+    span.wait_until(lambda: len(find_processes(f"{mark}\0")) == 4, 10, "the ranks and what they left")
     if victim == "job":
         span.run("scancel", str(job))
         span.until(job, "CANCELLED")
     elif victim == "srun":
-        for pid in find_srun(span):
-            os.kill(pid, signal.SIGKILL)
+        kill_all(find_srun(span))
     else:
-        for pid in find_named(span, victim):
-            os.kill(pid, signal.SIGKILL)
+        kill_all(find_named(span, victim))
     span.wait_until(lambda: not find_processes(f"{mark}\0"), 15, "the end of every rank")
     (span.folder / "go").touch()
     span.until(job, "CANCELLED" if victim == "job" else "COMPLETED")
@@ -221,14 +244,13 @@ def test_a_step_daemon_that_dies_is_a_lost_node(span: Span) -> None:
     (daemon,) = find_named(span, "span-stepd")
     os.kill(daemon, signal.SIGKILL)
     span.until(job, "NODE_FAIL")
-    assert not find_named(span, "span-step")
+    span.wait_until(lambda: not find_named(span, "span-step"), 10, "the end of the step")
 
 
 def test_a_supervisor_that_is_killed_loses_no_step(span: Span) -> None:
     body = "span srun bash -c 'echo ready; until [ -e go ]; do sleep 0.05; done; echo done'; exit 4"
     job = start_script(span, body, "-N2", lines=2)
-    for pid in find_named(span, "span-supervisor"):
-        os.kill(pid, signal.SIGKILL)
+    kill_all(find_named(span, "span-supervisor"))
     (span.folder / "go").touch()
     span.until(job, "FAILED")
     assert span.job(job)["exit_code"] == 4
@@ -236,15 +258,25 @@ def test_a_supervisor_that_is_killed_loses_no_step(span: Span) -> None:
 
 
 def test_one_bad_exit_ends_the_others(span: Span) -> None:
-    body = "span srun -K sh -c '[ $SLURM_PROCID = 1 ] && exit 7; sleep 300'; echo rc $?"
+    # The bad one ends once the other runs.
+    bad = "[ $SLURM_PROCID = 1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }"
+    body = f"span srun -K sh -c '{bad}; touch up; sleep 300'; echo rc $?"
     text = run_script(span, body, "-N2")
     assert "srun: error: batch-1: task 1: Exited with exit code 7\nsrun: Terminating StepId=1.0" in text
     assert "srun: error: batch-0: task 0: Terminated" in text and text.endswith("rc 143\n")
 
 
 def test_ends_that_are_alike_are_told_in_one_line(span: Span) -> None:
-    text = run_script(span, "span srun -n3 sh -c 'kill -9 $$'; echo rc $?")
-    host = os.uname().nodename
+    body = "span srun -n3 sh -c 'echo ready; until [ -e die ]; do sleep 0.05; done; kill -9 $$'; echo rc $?"
+    job = start_script(span, body, lines=3)
+    # Srun stands still meanwhile: it gathers what it hears within a moment, and a busy machine tears ends apart.
+    (srun,) = find_srun(span)
+    os.kill(srun, signal.SIGSTOP)
+    (span.folder / "die").touch()
+    span.wait_until(lambda: not find_named(span, "span-step"), 10, "all to be told")
+    os.kill(srun, signal.SIGCONT)
+    span.until(job, "COMPLETED")
+    text, host = (span.folder / "out").read_text(), os.uname().nodename
     assert text.splitlines()[-3:] == [
         *(f"srun: error: {host}: tasks 0-2: Killed", "srun: Force Terminated StepId=1.0", "rc 137"),
     ]
@@ -273,8 +305,12 @@ def test_signals_of_scancel(span: Span) -> None:
 
 
 def test_a_folder_with_the_jobs_id_may_come_late(span: Span) -> None:
-    job = int(span.run("sbatch", "--parsable", "-o", "late/%j/out", "--wrap", "echo here").stdout)
-    (span.folder / "late" / str(job)).mkdir(parents=True)
+    job = int(span.run("sbatch", "--parsable", "--hold", "-o", "late/%j/out", "--wrap", "echo here").stdout)
+    begun = span.state / f"clusters/local/runs/{job}/nodes"
+    # The program has a few seconds from its start: the command that lets it start is not waited for.
+    with subprocess.Popen([SPAN, "release", str(job)], env=span.environment):
+        span.wait_until(lambda: list(begun.glob("*.claim")), 20, "the start")
+        (span.folder / "late" / str(job)).mkdir(parents=True)
     span.until(job, "COMPLETED")
     assert (span.folder / "late" / str(job) / "out").read_text() == "here\n"
     span.until(span.wrap("true", "-o", "missing/out"), "FAILED")

@@ -123,7 +123,7 @@ def hold(path: str) -> None:
 def meet(folder: Path, turn: str, name: str) -> None:
     """Return when both racers are here: spinning, so that they start together."""
     (folder / f"{turn}-{name}").touch()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not all((folder / f"{turn}-{other}").exists() for other in ("one", "two")):
         if time.monotonic() > deadline:
             raise SystemExit("the other racer did not come")

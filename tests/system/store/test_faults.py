@@ -27,10 +27,23 @@ def start(*words: str | Path) -> subprocess.Popen[str]:
 
 def run(*words: str | Path, inside: tuple[str, ...] = ()) -> dict[str, str]:
     """Run caller.py to its end and read the JSON object it prints."""
-    done = subprocess.run([*inside, sys.executable, PROGRAM, *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*inside, sys.executable, PROGRAM, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     answer: dict[str, str] = json.loads(done.stdout)
     return answer
+
+
+def kill(child: subprocess.Popen[str], count: int) -> list[int]:
+    """Read that many numbers, kill the program, and read the rest: what was printed was acknowledged as well."""
+    assert child.stdout is not None and child.stdin is not None
+    numbers = [int(child.stdout.readline()) for _ in range(count)]
+    child.kill()
+    # From the same stream, which may hold half of a line already; a last line may be cut off.
+    rest = child.stdout.read()
+    child.stdout.close()
+    child.stdin.close()
+    child.wait()
+    return [*numbers, *map(int, rest[: rest.rfind("\n") + 1].split())]
 
 
 def can_mount() -> bool:
@@ -52,14 +65,7 @@ def test_acknowledged_jobs_survive_kill_9(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     answered: list[int] = []
     for _ in range(3):
-        child = start("insert", tmp_path / "span.db")
-        assert child.stdout is not None
-        for _ in range(chance.randint(1, 150)):
-            answered.append(int(child.stdout.readline()))
-        child.kill()
-        # What was printed before the kill was acknowledged as well; a last line may be cut off.
-        rest = child.communicate()[0]
-        answered += [int(line) for line in rest[: rest.rfind("\n") + 1].split()]
+        answered += kill(start("insert", tmp_path / "span.db"), chance.randint(1, 150))
     store = Store.open(tmp_path / "span.db")
     found = [stored.job.id for stored in asyncio.run(store.find(JobQuery()))]
     owed = [row.job_id for row in asyncio.run(store.outbox())]
@@ -76,13 +82,7 @@ def test_runs_of_a_schedule_survive_kill_9_once_each(tmp_path: Path) -> None:
     chance = random.Random(7)
     answered: list[int] = []
     for _ in range(4):
-        child = start("schedule", tmp_path / "span.db")
-        assert child.stdout is not None
-        for _ in range(chance.randint(1, 60)):
-            answered.append(int(child.stdout.readline()))
-        child.kill()
-        rest = child.communicate()[0]
-        answered += [int(line) for line in rest[: rest.rfind("\n") + 1].split()]
+        answered += kill(start("schedule", tmp_path / "span.db"), chance.randint(1, 60))
     store = Store.open(tmp_path / "span.db")
     jobs = asyncio.run(store.find(JobQuery()))
     (row,) = asyncio.run(store.schedules())
@@ -151,7 +151,7 @@ def test_store_held_by_another_process_is_refused(tmp_path: Path) -> None:
 def test_two_racing_takers_never_both_hold_the_lease(tmp_path: Path) -> None:
     rounds = 50
     children = [start("race", tmp_path, str(rounds), name) for name in ("one", "two")]
-    results = [child.communicate(timeout=60)[0].split() for child in children]
+    results = [child.communicate(timeout=300)[0].split() for child in children]
     assert [child.returncode for child in children] == [0, 0]
     # Each round one holds it; both would have failed to make the round's own marker.
     assert all(len(result) == rounds for result in results)

@@ -40,16 +40,25 @@ kernel.set_subreaper()
 node = next(word for word in options if word.startswith("--nodelist=")).partition("=")[2]
 step = {{"SLURM_STEP_ID": "0", "SLURMD_NODENAME": node, "SLURM_STEP_NODELIST": node, "SLURM_STEP_NUM_NODES": "1",
         "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_JOB_NODELIST": node}}
-agent = subprocess.Popen(words[len(options):], env={{**os.environ, **step}})
 def end(number, frame):
     sys.stderr.write("srun: forcing job termination\\n")
     kernel.signal_tree(os.getpid(), signal.SIGKILL)
 signal.signal(signal.SIGTERM, end)
+agent = subprocess.Popen(words[len(options):], env={{**os.environ, **step}})
 code = agent.wait()
 while kernel.read_children(os.getpid()):
     kernel.signal_tree(os.getpid(), signal.SIGKILL)
     os.wait()
 sys.exit(code if code >= 0 else 128 - code)
+"""
+# The supervisor's application, with an hour for Slurm's TERM to come after an end that Slurm may have brought about.
+HELD = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0])
+from overspan.bridge.supervisor.remote import nodes
+nodes.HELD_SECONDS = 3600.0
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 SCONTROL = """#!/bin/sh
 echo "NodeName=$4 Arch=x86_64 NodeAddr=192.0.2.${4#n} NodeHostName=$4 State=IDLE"
@@ -106,8 +115,8 @@ class Allocation:
     def _write(self, name: str, document: dict[str, Any]) -> None:
         (self.path / name).write_text(json.dumps(document))
 
-    def start(self, **environment: str) -> None:
-        """Start the supervisor as the batch script does."""
+    def start(self, code: str = "", **environment: str) -> None:
+        """Start the supervisor as the batch script does; the application is run by `code`, where that is given."""
         variables = {
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "STAND_IN": str(self.folder),
@@ -116,7 +125,8 @@ class Allocation:
             **self._name_nodes(),
             **environment,
         }
-        words = [self.python, "-I", "-S", self.archive, "slurm", str(self.path), "0"]
+        how = ["-c", code] if code else []
+        words = [self.python, "-I", "-S", *how, self.archive, "slurm", str(self.path), "0"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(words, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

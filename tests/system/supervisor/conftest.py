@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 import overspan
 from overspan.bridge.lifecycle.reduction import reduce
@@ -27,13 +30,15 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.supervisor import kernel, processes
 from overspan.bridge.supervisor.processes import Node, Shim
-from overspan.bridge.supervisor.records import NodeRecord, read_record
+from overspan.bridge.supervisor.records import NodeRecord, read_record, shim_alive
 from overspan.bridge.supervisor.shim import NodeLaunch, spawn
 
 if TYPE_CHECKING:
     from tests.waiting import WaitUntil
 
 DEADLINE = 20.0
+PATIENT = DEADLINE * PATIENCE
+"""Seconds for a wait that is none of `wait_until`."""
 NOBODY = 65534
 SOURCE = str(Path(overspan.__file__).parent.parent)
 
@@ -77,10 +82,13 @@ class Nodes:
 
     def leave(self, shim: Shim) -> Node:
         """Wait for a shim's end, in whatever state it leaves the node."""
-        assert shim.pidfd is not None
+        if shim.pidfd is None:
+            # A forker reaps its shims: one that ended before it could be held has no pidfd.
+            self.wait_until(lambda: not shim_alive(shim.directory, shim.key), DEADLINE, f"{shim} to end")
+            return processes.release(shim)
         poller = select.poll()
         poller.register(shim.pidfd, select.POLLIN)
-        assert poller.poll(DEADLINE * 1000), f"{shim} did not end"
+        assert poller.poll(PATIENT * 1000), f"{shim} did not end"
         return processes.release(shim)
 
     def running(self, key: str) -> NodeRecord:
@@ -100,6 +108,18 @@ class Nodes:
     def marked(self, key: str) -> list[kernel.Process]:
         return processes.find_marked(processes.name_node(self.directory, key))
 
+    def sleepers(self, key: str) -> list[kernel.Process]:
+        """The node's `sleep`s that run: what its shells fork on the way there does not count."""
+        return [process for process in self.marked(key) if kernel.read_comm(process.pid) == "sleep"]
+
+    def descriptors(self, pid: int) -> list[str]:
+        """What a process has open, by name or kind, sorted; it may be closing some."""
+        found = []
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.readlink(entry).partition(":[")[0])
+        return sorted(found)
+
     def text(self, name: str = "out") -> str:
         return (self.folder / name).read_text()
 
@@ -115,18 +135,20 @@ class Nodes:
 
     def clean(self) -> None:
         for key in self._keys:
-            node = processes.adopt(self.directory, key)
-            if node.shim is not None:
-                processes.send(node.shim, signal.SIGKILL)
-                if node.shim.pidfd is not None:
-                    os.close(node.shim.pidfd)
-            for process in self.marked(key):
-                kernel.signal_process(process, signal.SIGKILL)
-            self.wait_until(lambda key=key: self._gone(key), what=f"{key} is gone")  # type: ignore[misc]
+            self.wait_until(lambda key=key: self._end_all(key), what=f"{key} is gone")  # type: ignore[misc]
 
-    def _gone(self, key: str) -> bool:
+    def _end_all(self, key: str) -> bool:
+        """Kill what is there now, which may have started since the last look; tells whether nothing is left."""
         processes.reap_all()
-        return not self.marked(key) and processes.adopt(self.directory, key).shim is None
+        node = processes.adopt(self.directory, key)
+        if node.shim is not None:
+            processes.send(node.shim, signal.SIGKILL)
+            if node.shim.pidfd is not None:
+                os.close(node.shim.pidfd)
+        left = self.marked(key)
+        for process in left:
+            kernel.signal_process(process, signal.SIGKILL)
+        return node.shim is None and not left
 
 
 @pytest.fixture
@@ -135,6 +157,15 @@ def nodes(tmp_path: Path, wait_until: WaitUntil) -> Iterator[Nodes]:
     made = Nodes(tmp_path, wait_until)
     yield made
     made.clean()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that nobody else is given; whoever listens on it has SO_REUSEADDR, as Python's servers have."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture
@@ -162,7 +193,7 @@ def forked() -> Forked:
                 os.close(reading)
                 # A child that hangs ends by itself.
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.alarm(60)
+                signal.alarm(600)
                 function()
                 status = 0
             except BaseException:
@@ -379,7 +410,7 @@ class Hosts:
 
     def leave(self, host: str) -> int:
         """Wait until a supervisor leaves by itself; gives its exit code."""
-        return self.processes[host].wait(DEADLINE)
+        return self.processes[host].wait(PATIENT)
 
     def finish(self, launched: Launched) -> Job:
         """Wait for a launch's end and its host's; gives the job."""

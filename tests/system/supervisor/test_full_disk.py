@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -119,16 +118,18 @@ host.Host._open = look
 sys.exit(host.main())
 """
 
-# A disk that is full as long as a file says so, for the journal alone.
+# A disk that is full as long as a file says so, for the journal alone; tells of each try, and of those with an end.
 FULL_JOURNAL = """
 import errno, os, sys
 from overspan.bridge.supervisor import host
 
-real = os.fdatasync
+real, END = os.fdatasync, b'{{"end":true}}\\n'
 
 def fdatasync(fd):
     if os.path.exists({full!r}):
         open({seen!r}, "w").close()
+        if os.pread(fd, len(END), max(0, os.fstat(fd).st_size - len(END))) == END:
+            open({end!r}, "w").close()
         raise OSError(errno.ENOSPC, "full")
     real(fd)
 
@@ -138,17 +139,21 @@ sys.exit(host.main())
 
 
 def _full_journal(hosts: Hosts) -> str:
-    return FULL_JOURNAL.format(full=str(hosts.work / "full"), seen=str(hosts.work / "seen"))
+    names = {name: str(hosts.work / name) for name in ("full", "seen", "end")}
+    return FULL_JOURNAL.format(**names)
 
 
 def test_time_limit_holds_on_a_full_disk(hosts: Hosts) -> None:
     script = f"trap 'echo term >> terms; exit 0' TERM\n{WAIT}"
-    launched = hosts.add(TaskSpec("job", run=script, time=1))
+    launched = hosts.add(TaskSpec("job", run=script, time=3600, grace_period=300))
     hosts.start(launched.host, _full_journal(hosts))
     launched.until("NodeStarted")
+    hosts.wait_until((hosts.work / "starts").exists, 20, "the trap")
     (hosts.work / "full").touch()
+    launched.order(events.SetTime(time.time(), 1))
     hosts.wait_until(lambda: records.is_closed(str(launched.path / "nodes"), "job.0.0.0"), 20, "the end")
-    assert not launched.events("Terminate")
+    # A line is seen for the moment between its writing and the refusal.
+    hosts.wait_until(lambda: not launched.events("Terminate"), 20, "no record of it")
     (hosts.work / "full").unlink()
     assert hosts.finish(launched).state is State.TIMEOUT
     assert (hosts.work / "terms").read_text() == "term\n"
@@ -160,14 +165,15 @@ def test_launch_that_was_cancelled_before_its_record_does_not_start(hosts: Hosts
     hosts.start(launched.host, _full_journal(hosts))
     hosts.wait_until((hosts.work / "seen").exists, 20, "the first try")
     launched.order(events.Cancel(time.time()))
-    hosts.wait_until(lambda: _tried_again(hosts), 20, "the order's try")
+    hosts.wait_until(lambda: _tried_again(hosts, "seen"), 20, "the order's try")
     (hosts.work / "full").unlink()
     assert hosts.finish(launched).state is State.CANCELLED
     assert not (hosts.work / "starts").exists()
 
 
-def _tried_again(hosts: Hosts) -> bool:
-    return (hosts.work / "seen").stat().st_mtime_ns > (hosts.root / "runs" / "7" / "orders.0.jsonl").stat().st_mtime_ns
+def _tried_again(hosts: Hosts, what: str) -> bool:
+    orders = hosts.root / "runs" / "7" / "orders.0.jsonl"
+    return (hosts.work / what).stat().st_mtime_ns > orders.stat().st_mtime_ns
 
 
 def test_nothing_follows_the_journals_last_line(hosts: Hosts) -> None:
@@ -176,10 +182,9 @@ def test_nothing_follows_the_journals_last_line(hosts: Hosts) -> None:
     launched.until("NodeStarted")
     (hosts.work / "full").touch()
     (hosts.work / "go").touch()
-    hosts.wait_until((hosts.work / "seen").exists, 20, "the end's first try")
-    os.unlink(hosts.work / "seen")
+    hosts.wait_until((hosts.work / "end").exists, 20, "the end's first try")
     launched.order(events.Requeue(time.time()))
-    hosts.wait_until((hosts.work / "seen").exists, 20, "another try")
+    hosts.wait_until(lambda: _tried_again(hosts, "end"), 20, "another try")
     (hosts.work / "full").unlink()
     job = hosts.finish(launched)
     assert (job.state, job.launch) == (State.COMPLETED, 0)

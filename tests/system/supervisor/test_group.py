@@ -65,10 +65,7 @@ with socket.create_server((os.environ["HOSTNAME"], int(os.environ["PORT"]))) as 
 
 
 @pytest.mark.usefixtures("named")
-def test_nodes_of_a_task_listen_on_one_port(hosts: Hosts) -> None:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
+def test_nodes_of_a_task_listen_on_one_port(hosts: Hosts, port: int) -> None:
     (hosts.work / "listen.py").write_text(LISTEN)
     server = TaskSpec("server", run=f"exec {hosts.python} listen.py", num_nodes=2, env={"PORT": str(port)})
     launched = hosts.add(server, isolation="ns", group=True)
@@ -76,7 +73,7 @@ def test_nodes_of_a_task_listen_on_one_port(hosts: Hosts) -> None:
     for node in range(2):
         ready = hosts.work / f"listens.{node}"
         hosts.wait_until(ready.exists, 20, f"node {node} listens: {launched.journal}")
-        with socket.create_connection((f"127.7.0.{node + 1}", port), timeout=10) as connection:
+        with socket.create_connection((f"127.7.0.{node + 1}", port), timeout=120) as connection:
             assert connection.recv(100).decode() == f"server-{node}.rl"
     assert hosts.finish(launched).state is State.COMPLETED
 

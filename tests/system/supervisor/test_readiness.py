@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
 
 AFTER_READY = (Need("server", NeedKind.READY),)
 SERVE = """
-import http.server, os
+import http.server, os, time
 while not os.path.exists("open"):
-    pass
+    time.sleep(0.02)
 class Pages(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path == "/health" and os.path.exists("healthy") else 503)
@@ -27,14 +26,6 @@ class Pages(http.server.BaseHTTPRequestHandler):
         open("asked", "w").close()
 http.server.HTTPServer((os.environ["OVERSPAN_ADDR"], int(os.environ["PORT"])), Pages).serve_forever()
 """
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        number: int = free.getsockname()[1]
-        return number
 
 
 def _server(hosts: Hosts, port: int, ready: Ready) -> TaskSpec:
@@ -134,11 +125,11 @@ def test_probe_that_hangs_holds_nothing_up(hosts: Hosts) -> None:
 
 
 def test_probe_does_not_outlive_its_task(hosts: Hosts) -> None:
-    hangs = Ready(ReadyKind.COMMAND, "echo $$ > probe; exec sleep 300", period=0.05)
+    hangs = Ready(ReadyKind.COMMAND, "echo $$ >> probe; exec sleep 300", period=0.05)
     launched = hosts.add(TaskSpec("server", run="until [ -s probe ]; do sleep 0.02; done", ready=hangs))
     hosts.start(launched.host)
     assert hosts.finish(launched).state is State.COMPLETED
-    assert not _lives((hosts.work / "probe").read_text().strip())
+    assert not [pid for pid in (hosts.work / "probe").read_text().split() if _lives(pid)]
 
 
 def _lives(pid: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.system.supervisor.clock import HOUR, SLACK, Clock
 
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -56,9 +57,14 @@ def _starts(hosts: Hosts) -> list[str]:
     return sorted((hosts.work / "starts").read_text().split())
 
 
-def _start_again(hosts: Hosts, launched: Launched) -> None:
+def _until_starts(hosts: Hosts, count: int) -> None:
+    """Wait until so many programs have said that they run: a start is on record before their first line."""
+    hosts.wait_until(lambda: (hosts.work / "starts").exists() and len(_starts(hosts)) >= count, 20, f"{count} starts")
+
+
+def _start_again(hosts: Hosts, launched: Launched, code: str = "") -> None:
     hosts.kill(launched.host)
-    hosts.start(launched.host)
+    hosts.start(launched.host, code)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -68,7 +74,7 @@ def _start_again(hosts: Hosts, launched: Launched) -> None:
 )
 def test_killed_at_any_point(hosts: Hosts, point: str, number: int, before: bool) -> None:
     trainer = TaskSpec("trainer", run=f"{COUNT}until [ -e go ]; do sleep 0.02; done", num_nodes=3, retry=RETRY)
-    server = TaskSpec("server", run=COUNT + SERVER, num_nodes=7, primary=False, grace_period=20, retry=RETRY)
+    server = TaskSpec("server", run=COUNT + SERVER, num_nodes=7, primary=False, grace_period=300, retry=RETRY)
     launched = hosts.add(trainer, server)
     place, _, function = point.rpartition(".")
     hosts.start(launched.host, CRASH.format(place=place, function=function, number=number, before=before))
@@ -118,41 +124,49 @@ def test_ends_while_the_supervisor_was_dead(hosts: Hosts) -> None:
 
 
 def test_delay_goes_on_from_where_it_was(hosts: Hosts) -> None:
-    aux = TaskSpec("aux", run=WAIT, primary=False, termination_delay=2, grace_period=5)
+    clock = Clock(hosts.work)
+    aux = TaskSpec("aux", run=WAIT, primary=False, termination_delay=4 * HOUR, grace_period=300)
     launched = hosts.add(TaskSpec("trainer", run=COUNT), aux)
-    hosts.start(launched.host)
+    hosts.start(launched.host, clock.code)
     notice = launched.until("Notice")[0]
-    for _ in range(3):
-        _start_again(hosts, launched)
+    for hours in range(1, 4):
+        clock.move(hours * HOUR)
+        _start_again(hosts, launched, clock.code)
+    assert not launched.events("Terminate")
+    clock.move(4 * HOUR)
     hosts.finish(launched)
-    assert 0 <= launched.events("Terminate")[0]["at"] - notice["deadline"] < 0.5
+    assert 0 <= launched.events("Terminate")[0]["at"] - notice["deadline"] < SLACK
     assert len(launched.events("Notice")) == 1
     assert len((launched.path / "notice").read_text().splitlines()) == 1
 
 
 def test_deadline_that_passed_meanwhile_is_kept_at_once(hosts: Hosts) -> None:
-    launched = hosts.add(TaskSpec("job", run=WAIT, time=1, grace_period=5))
-    hosts.start(launched.host)
-    launch = launched.until("Launch")[0]["at"]
+    clock = Clock(hosts.work)
+    launched = hosts.add(TaskSpec("job", run=WAIT, time=HOUR, grace_period=300))
+    hosts.start(launched.host, clock.code)
     launched.until("NodeStarted")
     hosts.kill(launched.host)
-    hosts.wait_until(lambda: time.time() > launch + 1.1, 10, "the limit")
-    begun = time.time()
-    hosts.start(launched.host)
+    clock.move(2 * HOUR)
+    begun = time.time() + 2 * HOUR
+    hosts.start(launched.host, clock.code)
     assert hosts.finish(launched).state is State.TIMEOUT
-    assert launched.events("Terminate")[0]["at"] - begun < 1
+    assert 0 <= launched.events("Terminate")[0]["at"] - begun < SLACK
 
 
 def test_grace_period_goes_on_from_where_it_was(hosts: Hosts) -> None:
-    launched = hosts.add(TaskSpec("job", run=f"trap '' TERM\n: > up\n{WAIT}", grace_period=2))
-    hosts.start(launched.host)
+    clock = Clock(hosts.work)
+    launched = hosts.add(TaskSpec("job", run=f"trap '' TERM\n: > up\n{WAIT}", grace_period=2 * HOUR))
+    hosts.start(launched.host, clock.code)
     hosts.wait_until((hosts.work / "up").exists, 20, "the trap")
     launched.order(events.Cancel(time.time()))
     kill_at = launched.until("Terminate")[0]["kill_at"]
-    _start_again(hosts, launched)
+    clock.move(HOUR)
+    _start_again(hosts, launched, clock.code)
+    assert not launched.events("Kill")
+    clock.move(2 * HOUR)
     job = hosts.finish(launched)
     assert (job.state, job.task("job").attempts[0].signal) == (State.CANCELLED, signal.SIGKILL)
-    assert 0 <= launched.events("Kill")[0]["at"] - kill_at < 0.5
+    assert 0 <= launched.events("Kill")[0]["at"] - kill_at < SLACK
 
 
 # Dies when it is about to send its first signal.
@@ -188,7 +202,7 @@ sys.exit(host.main())
 
 def test_notice_that_was_decided_and_not_given_is_given(hosts: Hosts) -> None:
     script = "trap 'cat $OVERSPAN_RUN_DIR/notice; exit 0' USR1\n: > up\nwhile :; do sleep 0.02; done"
-    aux = TaskSpec("aux", run=script, primary=False, termination_delay=60, notice_signal="USR1")
+    aux = TaskSpec("aux", run=script, primary=False, termination_delay=HOUR, notice_signal="USR1")
     launched = hosts.add(TaskSpec("trainer", run="until [ -e up ]; do sleep 0.02; done"), aux)
     hosts.start(launched.host, DIES_NOTIFYING)
     hosts.wait_until(lambda: _over(hosts, launched.host), 20, "the crash")
@@ -225,6 +239,7 @@ def test_shim_killed_while_the_supervisor_was_dead(hosts: Hosts) -> None:
     launched = hosts.add(TaskSpec("lost", run=WAIT, retry=RETRY), kept)
     hosts.start(launched.host)
     launched.until("NodeStarted", count=3)
+    _until_starts(hosts, 3)
     before = [launched.record(f"kept.{node}.0.0") for node in range(2)]
     hosts.kill(launched.host)
     os.kill(launched.record("lost.0.0.0").shim_pid, signal.SIGKILL)
@@ -256,7 +271,7 @@ def test_adoption_reports_no_start_twice(hosts: Hosts) -> None:
 def test_no_budget_for_recoveries_ends_in_node_fail(hosts: Hosts) -> None:
     launched = hosts.add(replace(TaskSpec("job", run=WAIT), retry=RetryPolicy(max_recoveries=0)))
     hosts.start(launched.host)
-    launched.until("NodeStarted")
+    _until_starts(hosts, 1)
     os.kill(launched.record("job.0.0.0").shim_pid, signal.SIGKILL)
     assert hosts.finish(launched).state is State.NODE_FAIL
     # Nothing of the work outlives the shim that was killed.

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.system.supervisor.clock import HOUR, SLACK, Clock
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import (
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 
 SOON = Backoff(first=0.05)
 FOREVER = "exec sleep 300"
-SERVICE = TaskSpec("aux", run=FOREVER, primary=False, grace_period=10)
+GRACE = 300
+SERVICE = TaskSpec("aux", run=FOREVER, primary=False, grace_period=GRACE)
+
+
+def _time(seconds: float) -> Any:
+    """A time as it is in a journal."""
+    return pytest.approx(seconds, rel=0, abs=0.001)
 
 
 def test_auxiliary_is_noticed_lives_its_delay_and_is_terminated(hosts: Hosts) -> None:
@@ -37,28 +44,38 @@ def test_auxiliary_is_noticed_lives_its_delay_and_is_terminated(hosts: Hosts) ->
     trap 'echo saved; exit 0' TERM
     : > up
     while :; do sleep 0.02; done"""
+    clock = Clock(hosts.work)
     trainer = TaskSpec("trainer", run="while [ ! -e up ]; do sleep 0.02; done")
-    aux = replace(SERVICE, run=script, termination_delay=1, notice_signal="USR1")
-    launched = hosts.run(trainer, aux)
-    job = launched.replay()
+    aux = replace(SERVICE, run=script, termination_delay=HOUR, notice_signal="USR1")
+    launched = hosts.add(trainer, aux)
+    hosts.start(launched.host, clock.code)
+    launched.until("Notice")
+    hosts.wait_until(lambda: launched.log("aux.0.0.0") == "noticed\n", 20, "the notice")
+    assert not launched.events("Terminate")
+    clock.move(HOUR)
+    job = hosts.finish(launched)
     assert (job.state, job.task("aux").state) == (State.COMPLETED, State.COMPLETED)
     assert launched.log("aux.0.0.0") == "noticed\nsaved\n"
     line = json.loads((hosts.work / "seen").read_text())
     notice, terminate = launched.events("Notice")[0], launched.events("Terminate")[0]
     assert line == {"kind": "primaries_done", "task": "aux", "at": notice["at"], "deadline": notice["deadline"]}
-    assert notice["deadline"] == pytest.approx(launched.events("NodeEnded", "trainer")[0]["at"] + 1)
-    assert 0 <= terminate["at"] - notice["deadline"] < 0.5
-    assert terminate["kill_at"] == pytest.approx(terminate["at"] + 10)
+    assert notice["deadline"] == _time(launched.events("NodeEnded", "trainer")[0]["at"] + HOUR)
+    assert 0 <= terminate["at"] - notice["deadline"] < SLACK
+    assert terminate["kill_at"] == _time(terminate["at"] + GRACE)
 
 
 def test_what_ignores_term_is_killed_with_its_children(hosts: Hosts) -> None:
     stubborn = "trap '' TERM; (setsid sleep 300 &); : > up; while :; do sleep 0.02; done"
     trainer = TaskSpec("trainer", run="while [ ! -e up ]; do sleep 0.02; done")
-    launched = hosts.run(trainer, replace(SERVICE, run=stubborn, grace_period=1))
-    attempt = launched.replay().task("aux").attempts[0]
+    clock = Clock(hosts.work)
+    launched = hosts.add(trainer, replace(SERVICE, run=stubborn, grace_period=HOUR))
+    hosts.start(launched.host, clock.code)
+    launched.until("Terminate")
+    clock.move(HOUR)
+    attempt = hosts.finish(launched).task("aux").attempts[0]
     assert (attempt.cause, attempt.signal) == (Cause.PRIMARIES_DONE, signal.SIGKILL)
     terminate, kill = launched.events("Terminate")[0], launched.events("Kill")[0]
-    assert 1 <= kill["at"] - terminate["at"] < 1.5
+    assert HOUR <= kill["at"] - terminate["at"] < HOUR + SLACK
     assert launched.record("aux.0.0.0").strays_left == 0
 
 
@@ -87,30 +104,38 @@ def test_kill_is_sent_again_to_what_it_missed(hosts: Hosts) -> None:
     hosts.start(launched.host, MISSES)
     assert hosts.finish(launched).task("aux").attempts[0].signal == signal.SIGKILL
     kill, ended = launched.events("Kill")[0]["at"], launched.events("NodeEnded", "aux")[0]["at"]
-    assert 1 <= ended - kill < 3
+    assert 1 <= ended - kill < SLACK
 
 
 def test_failing_primary_ends_all_at_once(hosts: Hosts) -> None:
     other = TaskSpec("other", run=FOREVER)
-    launched = hosts.run(TaskSpec("trainer", run="exit 3"), other, replace(SERVICE, termination_delay=300))
+    launched = hosts.run(TaskSpec("trainer", run="exit 3"), other, replace(SERVICE, termination_delay=HOUR))
     job = launched.replay()
     assert (job.state, job.reason, job.exit_code) == (State.FAILED, "NonZeroExitCode", 3)
     assert [job.task(name).state for name in ("other", "aux")] == [State.CANCELLED] * 2
     failed = launched.events("NodeEnded", "trainer")[0]["at"]
-    assert all(line["at"] - failed < 0.5 for line in launched.events("Terminate"))
+    assert all(line["at"] - failed < SLACK for line in launched.events("Terminate"))
 
 
 def test_time_limit_warns_then_ends(hosts: Hosts) -> None:
-    script = "trap 'echo warned' USR2; while :; do sleep 0.02; done"
-    before = SignalBefore("USR2", seconds=1, batch_only=True)
-    launched = hosts.run(TaskSpec("job", run=script, time=2, signal=before, grace_period=5))
-    job = launched.replay()
+    script = "trap 'echo warned' USR2; : > up; while :; do sleep 0.02; done"
+    clock = Clock(hosts.work)
+    before = SignalBefore("USR2", seconds=HOUR, batch_only=True)
+    launched = hosts.add(TaskSpec("job", run=script, time=2 * HOUR, signal=before, grace_period=GRACE))
+    hosts.start(launched.host, clock.code)
+    hosts.wait_until((hosts.work / "up").exists, 20, "the trap")
+    assert not launched.events("Warn")
+    clock.move(HOUR)
+    hosts.wait_until(lambda: launched.log("job.0.0.0") == "warned\n", 20, "the warning")
+    assert not launched.events("Terminate")
+    clock.move(2 * HOUR)
+    job = hosts.finish(launched)
     assert (job.state, job.reason) == (State.TIMEOUT, "TimeLimit")
     assert launched.log("job.0.0.0") == "warned\n"
-    begun, ended = launched.events("Launch")[0]["at"], launched.events("Terminate")[0]["at"]
-    assert 2 <= ended - begun < 2.5
+    begun, ended = launched.events("NodeStarted")[0]["at"], launched.events("Terminate")[0]["at"]
+    assert 2 * HOUR <= ended - begun < 2 * HOUR + SLACK
     line = json.loads((launched.path / "notice").read_text())
-    assert (line["kind"], line["deadline"]) == ("time_limit", pytest.approx(begun + 2))
+    assert (line["kind"], line["deadline"]) == ("time_limit", _time(begun + 2 * HOUR))
 
 
 @pytest.mark.parametrize(
@@ -232,6 +257,9 @@ def test_killed_shim_restarts_its_task_alone(hosts: Hosts) -> None:
     launched = hosts.add(TaskSpec("lost", run=script, retry=retry), TaskSpec("kept", run=script, num_nodes=2))
     hosts.start(launched.host)
     launched.until("NodeStarted", count=3)
+    first = hosts.work / "pids.lost"
+    # A start is on record before the program's first line.
+    hosts.wait_until(lambda: first.exists() and first.read_text().endswith("\n"), 20, "its first line")
     os.kill(launched.record("lost.0.0.0").shim_pid, signal.SIGKILL)
     launched.until("NodeStarted", "lost", 2)
     (hosts.work / "go").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -115,7 +116,7 @@ def _record(nodes: Nodes, key: str = KEY) -> NodeRecord:
 
 def test_kill_reaches_a_tree_below_a_stopped_shim(nodes: Nodes) -> None:
     shim = nodes.shell(KEY, "(setsid sleep 300 &); sleep 300 & wait")
-    nodes.wait_until(lambda: len(nodes.marked(KEY)) >= 3, what="all up")
+    nodes.wait_until(lambda: len(nodes.sleepers(KEY)) == 2, what="all up")
     os.kill(shim.pid, signal.SIGSTOP)
     nodes.wait_until(lambda: _state(shim.pid) == "T", what="the shim stops")
     assert send(shim, signal.SIGKILL)
@@ -130,6 +131,21 @@ def test_signal_right_after_the_fork_is_not_lost(nodes: Nodes) -> None:
     assert send(shim, signal.SIGKILL)
     record = nodes.end(shim)
     assert record.signal == signal.SIGKILL or record.failed_at == "start"
+
+
+def test_child_killed_after_its_record_is_a_failed_start(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = records.begin_record
+
+    def begin_and_die(directory: str, key: str, record: NodeRecord) -> int:
+        file = begin(directory, key, record)
+        if record.pid == os.getpid():
+            os.kill(record.pid, signal.SIGKILL)
+        return file
+
+    monkeypatch.setattr(records, "begin_record", begin_and_die)
+    record = nodes.run(KEY, "touch ran")
+    assert (record.failed_at, record.exit_code, record.signal) == ("start", None, None)
+    assert not (nodes.folder / "ran").exists()
 
 
 def test_leader_alone_is_signalled(nodes: Nodes) -> None:
@@ -171,8 +187,7 @@ def test_program_starts_with_a_clean_slate(nodes: Nodes) -> None:
         shim = nodes.shell(KEY, script, umask=0o027)
         nodes.running(KEY)
         nodes.wait_until(lambda: "/fd/" in nodes.text(), what="the program has told")
-        pipes = [os.readlink(entry) for entry in Path(f"/proc/{shim.pid}/fd").iterdir() if entry.exists()]
-        assert os.readlink(f"/proc/self/fd/{writing}") not in pipes
+        assert _identify(os.fstat(writing)) not in _open_files(shim.pid)
         assert Path(f"/proc/{shim.pid}/comm").read_text() == "span-shim\n"
     finally:
         signal.signal(signal.SIGHUP, old)
@@ -187,6 +202,19 @@ def test_program_starts_with_a_clean_slate(nodes: Nodes) -> None:
     # 3 is the shell's own look at the folder.
     assert [Path(name).name for name in lines[2].split()] == ["0", "1", "2", "3"]
     assert (nodes.folder / "out").stat().st_mode & 0o777 == 0o640
+
+
+def _identify(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
+
+
+def _open_files(pid: int) -> list[tuple[int, int]]:
+    """What a process has open; it may be closing some."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(_identify(entry.stat()))
+    return found
 
 
 def test_supervisor_keeps_its_signals(nodes: Nodes) -> None:

@@ -70,7 +70,7 @@ def test_the_users_shell_where_it_is_one(shell: str, chosen: str) -> None:
 def run(directory: RunDirectory, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-S", "-m", "overspan.bridge.supervisor", "shell", directory.path, "0", "", *words]
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": SOURCE}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor import kernel, processes
 from overspan.bridge.supervisor.records import (
     RECORD_SIZE,
     NodeRecord,
@@ -18,6 +18,7 @@ from overspan.bridge.supervisor.records import (
     decode_record,
     encode_record,
     format_key,
+    give_up_claim,
     read_record,
     shim_alive,
     update_record,
@@ -130,6 +131,29 @@ def test_key_is_claimed_once(tmp_path: Path) -> None:
     assert not shim_alive(folder, KEY)
     with pytest.raises(FileExistsError):
         claim(folder, KEY)
+
+
+def test_claim_that_was_found_without_its_lock_is_never_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, lock = str(tmp_path), fcntl.flock
+    found: list[str] = []
+
+    def lock_late(fd: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            # A supervisor that was started again looks between the two steps of a claim.
+            found.append(processes.adopt(folder, KEY).state)
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with pytest.raises(FileExistsError):
+        claim(folder, KEY)
+    assert found == [processes.UNSTARTED] == [processes.adopt(folder, KEY).state]
+
+
+def test_claim_that_is_held_is_not_given_up(tmp_path: Path) -> None:
+    lock = claim(str(tmp_path), KEY)
+    assert not give_up_claim(str(tmp_path), KEY)
+    os.close(lock)
+    assert [give_up_claim(str(tmp_path), KEY) for _ in range(2)] == [True, True]
 
 
 def test_without_locks_the_process_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,14 +49,14 @@ def test_the_application_is_unpacked_without_a_name_and_reads_on(tmp_path: Path)
         archive.writestr("late.py", "NAME = 'late'\n")
     words = entry_words(sys.executable, "node", "word")
     data = pack_application(file.getvalue()) + b"the rest\n"
-    done = subprocess.run(words, input=data, capture_output=True, env={"TMPDIR": str(tmp_path)}, timeout=60)
+    done = subprocess.run(words, input=data, capture_output=True, env={"TMPDIR": str(tmp_path)}, timeout=300)
     assert done.stdout == b"['node', 'word'] b'the rest\\n' late\n", done.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_a_cut_application_is_not_run() -> None:
     data = pack_application(b"x" * 1000)
-    done = subprocess.run(entry_words(sys.executable, "node"), input=data[:-1], capture_output=True, timeout=60)
+    done = subprocess.run(entry_words(sys.executable, "node"), input=data[:-1], capture_output=True, timeout=300)
     assert done.returncode == 70
 
 
@@ -70,5 +70,5 @@ def test_the_selected_sources_are_an_application_that_keeps_its_file_to_itself(t
     # Without a supervisor the sender says so; it got that far with what it had.
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     words = [*entry_words(sys.executable, "node")]
-    done = subprocess.run(words, input=pack_application(selected), capture_output=True, env=environment, timeout=60)
+    done = subprocess.run(words, input=pack_application(selected), capture_output=True, env=environment, timeout=300)
     assert (done.returncode, done.stderr) == (1, b"")

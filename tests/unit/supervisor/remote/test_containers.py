@@ -40,7 +40,7 @@ class TestVariables:
     @pytest.mark.parametrize("folder", ["/nowhere", ""])
     def test_a_temporary_folder_that_the_image_has_not_is_not_told(self, folder: str) -> None:
         words = wrap_words((), ("/bin/sh", "-c", "echo ${TMPDIR-none}"), "", "")
-        done = subprocess.run(words, env={"TMPDIR": folder}, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(words, env={"TMPDIR": folder}, capture_output=True, text=True, timeout=120)
         assert done.stdout == ("none\n" if folder else "\n")
 
 
@@ -140,7 +140,7 @@ class Agent:
     def end(self) -> Mapping[str, Any]:
         """Its last message, once it has ended."""
         message = self.read()
-        assert self.read_rest() == b"" and self.process.wait(30) is not None
+        assert self.read_rest() == b"" and self.process.wait(120) is not None
         ended = message["ended"]
         assert isinstance(ended, dict)
         return ended
@@ -196,4 +196,4 @@ def test_a_holder_is_found_by_its_mark_in_another_mount_namespace_only(wait_unti
         assert json.loads(holder.stdout.readline()) == {"held": {}}
         assert find_holder("0f") == 0 and read_variables(holder.pid)["WHAT"] == "inside"
         holder.stdin.close()
-        assert holder.wait(30) == 0
+        assert holder.wait(120) == 0

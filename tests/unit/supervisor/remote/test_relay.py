@@ -53,7 +53,7 @@ def running(there: Path, here: Path, greeting: bytes) -> Iterator[list[Link]]:
     thread.start()
     yield [link]
     (there / OVER).touch()
-    thread.join(60)
+    thread.join(300)
     assert not thread.is_alive()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -22,9 +24,11 @@ from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Origin, Ready, R
 from overspan.bridge.supervisor.archive import build_archive
 from overspan.bridge.supervisor.remote.carrying import pack_documents
 from overspan.bridge.supervisor.remote.images import FOLDER, HOSTS
+from overspan.bridge.supervisor.remote.lodging import read_native
 from overspan.bridge.supervisor.remote.sender import OVER, TAKEN, find_folder
 from overspan.bridge.supervisor.remote.visit import visit_words
 
+NUMBERS = itertools.count()
 SRUN = '#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexec "$@"\n'
 APPTAINER = """\
 #!/bin/sh
@@ -40,7 +44,8 @@ class Allocation:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.native = str(10_000_000 + os.getpid())
+        # Of this test alone, on this machine: its folders are found by it.
+        self.native = str((10_000_000 + os.getpid()) * 100 + next(NUMBERS))
         self.work = folder / "work"
         self.work.mkdir()
         (folder / "run").mkdir()
@@ -76,7 +81,7 @@ class Allocation:
     def visit(self, task: str, *command: str, native: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command beside a member, from a machine that has the run directory."""
         words = self._visit_words(task, command, native or self.native)
-        return subprocess.run(words, env=self._variables(), capture_output=True, text=True, timeout=60)
+        return subprocess.run(words, env=self._variables(), capture_output=True, text=True, timeout=300)
 
     def open_visit(self, task: str, *command: str) -> subprocess.Popen[bytes]:
         """The same, in a session of its own and not waited for."""
@@ -87,6 +92,13 @@ class Allocation:
         launch = (f"{self.folder}/run", "0", native)
         words = visit_words(launch, (task, "0", sys.executable), ("srun", "--overlap", "--pty"), command)
         return [sys.executable, "-I", "-S", self._archive, *words]
+
+    def until_journal(self, kind: str, count: int) -> Path:
+        """Wait until the journal has so many events of a kind; gives its path."""
+        journal = self.find() / "journal.0.jsonl"
+        mark = f'"event":"{kind}"'
+        wait_until(lambda: journal.exists() and journal.read_text().count(mark) >= count, 30, f"{count} {kind}")
+        return journal
 
     def relay(self) -> None:
         """Bring what a shell needs to the run directory."""
@@ -105,15 +117,19 @@ class Allocation:
         events = [json.loads(line) for line in (folder / "journal.0.jsonl").read_text().splitlines()]
         logs = {path.name: path.read_text() for path in (folder / "logs").iterdir()}
         (folder / TAKEN).touch()
-        return self._process.wait(30), events, logs
+        return self._process.wait(120), events, logs
 
     def close(self) -> None:
         """End what is left, as Slurm would."""
         if self._process is None or self._process.poll() is not None:
             return
-        (self.find() / TAKEN).touch()
         self._process.terminate()
-        self._process.wait(30)
+        # It waits a little for this, unless it has removed its folder already.
+        folder = find_folder(self.native, ("/tmp",))
+        with contextlib.suppress(FileNotFoundError):
+            if folder:
+                Path(folder, TAKEN).touch()
+        self._process.wait(120)
 
 
 @pytest.fixture
@@ -134,12 +150,11 @@ SERVER = TaskSpec(
 
 def test_a_file_on_its_node_makes_a_task_ready(allocation: Allocation) -> None:
     # It is there only once somebody has said so: its being awaited is what keeps the client.
-    come = f"while [ ! -e {allocation.folder}/go ]; do sleep 0.05; done; : >up; exec sleep 60"
+    come = f"while [ ! -e {allocation.folder}/go ]; do sleep 0.05; done; : >up; exec sleep 600"
     server = replace(SERVER, run=come, ready=Ready(ReadyKind.FILE, "up", 0.05))
     client = TaskSpec("client", run="[ -e up ] && echo found", needs=(Need("server", NeedKind.READY),))
     allocation.start(server, client)
-    journal = allocation.find() / "journal.0.jsonl"
-    wait_until(lambda: journal.exists() and '"NodeStarted"' in journal.read_text(), 30, "the server")
+    journal = allocation.until_journal("NodeStarted", 1)
     assert '"Launch"' in journal.read_text() and '"task":"client"' not in journal.read_text().replace(" ", "")
     (allocation.folder / "go").touch()
     status, events, logs = allocation.finish()
@@ -169,8 +184,10 @@ def test_a_shell_comes_beside_a_member_that_lives_and_in_the_place_of_one_that_h
     spec = replace(SERVER, run=f"echo here >$OVERSPAN_RUN_DIR/mine; {SERVER.run}", secrets={"KEY": "s3cret"})
     go = f"while [ ! -e {allocation.folder}/go ]; do sleep 0.05; done"
     allocation.start(spec, TaskSpec("main", run=go), TaskSpec("over", run="true", env={"KEY": "own"}, primary=False))
-    journal = allocation.find() / "journal.0.jsonl"
-    wait_until(lambda: journal.exists() and '"NodeEnded"' in journal.read_text(), 30, "the end of one task")
+    allocation.until_journal("NodeStarted", 3)
+    allocation.until_journal("NodeEnded", 1)
+    told = allocation.find() / "logs" / "server.0.0.0.out"
+    wait_until(lambda: told.exists() and told.read_text() == f"{allocation.work}\n", 30, "the server's own file")
     allocation.relay()
     done = allocation.visit("server", "sh", "-c", TELL)
     assert (done.returncode, done.stdout) == (6, "server s3cret\nhere\n"), done.stderr
@@ -194,15 +211,15 @@ def test_a_shell_without_a_step_says_so(allocation: Allocation) -> None:
 
 def test_a_visit_that_is_killed_leaves_nothing(allocation: Allocation) -> None:
     allocation.start(SERVER)
-    journal = allocation.find() / "journal.0.jsonl"
-    wait_until(lambda: journal.exists() and '"NodeStarted"' in journal.read_text(), 30, "the server")
+    allocation.until_journal("NodeStarted", 1)
     allocation.relay()
     told = allocation.folder / "told"
-    visit = allocation.open_visit("server", "sh", "-c", f"echo up >{told}; exec sleep 60")
+    visit = allocation.open_visit("server", "sh", "-c", f"echo up >{told}; exec sleep 600")
     wait_until(told.exists, 30, "the shell")
 
     def list_lodgings() -> list[Path]:
-        return list(allocation.find().parent.glob("*/native"))
+        found = allocation.find().parent.glob("*/native")
+        return [path for path in found if read_native(str(path.parent)) == allocation.native]
 
     assert list_lodgings()
     visit.kill()

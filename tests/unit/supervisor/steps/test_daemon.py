@@ -17,7 +17,7 @@ def sides() -> tuple[Channel, Channel]:
     return Channel(ours), Channel(theirs)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_release_that_comes_with_the_hold_is_heard(sides: tuple[Channel, Channel]) -> None:
     client, node = sides
     client.send(wire.HOLD)
@@ -29,7 +29,7 @@ def test_a_release_that_comes_with_the_hold_is_heard(sides: tuple[Channel, Chann
     node.close()
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_client_that_goes_without_a_word_is_lost(sides: tuple[Channel, Channel]) -> None:
     client, node = sides
     client.send(wire.HOLD)

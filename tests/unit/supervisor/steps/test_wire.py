@@ -56,7 +56,7 @@ def meet(client_key: bytes, node_key: bytes) -> tuple[list[Channel], list[Except
 
     def answer() -> None:
         try:
-            channels.append(welcome(theirs, node_key, 5))
+            channels.append(welcome(theirs, node_key, 60))
         except (AuthenticationError, OSError) as error:
             errors.append(error)
             theirs.close()
@@ -64,7 +64,7 @@ def meet(client_key: bytes, node_key: bytes) -> tuple[list[Channel], list[Except
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        channels.append(greet(ours, client_key, 5))
+        channels.append(greet(ours, client_key, 60))
     except (AuthenticationError, OSError) as error:
         errors.append(error)
         ours.close()

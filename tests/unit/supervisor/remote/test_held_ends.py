@@ -1,0 +1,66 @@
+"""Which ends are reported at once, and which wait for a word of Slurm's; sruns are made up, and so is the time."""
+
+from __future__ import annotations
+
+import select
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.supervisor.remote.nodes import HELD_SECONDS, LOST_SECONDS, RemoteNodes, Setting, _Live
+from overspan.bridge.supervisor.remote.srun import Srun
+from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.supervisor.streams import NodeKey
+
+KEY = NodeKey("main", 0, 0, 0)
+TERM, USR1 = 15, 10
+
+
+class FakeSrun:
+    """An srun whose agent has said something; it has ended where there is a status."""
+
+    def __init__(self, status: int | None, *messages: dict[str, Any]) -> None:
+        self.status = status
+        self.messages = list(messages)
+        self.said: list[str] = []
+
+    def release(self) -> None:
+        """Nothing is open."""
+
+
+def make_nodes(folder: Path, srun: FakeSrun, sent: set[int]) -> RemoteNodes:
+    """One node run that has started."""
+    directory = RunDirectory(str(folder), 0)
+    nodes = RemoteNodes(Setting(directory, "c", {}, {}, (), (), {}, select.poll(), lambda line: None))
+    nodes._live[KEY] = _Live(KEY, cast(Srun, srun), started=True, sent=sent)
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("ended", "sent", "held"),
+    [
+        ({}, set(), 0.0),
+        ({"exit_code": 3}, set(), 0.0),
+        ({"signal": USR1}, set(), 0.0),
+        ({"signal": TERM}, {TERM}, 0.0),
+        ({"signal": TERM}, set(), HELD_SECONDS),
+        ({"exit_code": 128 + TERM}, set(), HELD_SECONDS),
+        ({"told": True}, set(), HELD_SECONDS),
+        (None, {TERM}, 0.0),
+        (None, set(), LOST_SECONDS),
+    ],
+)
+def test_only_an_end_that_may_be_slurms_is_held(
+    tmp_path: Path, ended: dict[str, Any] | None, sent: set[int], held: float
+) -> None:
+    srun = FakeSrun(1) if ended is None else FakeSrun(None, {"ended": ended})
+    nodes = make_nodes(tmp_path, srun, sent)
+    if held:
+        assert nodes.collect((), 100.0) == []
+        assert nodes.wake_at == 100.0 + held
+        assert nodes.collect((), 99.9 + held) == []
+    (report,) = nodes.collect((), 100.0 + held)
+    assert isinstance(report, NodeEnded) and report.at == 100.0
+    assert nodes.wake_at is None
