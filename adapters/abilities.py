@@ -76,7 +76,8 @@ class Step:
 class Trace:
     """What one launch, of whatever installation, has on a cluster: `objects` in the cluster's words.
 
-    `running` of them may still run work; `stuck` has a sentence for each that cannot go now.
+    `running` of them may still run work; `stuck` has a sentence for each that cannot go now. `resumes`: a later launch
+    of the same job may be this one again.
     """
 
     token: str
@@ -87,6 +88,7 @@ class Trace:
     objects: tuple[str, ...]
     running: int = 0
     stuck: tuple[str, ...] = ()
+    resumes: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,15 @@ class Entrance:
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Troubles(Protocol):
+    """An adapter that can say what is wrong with single launches there."""
+
+    def troubles(self) -> Sequence[str]:
+        """What hinders it now, or did a short while ago: a sentence each. Asks nobody."""
+        ...
 
 
 @runtime_checkable
@@ -287,14 +298,34 @@ class Forget(Protocol):
 
 
 @runtime_checkable
+class Located(Protocol):
+    """The adapter can tell where its settings lead: handles mean nothing elsewhere, and must not be asked about there.
+
+    Without it all clusters of its kind and name are one place.
+    """
+
+    def place(self) -> str:
+        """The place in words, the same for the same settings; contacts nothing. Raises Unreachable."""
+
+
+@runtime_checkable
+class Numbered(Protocol):
+    """The adapter knows launches by the numbers of their jobs, so a number must not be given again."""
+
+    def find_last_number(self) -> int:
+        """The highest number of a job that has left anything there; 0 for none."""
+
+
+@runtime_checkable
 class Release(Protocol):
     """Launches leave objects on the cluster that have to go once their outcome is stored, whoever stored it."""
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove what is left of every launch of the installation but those that are named.
 
-        `handles` are watched, the submissions of `tokens` are owed. What this process submits while the call is under
-        way stays as well. Raises Unreachable; to be called again then.
+        `handles` are watched, the submissions of `tokens` are owed, on whichever cluster: two entries of the
+        configuration may be one place, and one that is configured no more keeps its launches. What this process submits
+        while the call is under way stays as well. Raises Unreachable; to be called again then.
         """
 
 

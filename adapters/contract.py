@@ -109,6 +109,8 @@ class Order:
     event: Event
     needs: tuple[Unmet, ...] = ()
     """With SetDependency, what of it is not met; such an order is only given where the adapter is a `Dependencies`."""
+    again: bool = False
+    """Whether it may have been carried out before, by a daemon that did not hear of that."""
 
 
 @dataclass(frozen=True)

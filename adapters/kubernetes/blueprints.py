@@ -9,16 +9,18 @@ from typing import Any, NamedTuple
 from overspan.adapters.contract import FORMAT, Launch
 from overspan.adapters.kubernetes.environment import (
     is_secret,
-    keep_exported,
     select_carried,
     shares_variables,
 )
+from overspan.adapters.kubernetes.exporting import choose_exported
 from overspan.adapters.kubernetes.files import Archive
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.scripts import RUN_DIR
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.volumes import find_shared
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Form, Origin
+from overspan.bridge.model.spec import Form, Origin, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Blueprint:
     files: Mapping[str, Archive] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     """Tasks whose pods have a ConfigMap for what is the same in all of them."""
+    exported: tuple[str, ...] = ()
+    """Batch scripts whose pods have a Secret with the environment that they were submitted with."""
 
 
 class PodSet(NamedTuple):
@@ -45,32 +49,34 @@ class PodSet(NamedTuple):
     go: str = ""
 
 
-def draw_blueprint(launch: Launch, rung: Rung, files: Mapping[str, Archive]) -> Blueprint:
-    """The blueprint of a launch."""
+def draw_blueprint(launch: Launch, settings: Settings, rung: Rung, files: Mapping[str, Archive]) -> Blueprint:
+    """The blueprint of a launch. InvalidRequest for an environment that cannot travel."""
     environment = {name: "" if is_secret(name) else value for name, value in select_carried(launch.environment).items()}
-    shared = tuple(task.name for task in launch.job.spec.tasks if shares_variables(task))
-    return Blueprint(launch.token, relocate(launch.job), environment, rung, files, shared)
+    spec = launch.job.spec
+    shared = tuple(task.name for task in spec.tasks if shares_variables(task))
+    exported = tuple(task.name for task in spec.tasks if choose_exported(task, spec, settings).values)
+    return Blueprint(launch.token, relocate(launch.job, settings), environment, rung, files, shared, exported)
 
 
-def relocate(job: Job) -> Job:
-    """The job as one that was submitted from its run directory in the pod.
+def relocate(job: Job, settings: Settings) -> Job:
+    """The job as its pods see it: submitted from the same folder where that is on a shared volume, else from the run
+    directory.
 
-    Nothing of the submitter's machine is known there: of the environment the named variables travel, and the folder of
-    the submission is the run directory.
+    The environment of a batch script is not in it (exporting.py).
     """
-    here = job.spec.origin.directory
     tasks = tuple(
-        replace(task, env=keep_exported(task, job.spec.origin.command), workdir=_move(task.workdir, here))
-        if task.form is Form.BATCH
-        else task
+        replace(task, env={}, workdir=_place_script(task, settings)) if task.form is Form.BATCH else task
         for task in job.spec.public().tasks
     )
-    origin = Origin(user=job.spec.origin.user, uid=job.spec.origin.uid, host=job.spec.origin.host, directory=RUN_DIR)
+    here = job.spec.origin
+    directory = here.directory if find_shared(here.directory, settings) is not None else RUN_DIR
+    origin = Origin(user=here.user, uid=here.uid, host=here.host, directory=directory, umask=here.umask)
     return replace(job, spec=replace(job.spec, environment={}, tasks=tasks, origin=origin))
 
 
-def _move(path: str, here: str) -> str:
-    return "" if path in ("", here) else path
+def _place_script(task: TaskSpec, settings: Settings) -> str:
+    """Where a script works: a named folder is the image's, if it is on no shared volume; empty is the run directory."""
+    return task.workdir if task.chdir or find_shared(task.workdir, settings) is not None else ""
 
 
 def write_plan(blueprint: Blueprint) -> dict[str, Any]:
@@ -82,6 +88,7 @@ def write_plan(blueprint: Blueprint) -> dict[str, Any]:
         "environment": dict(blueprint.environment),
         "rung": blueprint.rung.value,
         "shared": list(blueprint.shared),
+        "exported": list(blueprint.exported),
         "files": {
             source: {"name": archive.name, "digest": archive.digest, "path": archive.path}
             for source, archive in blueprint.files.items()
@@ -100,7 +107,7 @@ def read_blueprint(plan: Mapping[str, Any]) -> Blueprint:
         }
         job, environment = decode(Job, plan["job"]), plan.get("environment", {})
         # A launch of an older version has none.
-        shared = tuple(map(str, plan.get("shared", ())))
-        return Blueprint(str(plan["token"]), job, environment, Rung(plan["rung"]), files, shared)
+        shared, exported = (tuple(map(str, plan.get(key, ()))) for key in ("shared", "exported"))
+        return Blueprint(str(plan["token"]), job, environment, Rung(plan["rung"]), files, shared, exported)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a plan: {error}") from None

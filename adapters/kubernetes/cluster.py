@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Trace
 from overspan.adapters.contract import (
@@ -25,24 +26,29 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
 )
+from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.checking import check_cluster
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.discovery import find_rung
 from overspan.adapters.kubernetes.evidence import is_slow, read_trouble
+from overspan.adapters.kubernetes.failed_probes import read_failures
 from overspan.adapters.kubernetes.following import TICK_SECONDS, Follower
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.gathering import Gatherer
+from overspan.adapters.kubernetes.keeping import Keeper
 from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.lifetimes import longest_time
 from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.ordering import Orderer
+from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
 from overspan.adapters.kubernetes.patience import find_patience
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
+from overspan.adapters.kubernetes.sizes import PORTION, Sizes
 from overspan.adapters.kubernetes.stories import Story
 from overspan.adapters.kubernetes.submission import Submitter, admit
 from overspan.adapters.kubernetes.traces import find_traces, remove_traces
@@ -53,6 +59,8 @@ _log = logging.getLogger(__name__)
 
 TIDY_SECONDS = 3.0
 """How often ended pods of live launches are removed."""
+LAST_LINES_SECONDS = 12.0
+"""How long an end of the daemon waits for what pods print that are being ended: their nodes remove it."""
 TROUBLE_SECONDS = 10.0
 """How often events are asked for while pods do not start; their status is silent about mounts."""
 
@@ -66,18 +74,25 @@ class KubernetesCluster:
         self.name = config.name
         self._settings: Settings = read_settings(config)
         self._connection = connection or open_connection(self._settings)
-        self._launches = Launches(self._connection)
+        self.launches = Launches(self._connection)
         folder = config.state or os.path.join(os.path.expanduser("~"), ".local", "state", "overspan", config.name)
-        self._live = LiveLogs(self._connection, self._launches.hear)
-        self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live)
-        self._releaser = Releaser(self._launches, self._logs)
-        self._submitter = Submitter(self._launches, self._releaser, self._settings)
-        self._orderer = Orderer(self._launches, self._settings, self._logs.attend)
-        self._gatherer = Gatherer(self._launches, self._settings)
-        self._follower = Follower(self._launches, self._live, self._logs)
+        self._live = LiveLogs(self._connection, self.launches.hear)
+        self._files = OutputFiles(os.path.join(folder, "logs"))
+        self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live, self._files)
+        self._outputs = Keeper(self.launches, self._logs, self._files)
+        self._releaser = Releaser(self.launches, self._logs)
+        self._submitter = Submitter(self.launches, self._releaser, self._settings, self._files)
+        self._orderer = Orderer(self.launches, self._settings, self._logs.attend)
+        self._gatherer = Gatherer(self.launches, self._settings)
+        self._follower = Follower(self.launches, self._live, self._logs, self._outputs.holds)
+        self._sizes = Sizes(lambda: ask_nodes(self._connection, self._settings))
         self._rung: Rung | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
+
+    def place(self) -> str:
+        """The server and the namespace, as the kubeconfig has them now. Raises Unreachable."""
+        return self._connection.address
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Make each launch's objects, or find those that its token already made."""
@@ -86,6 +101,8 @@ class KubernetesCluster:
             return []
         namespace = await self._find_namespace()
         self._keep()
+        nodes = await self._sizes.ask([launch.job for launch in launches])
+        launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
         call = self._submitter.submit(launches, namespace, await self._find_rung(namespace))
         # Whoever stops waiting does not stop it half-way.
         return await asyncio.shield(asyncio.create_task(call))
@@ -105,8 +122,8 @@ class KubernetesCluster:
         """Bytes of a pod's log; of one that was removed, as it was kept."""
         self._check_open()
         handle = parse_handle(request.handle)
-        story = self._launches.stories.get(handle.token)
-        pods = self._launches.pods(story) if story is not None else []
+        story = self.launches.stories.get(handle.token)
+        pods = self.launches.pods(story) if story is not None else []
         return await self._logs.read(request, handle.token, pods)
 
     async def nodes(self) -> list[Node]:
@@ -123,8 +140,8 @@ class KubernetesCluster:
 
     async def longest_time(self, handle: str, task: str) -> int | None:
         """The longest wall time that a task's pods leave room for; they end by themselves some time after theirs."""
-        story = await self._launches.find(parse_handle(handle))
-        blueprint = await self._launches.read_blueprint(story) if story is not None else None
+        story = await self.launches.find(parse_handle(handle))
+        blueprint = await self.launches.read_blueprint(story) if story is not None else None
         if blueprint is None:
             return None
         return longest_time(blueprint.job, blueprint.job.spec_of(task), self._settings)
@@ -132,12 +149,12 @@ class KubernetesCluster:
     async def find_traces(self) -> list[Trace]:
         """The launches of all installations that have anything in the namespace."""
         self._check_open()
-        return await find_traces(self._launches, await self._find_namespace(), time.time())
+        return await find_traces(self.launches, await self._find_namespace(), time.time())
 
     async def remove_traces(self, traces: Sequence[Trace]) -> None:
         """End these launches and remove all of them."""
         self._check_open()
-        call = remove_traces(self._launches, self._releaser, await self._find_namespace(), traces)
+        call = remove_traces(self.launches, self._releaser, await self._find_namespace(), traces)
         await asyncio.shield(asyncio.create_task(call))
 
     async def close(self) -> None:
@@ -148,9 +165,10 @@ class KubernetesCluster:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        await asyncio.gather(self._logs.close(), self._orderer.close())
+        await self._logs.finish(LAST_LINES_SECONDS)
+        await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
         await self._live.close()
-        await self._launches.close()
+        await self.launches.close()
         await asyncio.to_thread(self._connection.close)
 
     async def check(self) -> list[Finding]:
@@ -159,7 +177,7 @@ class KubernetesCluster:
 
     def plan(self, job: Job) -> str:
         """The manifests that would be sent, with no effect at all."""
-        return render_plan(job, self._settings, self._rung)
+        return render_plan(bound_gpu_defaults(job, self._sizes.known, PORTION), self._settings, self._rung)
 
     def find_obstacle(self, job: Job) -> str:
         """Nothing: every pod of a job with several clusters waits behind a barrier."""
@@ -171,7 +189,7 @@ class KubernetesCluster:
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What of a job this cluster carries out in part, or not at all."""
-        return list_notes(job, self._settings, self._rung or Rung.SOFT)
+        return (*list_notes(job, self._settings, self._rung or Rung.SOFT), *note_unwritable(job, self._settings))
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that cannot be rendered; what the cluster says is known at its submission."""
@@ -180,8 +198,8 @@ class KubernetesCluster:
     async def enter(self, request: ShellRequest) -> Entrance:
         """What enters a member's pod on the user's terminal: kubectl's exec."""
         self._check_open()
-        story = await self._launches.find(parse_handle(request.handle))
-        pods = self._launches.pods(story) if story is not None else []
+        story = await self.launches.find(parse_handle(request.handle))
+        pods = self.launches.pods(story) if story is not None else []
         return enter_pod(request, pods, self._settings)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -207,9 +225,10 @@ class KubernetesCluster:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
             try:
-                if self._launches.trouble() is not None or not self._launches.fresh:
+                if self.launches.trouble() is not None or not self.launches.fresh:
                     continue
-                stories = list(self._launches.stories.values())
+                stories = list(self.launches.stories.values())
+                self._outputs.look(stories)
                 await self._gatherer.look(stories, time.time())
                 if now - tidied >= TIDY_SECONDS:
                     tidied = now
@@ -223,17 +242,23 @@ class KubernetesCluster:
                 _log.exception("cluster %s", self.name)
 
     async def _find_troubles(self, stories: Sequence[Story]) -> None:
-        """Ask why bound pods do not start: their events say it."""
+        """Ask why bound pods do not start, and what probes have met: their events say it."""
         now = time.time()
-        slow = [story for story in stories if any(is_slow(pod, now) for pod in self._launches.pods(story))]
+        slow = [
+            story
+            for story in stories
+            if any(is_slow(pod, now) for pod in self.launches.pods(story))
+            or story.list_unready(self.launches.view(story))
+        ]
         for namespace in {story.namespace for story in slow}:
             path, query = f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": "type=Warning", "limit": 500}
             answer = await self._connection.call("GET", path, query=query)
-            troubles = read_trouble(answer.document.get("items") or [])
+            items = answer.document.get("items") or []
+            troubles, failures = read_trouble(items), read_failures(items)
             for story in slow:
-                if story.namespace == namespace and story.troubles != troubles:
-                    story.troubles, story.dirty = troubles, True
-                    self._launches.changed.set()
+                if story.namespace == namespace and (story.troubles, story.failures) != (troubles, failures):
+                    story.troubles, story.failures, story.dirty = troubles, failures, True
+                    self.launches.changed.set()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import posixpath
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -16,12 +17,21 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold: the same sources give the same bytes."""
 
 
-@lru_cache(maxsize=4)
+_building = threading.Lock()
+"""`ast.parse` of Python 3.11 fails now and then where two threads are in it (SystemError, recursion depth mismatch)."""
+
+
 def build_program(main: str) -> bytes:
     """The application whose first module has the text `main`. Raises OSError where the sources cannot be read.
 
     Compressed and without compiled modules: nobody knows which Python the image has.
     """
+    with _building:
+        return _build(main)
+
+
+@lru_cache(maxsize=4)
+def _build(main: str) -> bytes:
     sources = read_sources()
     modules = {_name_module(path): path for path in sources}
     packed = io.BytesIO()

@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 from overspan.adapters.kubernetes.answers import Answer, read_answer, to_error
 from overspan.adapters.kubernetes.executing import Command, Socket, run_command
 from overspan.adapters.kubernetes.lanes import Lane, open_lane
-from overspan.adapters.kubernetes.logins import Way, log_in, write_words
+from overspan.adapters.kubernetes.logins import Way, find_address, log_in, write_words
 from overspan.adapters.kubernetes.plugins import Limit
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.sockets import own_sockets
 from overspan.adapters.kubernetes.streams import Stream
 from overspan.bridge.model.errors import TimedOut, Unreachable
 
@@ -38,6 +40,7 @@ _FRESH_SECONDS = 10.0
 _RENEWAL_SECONDS = 5.0
 """The least time between two logins: a plug-in may take seconds, and may be asked for nothing."""
 _LOGIN_SECONDS = 60.0
+_CLOSED = "the connection to the cluster was closed"
 
 
 class _Message(NamedTuple):
@@ -59,6 +62,7 @@ class Connection:
         self._headers: dict[str, str] = {}
         self._asked_at = self._renewed_at = self._failed_at = float("-inf")
         self._failure: Unreachable | None = None
+        self._streams: WeakSet[Stream] = WeakSet()
         self.closed = False
         """Whether it was let go of: nothing long goes on then."""
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="kubernetes")
@@ -72,6 +76,11 @@ class Connection:
     def place(self) -> str:
         """How the cluster is found, in words: its context and server."""
         return self._ready()[0].place
+
+    @property
+    def address(self) -> str:
+        """The server and the namespace: what a launch needs to be found again. Raises Unreachable."""
+        return find_address(self._settings)
 
     def request(
         self,
@@ -125,7 +134,15 @@ class Connection:
         response = self._send("GET", _join(path, query), silence=timeout)
         if response.status >= 300:
             raise to_error(read_answer(response.status, response.data), f"follow {path}")
-        return Stream(response, f"follow {path}")
+        stream = Stream(response, f"follow {path}")
+        with self._lock:
+            self._streams.add(stream)
+            late = self.closed
+        if late:
+            # It was opened for somebody who has gone meanwhile.
+            response.close()
+            raise Unreachable(_CLOSED)
+        return stream
 
     def exec(
         self, namespace: str, pod: str, container: str, words: Sequence[str], timeout: float = 30.0
@@ -156,8 +173,13 @@ class Connection:
         self.closed = True
         self._workers.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            # Its connections go with it, when the last request has ended.
-            self._way = None
+            way, self._way = self._way, None
+            streams = list(self._streams)
+        if way is not None:
+            way.close()
+        # Whoever reads one wakes up, and closes it.
+        for stream in streams:
+            stream.close()
 
     def _send(
         self,
@@ -230,6 +252,8 @@ class Connection:
     def _ready(self) -> tuple[Way, dict[str, str]]:
         """The login and its headers; logs in first where nobody has."""
         with self._lock:
+            if self.closed:
+                raise Unreachable(_CLOSED)
             if self._way is None:
                 self._way = self._log_in()
             if time.monotonic() - self._asked_at > _FRESH_SECONDS:
@@ -258,7 +282,9 @@ class Connection:
             if time.monotonic() - self._renewed_at < _RENEWAL_SECONDS:
                 return False
             self._renewed_at = time.monotonic()
-            old, self._way = self._way, self._log_in()
+            new = self._log_in()
+            _refuse_other(self._way, new, self._settings.namespace)
+            old, self._way = self._way, new
             self._headers = self._login.run(self._way.authorize)
             self._asked_at = time.monotonic()
             if old is not None:
@@ -268,12 +294,7 @@ class Connection:
     def _open_socket(self, command: Command) -> Socket:
         way, headers = self._ready()
         given = way.configuration
-        tls: dict[str, Any] = {"cert_reqs": ssl.CERT_REQUIRED if given.verify_ssl else ssl.CERT_NONE}
-        for name, key in (("ssl_ca_cert", "ca_certs"), ("cert_file", "certfile"), ("key_file", "keyfile")):
-            if getattr(given, name):
-                tls[key] = getattr(given, name)
-        if not given.verify_ssl:
-            tls["check_hostname"] = False
+        tls: dict[str, Any] = {"context": _make_context(given)} if way.host.startswith("https") else {}
         if getattr(given, "tls_server_name", None):
             tls["server_hostname"] = given.tls_server_name
         proxy = importlib.import_module("urllib3.util").parse_url(given.proxy) if given.proxy else None
@@ -283,8 +304,32 @@ class Connection:
         return Socket("ws" + way.host.removeprefix("http") + command.path, headers, tls, options)
 
 
+def _refuse_other(old: Way | None, new: Way, namespace: str) -> None:
+    """Raise Unreachable for a login that leads elsewhere: what is looked for would not be there, and count as gone."""
+    if old is None or (old.host, namespace or old.namespace) == (new.host, namespace or new.namespace):
+        return
+    new.pool.clear()
+    raise Unreachable(
+        f"the kubeconfig leads to {new.place}, namespace {new.namespace}, now; it led to {old.place}, {old.namespace}",
+        remedy="set `context` and `namespace` of this cluster, so that another current context changes nothing here",
+    )
+
+
 class _Dropped(Unreachable):
     """The connection ended before the answer."""
+
+
+def _make_context(given: Any) -> ssl.SSLContext:
+    """TLS as a login's configuration says. Raises Unreachable for certificates that cannot be read."""
+    try:
+        context = own_sockets(ssl.create_default_context(cafile=given.ssl_ca_cert or None))
+        if not given.verify_ssl:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if given.cert_file:
+            context.load_cert_chain(given.cert_file, given.key_file)
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"the certificates of the login cannot be read: {write_words(error)}") from error
+    return context
 
 
 def open_connection(settings: Settings) -> Connection:

@@ -9,8 +9,9 @@ from overspan.adapters.kubernetes.commands import mount_commands, start_body
 from overspan.adapters.kubernetes.files import TaskFiles
 from overspan.adapters.kubernetes.gang import count_pods
 from overspan.adapters.kubernetes.hooks import render_hook
-from overspan.adapters.kubernetes.names import NOTICE, has_names, name_anchor, name_domain
-from overspan.adapters.kubernetes.records import GO, MAIN
+from overspan.adapters.kubernetes.names import has_names, name_anchor, name_domain
+from overspan.adapters.kubernetes.outputs import choose_outputs
+from overspan.adapters.kubernetes.records import GO, MAIN, NOTICE
 from overspan.adapters.kubernetes.resources import Needs
 from overspan.adapters.kubernetes.scripts import (
     MAX_TEXT,
@@ -18,6 +19,7 @@ from overspan.adapters.kubernetes.scripts import (
     POD_DIR,
     RUN_DIR,
     SCRIPTS_DIR,
+    Place,
     Work,
     make_work_command,
 )
@@ -63,7 +65,10 @@ def render_main(parts: Parts) -> tuple[Document, Document | None]:
     resources = {kind: dict(found) for kind, found in asked.items() if found}
     if resources:
         container["resources"] = resources
-    if parts.files.workdir:
+    if parts.task.form is Form.BATCH:
+        # A runtime makes a folder that is missing; the script's first shell says so (scripts.py).
+        container["workingDir"] = RUN_DIR
+    elif parts.files.workdir:
         container["workingDir"] = parts.files.workdir
     hook = render_hook(task)
     if hook:
@@ -119,7 +124,16 @@ def make_work(parts: Parts) -> Work:
     words = (path, *task.args) if task.run else ()
     if words and not task.run.startswith("#!"):
         words = ("/bin/sh", *words)
-    return Work(setup, "", task.name, start_body(parts.job, words), parts.files.links, waits, domain)
+    started = start_body(parts.job, words)
+    return Work(setup, "", task.name, started, parts.files.links, waits, domain, _place_script(parts))
+
+
+def _place_script(parts: Parts) -> Place:
+    """Where a batch script works and what files it has; nothing of the kind for others."""
+    if parts.task.form is not Form.BATCH:
+        return Place()
+    files = choose_outputs(parts.job, parts.task, parts.settings).placed()
+    return files._replace(folder=parts.files.workdir, umask=f"{parts.job.spec.origin.umask:03o}")
 
 
 def has_barrier(job: Job, task: TaskSpec) -> bool:
@@ -127,7 +141,7 @@ def has_barrier(job: Job, task: TaskSpec) -> bool:
 
     So do those of a job that may still go to another cluster.
     """
-    return count_pods(job) > 1 or bool(task.needs) or len(job.spec.clusters) > 1
+    return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
 
 
 def _file_name(task: TaskSpec) -> str:

@@ -9,7 +9,7 @@ keep and tell for each of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from overspan.adapters.kubernetes.series import Series, draw_series
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.names import env_name, member_host
-from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.model.spec import Form, TaskSpec
 from overspan.bridge.supervisor.environment import Place, build_environment
 
 Document = dict[str, Any]
@@ -47,8 +47,6 @@ _OF_ATTEMPT = "OVERSPAN_ATTEMPT"
 """What differs between the attempts of a launch."""
 _IMAGE_HAS = ("PATH", "SLURM_JOB_GID", "CUDA_VISIBLE_DEVICES")
 """The image's own, or its device plug-in's, unless the file sets them."""
-_EXPORTED = "SLURM_EXPORT_ENV"
-"""What sbatch's --export said, where it said anything (bridge.readers.export)."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -76,22 +74,12 @@ class TaskVariables(NamedTuple):
         return [{"name": name, "value": value(index)} for name, value in self.own.items()]
 
 
-def keep_exported(task: TaskSpec, command: Sequence[str]) -> dict[str, str]:
-    """The variables of a script that --export or --env named; no other one of the submitter's travels to a pod."""
-    words = task.env.get(_EXPORTED, "").split(",")
-    for place, word in enumerate(command):
-        if word.startswith("--env="):
-            words.append(word.removeprefix("--env="))
-        elif word == "--env" and place + 1 < len(command):
-            words.append(command[place + 1])
-    named = {word.partition("=")[0].strip() for word in words}
-    return {name: value for name, value in task.env.items() if name in named and _VARIABLE.fullmatch(name)}
-
-
 def check_variables(job: Job) -> None:
     """Raise InvalidRequest for what is no name of a variable, or a value that no program can be given."""
     for task in job.spec.tasks:
-        for name, value in (*task.env.items(), *task.secrets.items()):
+        # A script's are judged where it is known which of them travel (exporting.py).
+        own = {} if task.form is Form.BATCH else task.env
+        for name, value in (*own.items(), *task.secrets.items()):
             if not _VARIABLE.fullmatch(name):
                 raise InvalidRequest(
                     f"{task.name}: {name!r} is not the name of a variable", remedy="use letters, digits and '_'"

@@ -15,6 +15,8 @@ from overspan.bridge.model.causes import Cause
 
 SETUP_FAILED = "setup failed"
 """What a pod's script writes into the termination log when its `setup` fails."""
+NOT_STARTED = "not started: "
+"""What stands there before the words for a folder or file that a batch script cannot have."""
 NOT_BEGUN = "ended before its start"
 """What stands there while it waits at its barrier: with it, nothing of the user's ran."""
 
@@ -120,6 +122,9 @@ def _judge_status(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
     reason, message = record.status_reason, record.message
     if reason in ("DeadlineExceeded", "Evicted") and _is_unbegun(record):
         return (None, "") if ordered else (Cause.NODE, _join(f"ended before it started ({reason})", message))
+    if reason == "DeadlineExceeded" and record.leaves_at is not None:
+        # Its node has ended it after its delay, since no daemon did.
+        return None, ""
     if reason == "DeadlineExceeded":
         return Cause.TIME, _join("its time limit passed", "")
     if reason == "Evicted":
@@ -142,6 +147,8 @@ def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, st
         return Cause.MEMORY, "the kernel ended it for its memory limit"
     if record.message.strip() == SETUP_FAILED:
         return Cause.SETUP, ""
+    if record.message.startswith(NOT_STARTED):
+        return Cause.LAUNCH, _join("the script could not start", record.message.removeprefix(NOT_STARTED))
     if record.reason in _LAUNCHES:
         return Cause.LAUNCH, _join("its container could not be started", record.message)
     if record.reason == "ContainerStatusUnknown":

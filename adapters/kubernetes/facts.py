@@ -65,6 +65,11 @@ class Progress:
     nodes: tuple[int, ...]
 
 
+def is_unready(progress: Progress) -> bool:
+    """Whether a task has been told to have started, and not to be ready."""
+    return progress.nodes[0] % 4 == STARTED
+
+
 @dataclass(frozen=True)
 class Cursor:
     """What has been told of a launch."""
@@ -260,6 +265,8 @@ def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], look
         run, level = record.run, NONE
     start = _find_start(record, go, look)
     if has_begun(record) and level < STARTED:
+        if _moved(task, attempt, run, look):
+            yield Granted(start, ((task.name, index, record.node, record.address, ()),))
         yield NodeStarted(start, task.name, attempt, index, run)
         level = STARTED
     if level == STARTED and task.ready and index == 0 and record.ready and not record.ended:
@@ -272,6 +279,11 @@ def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], look
         yield NodeEnded(at, task.name, attempt, index, run, *fields)
         level = ENDED
     nodes[index] = 4 * run + level
+
+
+def _moved(task: TaskShape, attempt: int, run: int, look: _Look) -> bool:
+    """Whether a node run may be elsewhere than the grant said: a later one, or one that had no place then."""
+    return attempt != task.attempt or run > 0 or (not look.gathered and task.nodes > 1)
 
 
 def _find_start(record: PodRecord, go: Go, look: _Look) -> float:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from overspan.adapters.contract import Observation, Report
 from overspan.adapters.kubernetes.facts import View
-from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
+from overspan.adapters.kubernetes.launches import Handle, Launches, read_handle
 from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.shapes import Shape
 from overspan.adapters.kubernetes.stories import Story
-from overspan.bridge.model.errors import NotFound
 
 GATHER_SECONDS = 0.01
 """How long more news are gathered once there are some."""
@@ -25,8 +24,11 @@ TICK_SECONDS = 1.0
 class Follower:
     """Tells news. Only launches with changed pods, a new cursor or a time to heed are looked at."""
 
-    def __init__(self, launches: Launches, live: LiveLogs, logs: Logs) -> None:
+    def __init__(
+        self, launches: Launches, live: LiveLogs, logs: Logs, holds: Callable[[Story], bool] = lambda story: False
+    ) -> None:
         self._launches = launches
+        self._holds = holds
         self._live = live
         self._logs = logs
         self._handles: dict[str, Handle | None] = {}
@@ -54,13 +56,14 @@ class Follower:
 
     async def _find(self, since: Mapping[str, str]) -> None:
         self._live.hear_only(self._launches.stories.keys())
-        self._handles = {text: self._handles.get(text) or _read_handle(text) for text in since}
+        self._handles = {text: self._handles.get(text) or read_handle(text) for text in since}
         await self._launches.find_all([handle for handle in self._handles.values() if handle is not None])
 
     def _collect(self, since: Mapping[str, str]) -> list[Report]:
         """Reports of all launches that may have one; of none while the watches know nothing of the present."""
         stories = self._launches.stories
-        absent = [text for text, handle in self._handles.items() if handle is None or handle.token not in stories]
+        # Launches of a later version, or of another kind of cluster, are not known to be gone.
+        absent = [text for text, handle in self._handles.items() if handle is not None and handle.token not in stories]
         reports = [Report(text, (), since[text], gone=True) for text in absent]
         for handle in self._handles.values():
             if handle is not None and handle.token in stories:
@@ -78,7 +81,9 @@ class Follower:
         for text, cursor in since.items():
             handle = self._handles[text]
             story = stories.get(handle.token) if handle is not None else None
-            if story is not None and (story.dirty or story.timed or story.since != cursor):
+            if story is None or self._holds(story):
+                continue
+            if story.dirty or story.timed or story.since != cursor:
                 report = self._tell(story, cursor, now)
                 if report is not None:
                     reports.append(report)
@@ -106,10 +111,3 @@ def list_heard(shape: Shape, view: View) -> list[PodRecord]:
         for pod in view.pods.values()
         if pod.task in tasks and pod.go and pod.started_at is not None and not pod.ended and pod.deleting_at is None
     ]
-
-
-def _read_handle(text: str) -> Handle | None:
-    try:
-        return parse_handle(text)
-    except NotFound:
-        return None

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -19,17 +19,23 @@ from overspan.adapters.kubernetes.facts import View, is_placed
 from overspan.adapters.kubernetes.launches import Launches
 from overspan.adapters.kubernetes.ordering import Failed, make_pods
 from overspan.adapters.kubernetes.overdue import judge_wait
+from overspan.adapters.kubernetes.rendering import PodSet, render_pods
+from overspan.adapters.kubernetes.room import ask_rooms, find_shortage, read_need
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.shapes import Shape
 from overspan.adapters.kubernetes.steps import Create
-from overspan.adapters.kubernetes.stories import Story
+from overspan.adapters.kubernetes.stories import Story, describe_shortage
 from overspan.adapters.kubernetes.withdrawing import HELD, give_back, take_again
 from overspan.bridge.model.errors import OverspanError
 
 _log = logging.getLogger(__name__)
 
 LONGEST_WAIT = 300.0
-"""Seconds between giving back and asking again, at most."""
+"""Seconds between giving back and asking again, the first time."""
+LONGEST_ABSENCE = 1800.0
+"""The same after many times: each is twice as long as the one before, so that what never fits holds less and less."""
+PROBE_SECONDS = 15.0
+"""How often room is looked for while there is none."""
 
 
 class Move(Enum):
@@ -53,6 +59,8 @@ class Waiting:
     """When pods that were given back are made again; 0 for a launch that has given none back."""
     given_back: bool = False
     """Whether this process has given them back."""
+    was_oldest: bool = False
+    """Whether it was the oldest when it gave them back: then it has had its chance."""
 
 
 class Absent(NamedTuple):
@@ -70,7 +78,8 @@ def choose_move(waiting: Waiting, timeout: float, now: float) -> Move:
         if any(pod.deleting_at is None for pod in pods) or (pods and not waiting.given_back):
             # Made meanwhile, or another process began with it.
             return Move.GIVE_BACK
-        due = not pods and (now >= waiting.again_at or (waiting.oldest and waiting.again_at != HELD))
+        promoted = waiting.oldest and not waiting.was_oldest
+        due = not pods and (now >= waiting.again_at or (promoted and waiting.again_at != HELD))
         return Move.MAKE if due else Move.WAIT
     if list_absent(waiting):
         return Move.MAKE
@@ -93,10 +102,13 @@ def list_absent(waiting: Waiting) -> list[Absent]:
     return found
 
 
-def choose_wait(timeout: float, oldest: bool) -> float:
-    """Seconds until pods that were given back are made again: others have the chance that one just had."""
+def choose_wait(timeout: float, oldest: bool, returns: int = 0) -> float:
+    """Seconds until pods that were given back are made again: others have the chance that one just had.
+
+    `returns` is how often that was before.
+    """
     wait = min(timeout, LONGEST_WAIT) * random.uniform(0.5, 1.0)
-    return wait / 10 if oldest else wait
+    return min((wait / 10 if oldest else wait) * 2.0 ** min(returns, 20), LONGEST_ABSENCE)
 
 
 class Gatherer:
@@ -105,6 +117,8 @@ class Gatherer:
     def __init__(self, launches: Launches, settings: Settings) -> None:
         self._launches = launches
         self._settings = settings
+        self._probes: dict[str, float] = {}
+        """When room is looked for again, by launch."""
 
     async def look(self, stories: Iterable[Story], now: float) -> None:
         """Do what is due for each launch that has not been granted."""
@@ -124,7 +138,7 @@ class Gatherer:
             self._launches.changed.set()
             return
         gives_back = story.soft and story.shape.start_timeout is None
-        waiting = Waiting(story.shape, view, gives_back, oldest, story.again_at, story.given_back)
+        waiting = Waiting(story.shape, view, gives_back, oldest, story.again_at, story.given_back, story.was_oldest)
         move = choose_move(waiting, self._settings.gang_timeout, now)
         if move is Move.WAIT:
             return
@@ -132,15 +146,53 @@ class Gatherer:
         try:
             if move is Move.GIVE_BACK:
                 _log.info("launch %s gives its pods back: not all of them have a place", story.token)
-                wait = choose_wait(self._settings.gang_timeout, oldest)
+                # The last moment at which the pods can tell what they lack.
+                story.shortage = describe_shortage(story.shape, view) or story.shortage
+                wait = choose_wait(self._settings.gang_timeout, oldest, story.returns)
+                story.was_oldest = oldest
                 await give_back(self._launches, story, story.again_at or now + wait)
-            else:
+            elif await self._has_room(story, list_absent(waiting), now):
                 await self._make(story, list_absent(waiting))
         except (Failed, OverspanError) as error:
             _log.info("launch %s: %s: %s; trying again", story.token, move.value, error)
         finally:
             story.busy -= 1
             story.dirty = True
+
+    async def _has_room(self, story: Story, absent: list[Absent], now: float) -> bool:
+        """Whether all pods that were given back may have a place now; as far as anybody knows, where nobody does."""
+        asks = bool(story.again_at) and story.soft and not self._settings.autoscaler
+        # Nodes may be made for pods that ask, where nobody said so: in the end they ask.
+        if not asks or now >= story.again_at + LONGEST_ABSENCE:
+            return True
+        if now < self._probes.get(story.token, 0.0):
+            return False
+        blueprint = await self._launches.read_blueprint(story)
+        if blueprint is None:
+            story.gone = True
+            return False
+        settings = replace(self._settings, namespace=story.namespace)
+        needs = []
+        for item in absent:
+            (pod,) = render_pods(blueprint, settings, PodSet(item.task, item.attempt, item.nodes[:1]))
+            if pod["spec"].get("priorityClassName"):
+                # What others use may be had: the scheduler preempts them for pods that are there.
+                return True
+            needs.append(read_need(pod, len(item.nodes)))
+        connection = self._launches.connection
+        try:
+            rooms = await connection.run(ask_rooms, connection, settings)
+        except OverspanError as error:
+            _log.info("launch %s: whether there is room is not known: %s", story.token, error)
+            rooms = None
+        shortage = find_shortage(needs, rooms, settings) if rooms else ""
+        if not shortage:
+            self._probes.pop(story.token, None)
+            return True
+        self._probes = {token: at for token, at in self._probes.items() if at > now}
+        self._probes[story.token] = now + PROBE_SECONDS
+        story.shortage = story.shortage or shortage
+        return False
 
     async def _make(self, story: Story, absent: list[Absent]) -> None:
         if story.again_at:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from overspan.adapters.kubernetes.logins import Way
+from overspan.adapters.kubernetes.sockets import own_sockets
 
 
 class Reply(NamedTuple):
@@ -71,7 +72,7 @@ def _make_connection(way: Way, timeout: float) -> http.client.HTTPConnection | N
         return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
     if not given.verify_ssl or given.assert_hostname is not None or getattr(given, "tls_server_name", None):
         return None
-    context = ssl.create_default_context(cafile=given.ssl_ca_cert)
+    context = own_sockets(ssl.create_default_context(cafile=given.ssl_ca_cert))
     if given.cert_file:
         context.load_cert_chain(given.cert_file, given.key_file)
     return http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout, context=context)

@@ -49,6 +49,14 @@ def parse_handle(text: str) -> Handle:
     return Handle(namespace, token)
 
 
+def read_handle(text: str) -> Handle | None:
+    """A handle as `parse_handle` reads it; None for another kind's, or a later version's."""
+    try:
+        return parse_handle(text)
+    except NotFound:
+        return None
+
+
 def select_installation(installation: str) -> str:
     """The label selector of everything that one daemon has made."""
     return f"{MANAGED_BY}={MANAGER},{INSTALLATION}={installation}"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+from overspan.adapters.kubernetes.exporting import choose_exported
 from overspan.adapters.kubernetes.gang import Choice, Rung
+from overspan.adapters.kubernetes.outputs import choose_outputs, expand, runs_script
 from overspan.adapters.kubernetes.resources import note_needs
+from overspan.adapters.kubernetes.scripts import RUN_DIR
 from overspan.adapters.kubernetes.settings import DAY, Settings
+from overspan.adapters.kubernetes.volumes import find_shared
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
@@ -37,7 +41,8 @@ def _check_script(task: TaskSpec) -> None:
 
 
 def _check_text(task: TaskSpec) -> None:
-    for name, text in (("run", task.run), ("setup", task.setup), *task.env.items()):
+    own = {} if task.form is Form.BATCH else task.env
+    for name, text in (("run", task.run), ("setup", task.setup), *own.items()):
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -79,11 +84,28 @@ def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
     if not (task.time if changed is None else changed):
         days = settings.default_time / DAY
         notes.append(f"{task.name}: without a time limit its pods end after {days:g} days (`default_time`)")
-    streams = task.streams
-    if streams.output or streams.error:
-        notes.append(f"{task.name}: output files have no effect in a pod; `span logs` has the output")
-    if streams.input:
-        notes.append(f"{task.name}: an input file has no effect in a pod")
+    if runs_script(job, task):
+        notes += _note_script(job, task, settings)
     if task.form is Form.BATCH and _SRUN.search(task.run):
         notes.append(f"{task.name}: srun needs python3 (3.9 or newer) in the image")
+    return notes
+
+
+def _note_script(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
+    """What of a script's folder, files and environment its pods do not have."""
+    notes = []
+    if not task.chdir and find_shared(task.workdir, settings) is None:
+        notes.append(
+            f"{task.name}: {task.workdir} is on no volume that pods and this machine share (`volumes` with `shared`), "
+            f"so the script works in {RUN_DIR}, and what it writes there goes with its pod"
+        )
+    files = choose_outputs(job, task, settings)
+    if files.joined:
+        notes.append(f"{task.name}: a pod's log has output and error in one, so both go to {files.kept}")
+    if task.streams.input and not files.input:
+        path = expand(task.streams.input, job, task)
+        notes.append(f"{task.name}: the input file {path} is on no volume that pods share, so it has no effect")
+    left = choose_exported(task, job.spec, settings).left
+    if left:
+        notes.append(f"{task.name}: no pod can have the variables {', '.join(left)}: put them into files")
     return notes

@@ -38,6 +38,7 @@ WINDOW, MOST_HEARD = 10.0, 8 << 20
 TAIL_BYTES, KEPT_BYTES = 64 << 10, 4 << 20
 """Of each log's newest lines, and of one that is kept; older ones are dropped, and the gap shows by their times."""
 CLOSE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
 _LAST_LINES = 20
 """Lines from which on a log is heard: the end is among the last ones."""
 
@@ -52,6 +53,8 @@ class _Live:
     kept: bool = False
     """Whether all that comes is wanted, and no end."""
     over: bool = False
+    whole: bool = False
+    """Whether it was followed to the container's end."""
     left: bool = False
     """Whether it was given up, since too much was printed."""
     torn: bool = False
@@ -76,7 +79,7 @@ class _Live:
     def begin_anew(self) -> None:
         """Hold nothing of an earlier stream, which is told again."""
         self.data.clear()
-        self.torn = False
+        self.torn = self.whole = False
 
     def close(self) -> None:
         """Have the thread end."""
@@ -124,7 +127,8 @@ class LiveLogs:
             for uid in [uid for uid, one in self._logs.items() if one.kept and one.over][:-HEARD]:
                 # Nobody takes the lines of a pod that was torn away.
                 del self._logs[uid]
-            self._start(_Live(pod, {"sinceTime": since} if since else {}, kept=True, data=known))
+            whole = log is not None and log.whole
+            self._start(_Live(pod, {"sinceTime": since} if since else {}, kept=True, data=known, whole=whole))
 
     def count(self) -> int:
         """How many logs are being followed just now."""
@@ -134,6 +138,17 @@ class LiveLogs:
         """Whether what a pod prints is being kept just now."""
         found = self._logs.get(uid)
         return found is not None and found.kept and not found.over
+
+    def is_whole(self, uid: str) -> bool:
+        """Whether what a pod prints was kept to its container's end."""
+        found = self._logs.get(uid)
+        return found is not None and found.kept and found.over and found.whole
+
+    async def await_ends(self, seconds: float) -> None:
+        """Wait for the ends of all that is being kept, so long at most."""
+        deadline = time.monotonic() + seconds
+        while any(self.goes_on(uid) for uid in [*self._logs]) and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def read(self, uid: str) -> bytes:
         """The newest lines of a pod's log, with times, as the log API tells it; none of one that was not followed."""
@@ -243,6 +258,7 @@ class LiveLogs:
                         return None, False
         finally:
             log.stream = None
+        log.whole = not log.closed.is_set()
         return None, True
 
 

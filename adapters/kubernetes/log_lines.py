@@ -11,6 +11,9 @@ from typing import NamedTuple
 LOST = b"[overspan: lines are missing here, the node rotated its log]\n"
 
 
+CUT = b"[overspan: what was printed after this is not known: nobody read it before the node removed it]\n"
+
+
 class Mark(NamedTuple):
     """The last line that was taken: its time, and how many lines of that time were."""
 

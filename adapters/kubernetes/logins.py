@@ -9,12 +9,14 @@ import importlib
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.sockets import own_sockets
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 _SOCKET_OPTIONS = (
@@ -51,6 +53,12 @@ class Way(NamedTuple):
     def host(self) -> str:
         """The server's URL, without a slash at its end."""
         return str(self.configuration.host)
+
+    def close(self) -> None:
+        """Close what is idle; a connection that is in use is closed by who uses it."""
+        self.pool.clear()
+        if self.server is not self.pool:
+            self.server.close()
 
     def authorize(self) -> dict[str, str]:
         """The login's headers; a token that is about to expire is renewed before. Raises Unreachable."""
@@ -103,6 +111,7 @@ def log_in(settings: Settings, connections: int) -> Way:
             importlib.import_module("kubernetes.config").load_incluster_config(client_configuration=configuration)
             place, namespace = f"the cluster of this pod ({configuration.host})", _read_namespace()
         pool = rest.RESTClientObject(configuration).pool_manager
+        pool.connection_pool_kw["ssl_context"] = _make_context(configuration)
     except OverspanError:
         raise
     except Exception as error:
@@ -110,6 +119,42 @@ def log_in(settings: Settings, connections: int) -> Way:
         remedy = "try the same with `kubectl cluster-info`"
         raise Unreachable(f"the login to the cluster failed ({given}): {write_words(error)}", remedy=remedy) from error
     return Way(configuration, pool, place, namespace, *_find_server(configuration, pool))
+
+
+def _make_context(configuration: Any) -> ssl.SSLContext:
+    """TLS as urllib3 would make it; it adds the certificates that the configuration names itself."""
+    needs = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
+    context = own_sockets(importlib.import_module("urllib3.util.ssl_").create_urllib3_context(cert_reqs=needs))
+    if configuration.verify_ssl and not configuration.ssl_ca_cert:
+        context.load_default_certs()
+    return context
+
+
+def find_address(settings: Settings) -> str:
+    """The server and the namespace that a login would lead to, read from the files alone. Raises Unreachable.
+
+    No plug-in is run, which may take seconds.
+    """
+    given = settings.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [name for name in given.split(os.pathsep) if name and Path(name).expanduser().exists()]
+    if not files and "KUBERNETES_SERVICE_HOST" in os.environ and not (settings.kubeconfig or settings.context):
+        host = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}"
+        return f"https://{host}, namespace {settings.namespace or _read_namespace()}"
+    try:
+        loaded = importlib.import_module("yaml")
+        documents = [loaded.safe_load(Path(name).expanduser().read_text()) or {} for name in files]
+        name = settings.context or next(filter(None, (one.get("current-context") for one in documents)))
+        context = _find_named(documents, "contexts", name)["context"]
+        server = str(_find_named(documents, "clusters", context["cluster"])["cluster"]["server"]).rstrip("/")
+    except Exception as error:
+        # Whatever is wrong with it, the login finds the words.
+        raise Unreachable(f"where the cluster is cannot be read ({given}): {write_words(error)}") from error
+    return f"{server}, namespace {settings.namespace or context.get('namespace') or 'default'}"
+
+
+def _find_named(documents: Sequence[Any], key: str, name: str) -> Any:
+    """The first entry of that name in several kubeconfigs. Raises StopIteration."""
+    return next(item for one in documents for item in one.get(key) or [] if item.get("name") == name)
 
 
 def _find_server(configuration: Any, pool: Any) -> tuple[Any, str]:

@@ -13,13 +13,15 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from weakref import WeakValueDictionary
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.end_marks import leave_out, mark_of
 from overspan.adapters.kubernetes.live_logs import STREAMS, LiveLogs
-from overspan.adapters.kubernetes.log_lines import Mark, since_time, take_new
+from overspan.adapters.kubernetes.log_lines import CUT, Mark, since_time, take_new
+from overspan.adapters.kubernetes.output_files import OutputFiles, copy_log, read_output
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
 from overspan.bridge.model.errors import NotFound, OverspanError, Rejected
 
@@ -54,14 +56,19 @@ class Index:
 class Logs:
     """The logs of all launches of one cluster, in `folder`/TOKEN/TASK-INDEX-aATTEMPT.log."""
 
-    def __init__(self, connection: Connection, folder: str, live: LiveLogs) -> None:
+    def __init__(self, connection: Connection, folder: str, live: LiveLogs, files: OutputFiles | None = None) -> None:
         self._connection = connection
         self._folder = folder
+        self._files = files or OutputFiles(folder)
+        self._unwritten: set[str] = set()
+        """Output files that could not be written, each told once."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By file: they last as long as somebody has them or waits for them."""
         self._readers = asyncio.Semaphore(READERS)
         self._live = live
         self._attended: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, PodRecord] = {}
+        """Pods that are being ended, whose logs are not here yet."""
         self._silent: dict[str, tuple[float, OverspanError]] = {}
         """By node, since when nobody waits for it, and why."""
 
@@ -69,11 +76,13 @@ class Logs:
         """Follow the logs of pods that are being ended: their nodes remove them with the containers."""
         if len(self._attended) > KEPT_TASKS:
             self._attended = {uid: task for uid, task in self._attended.items() if not task.done()}
+            self._ending = {uid: pod for uid, pod in self._ending.items() if uid in self._attended}
         room = STREAMS - self._live.count() - sum(not task.done() for task in self._attended.values())
         for pod in pods:
             new = pod.uid not in self._attended and pod.go and pod.started_at is not None and not pod.ended
             if new and room > 0:
                 room -= 1
+                self._ending[pod.uid] = pod
                 self._attended[pod.uid] = asyncio.create_task(self._attend(pod))
 
     async def _attend(self, pod: PodRecord) -> None:
@@ -89,6 +98,21 @@ class Logs:
         since = since_time(Mark(index.time, index.count)) if index.run == pod.run else ""
         self._live.keep(pod, since)
 
+    async def finish(self, seconds: float) -> None:
+        """Keep the last lines of the pods that are being ended just now, as far as they end within so long.
+
+        Their nodes remove the rest with the containers, and nobody would read it before.
+        """
+        known = list(self._ending.values())
+        await asyncio.gather(*self._attended.values(), return_exceptions=True)
+        await self._live.await_ends(seconds)
+        for pod in known:
+            if self._live.is_whole(pod.uid):
+                try:
+                    await self._take(self._path(pod.token, pod.task, pod.index, pod.attempt), pod)
+                except (OSError, OverspanError) as error:
+                    _log.info("the log of pod %s cannot be kept: %s", pod.name, error)
+
     async def close(self) -> None:
         """Attend to no log any more."""
         tasks = list(self._attended.values())
@@ -99,13 +123,19 @@ class Logs:
     async def read(self, request: LogRequest, token: str, pods: Iterable[PodRecord]) -> LogPart:
         """Bytes of a log from an offset. NotFound when there is none.
 
-        A pod's output and error are one stream.
+        A pod's output and error are one stream, but what a script writes to a shared volume is in its file there.
         """
-        runs = [pod for pod in pods if pod.task == request.task and pod.index == request.node and pod.go]
+        known = [pod for pod in pods if pod.task == request.task and pod.index == request.node]
+        runs = [pod for pod in known if pod.go]
+        if not known or any(pod.started_at is not None for pod in runs):
+            # Before that the file is another job's, if there is one.
+            written = await asyncio.to_thread(self._read_shared, token, request)
+            if written is not None:
+                return written
         attempt = request.attempt
         if attempt is None:
-            known = [*(pod.attempt for pod in runs), *await asyncio.to_thread(self._attempts, token, request)]
-            attempt = max(known, default=0)
+            numbers = [*(pod.attempt for pod in runs), *await asyncio.to_thread(self._attempts, token, request)]
+            attempt = max(numbers, default=0)
         path = self._path(token, request.task, request.node, attempt)
         present = sorted((pod for pod in runs if pod.attempt == attempt), key=lambda pod: pod.run)
         for pod in present:
@@ -122,6 +152,12 @@ class Logs:
         if not present and not await asyncio.to_thread(os.path.exists, path):
             raise NotFound(f"there is no output of {request.task}, node {request.node}, attempt {attempt}")
         return await asyncio.to_thread(_read_part, path, request.offset, request.limit)
+
+    def _read_shared(self, token: str, request: LogRequest) -> LogPart | None:
+        """What the pod itself has written to a file of the submitter's; None where the container's log has it."""
+        files = self._files.find(token)
+        path = files.find(request.stream) if files is not None and files.has(request.task, request.node) else ""
+        return read_output(path, request) if path else None
 
     async def capture(self, pod: PodRecord) -> bool:
         """Take all of an ended pod's log; whether that is done. It is when the log can never be had, too."""
@@ -142,6 +178,7 @@ class Logs:
     def forget(self, uid: str) -> None:
         """Attend no more to a pod that goes, or whose log is here."""
         self._attended.pop(uid, None)
+        self._ending.pop(uid, None)
         self._live.forget(uid)
 
     def _path(self, token: str, task: str, index: int, attempt: int) -> str:
@@ -197,16 +234,34 @@ class Logs:
         if mark.time:
             query["sinceTime"] = since_time(mark)
         data = self._read(pod, query) if pod.started_at is not None else b""
+        # Its log tells a container's end before its status does.
+        ended, cut = pod.ended or self._live.is_whole(pod.uid), False
         if data is None:
             if pod.ended and self._live.goes_on(pod.uid):
                 return False
-            data = self._live.read(pod.uid) if pod.ended else b""
+            data = self._live.read(pod.uid) if ended else b""
+            cut = pod.ended and not self._live.is_whole(pod.uid)
         more = len(data) >= READ_BYTES
-        fresh = take_new(data, mark, final=pod.ended and not more)
+        fresh = take_new(data, mark, final=ended and not more)
         index.time, index.count = fresh.mark
-        index.whole = pod.ended and not more
+        index.whole = ended and not more
         _append(path, leave_out(fresh.data, mark_of(pod)), index)
+        if cut:
+            _append(path, CUT, index)
+        self._copy(path, pod)
         return index.whole
+
+    def _copy(self, path: str, pod: PodRecord) -> None:
+        """Add what is new to the file that the submitter looks for; the log itself is kept whatever comes of it."""
+        files = self._files.find(pod.token)
+        if files is None or not files.outputs.kept or not files.has(pod.task, pod.index) or pod.started_at is None:
+            return
+        try:
+            copy_log(path, files, partial(_read_part, path))
+        except OSError as error:
+            if files.outputs.kept not in self._unwritten:
+                _log.warning("the output file %s cannot be written: %s", files.outputs.kept, error.strerror)
+            self._unwritten.add(files.outputs.kept)
 
     def _read(self, pod: PodRecord, query: dict[str, object]) -> bytes | None:
         """Lines of a pod's log with their times; None where there is none (any more). Blocking."""

@@ -25,7 +25,6 @@ HOST = DOMAIN + "host"
 """Label of a pod on whose node others want to be: its member name, or its task's."""
 GUEST = DOMAIN + "guest"
 """Label of a pod that runs on the nodes of another task: that task."""
-NOTICE = DOMAIN + "notice"
 FINALIZER = DOMAIN + "outcome"
 
 

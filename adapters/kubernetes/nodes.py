@@ -17,7 +17,7 @@ from overspan.adapters.kubernetes.settings import Settings
 
 Document = Mapping[str, Any]
 _PAGE = 500
-_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SLACK = 0.1
 """CPUs below which a node counts as full: nothing that computes asks for less."""
 
@@ -45,16 +45,16 @@ def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
     """All nodes that jobs can run on, by name. Blocking. Raises Unreachable, TimedOut and other refusals."""
     namespace = connection.namespace
     partition = settings.queue or namespace
-    listed = _list(connection, "/api/v1/nodes", {})
+    listed = list_parts(connection, "/api/v1/nodes", {})
     nodes = next(listed)
     if isinstance(nodes, Answer):
         return [read_quota(item, partition, settings) for item in _ask_quotas(connection, namespace)]
     found: list[Document] = list(nodes)
     for part in listed:
-        found += _documents(part, "list nodes")
+        found += read_part(part, "list nodes")
     use = Use()
     for path in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods"):
-        parts = _list(connection, path, {"fieldSelector": _LIVE})
+        parts = list_parts(connection, path, {"fieldSelector": LIVE})
         first = next(parts)
         if isinstance(first, Answer):
             continue
@@ -62,14 +62,14 @@ def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
         for pod in first:
             use.add(pod)
         for part in parts:
-            for pod in _documents(part, "list pods"):
+            for pod in read_part(part, "list pods"):
                 use.add(pod)
         break
-    read = (read_node(item, use, partition, settings) for item in found if _is_wanted(item, settings))
+    read = (read_node(item, use, partition, settings) for item in found if is_wanted(item, settings))
     return sorted(read, key=lambda node: node.name)
 
 
-def _list(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | Answer]:
+def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | Answer]:
     """The parts of a list; the answer itself, alone, where the right is missing."""
     asked = {**query, "limit": _PAGE}
     while True:
@@ -86,7 +86,7 @@ def _list(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterat
         asked["continue"] = following
 
 
-def _documents(part: list[Document] | Answer, doing: str) -> list[Document]:
+def read_part(part: list[Document] | Answer, doing: str) -> list[Document]:
     if isinstance(part, Answer):
         raise to_error(part, doing)
     return part
@@ -94,11 +94,11 @@ def _documents(part: list[Document] | Answer, doing: str) -> list[Document]:
 
 def _ask_quotas(connection: Connection, namespace: str) -> list[Document]:
     """The quotas of a namespace; none where they cannot be read."""
-    first = next(_list(connection, f"/api/v1/namespaces/{namespace}/resourcequotas", {}))
+    first = next(list_parts(connection, f"/api/v1/namespaces/{namespace}/resourcequotas", {}))
     return [] if isinstance(first, Answer) else first
 
 
-def _is_wanted(document: Document, settings: Settings) -> bool:
+def is_wanted(document: Document, settings: Settings) -> bool:
     labels = (document.get("metadata") or {}).get("labels") or {}
     return all(labels.get(name) == value for name, value in settings.node_selector.items())
 
@@ -112,7 +112,7 @@ def read_node(document: Document, use: Use, partition: str, settings: Settings) 
     kind, resources = _find_gpus(total, metadata.get("labels") or {}, settings)
     gpus, gpus_used = (sum(amounts.get(one, 0.0) for one in resources) for amounts in (total, used))
     cpus, cpus_used = total.get("cpu", 0.0), used.get("cpu", 0.0)
-    away = _judge_away(document, settings)
+    away = judge_away(document, settings)
     state, reason = away or ("idle", "")
     if not away and name in use.busy:
         full = cpus_used > cpus - _SLACK or (gpus > 0 and gpus_used >= gpus)
@@ -161,7 +161,7 @@ def read_quota(document: Document, partition: str, settings: Settings) -> Node:
     )
 
 
-def _judge_away(document: Document, settings: Settings) -> tuple[str, str] | None:
+def judge_away(document: Document, settings: Settings, tolerations: Iterable[Document] = ()) -> tuple[str, str] | None:
     """The state and reason of a node that takes no pods of jobs."""
     spec, status = document.get("spec") or {}, document.get("status") or {}
     ready: Document = next((one for one in status.get("conditions") or [] if one.get("type") == "Ready"), {})
@@ -170,12 +170,14 @@ def _judge_away(document: Document, settings: Settings) -> tuple[str, str] | Non
     if spec.get("unschedulable"):
         return "drained", "cordoned"
     for taint in spec.get("taints") or []:
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and not _is_tolerated(taint, settings.tolerations):
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and not is_tolerated(
+            taint, (*settings.tolerations, *tolerations)
+        ):
             return "drained", f"taint {taint.get('key')}"
     return None
 
 
-def _is_tolerated(taint: Document, tolerations: Iterable[Document]) -> bool:
+def is_tolerated(taint: Document, tolerations: Iterable[Document]) -> bool:
     """The scheduler's rule (Toleration.ToleratesTaint)."""
     for one in tolerations:
         if one.get("effect") and one["effect"] != taint.get("effect"):

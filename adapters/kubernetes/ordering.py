@@ -35,6 +35,7 @@ from overspan.adapters.kubernetes.steps import (
     Create,
     Delete,
     Execute,
+    Limit,
     Lose,
     Patch,
     Scene,
@@ -45,7 +46,7 @@ from overspan.adapters.kubernetes.steps import (
 from overspan.adapters.kubernetes.stories import Story, ghost
 from overspan.adapters.kubernetes.withdrawing import hold, release, take_again
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.errors import Denied, InvalidRequest, NotFound, OverspanError, Rejected
 from overspan.bridge.model.events import Event
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,10 @@ class Failed(Exception):
     def __init__(self, message: str, reason: str = "Resources") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Undone(Exception):
+    """A step that was not carried out, and is not tried again: the user has to know."""
 
 
 class Orderer:
@@ -125,7 +130,7 @@ class Orderer:
             await self._do(order.event, story)
         except Failed as error:
             return Refusal(order.token, str(error), True, error.reason)
-        except ValueError as error:
+        except (ValueError, Undone) as error:
             return Refusal(order.token, str(error))
         finally:
             story.busy -= 1
@@ -156,7 +161,7 @@ class Orderer:
         # Names are left before they are taken, marks and deletions are in their own order for each pod.
         chains: dict[str, list[Step]] = {}
         for step in steps:
-            key = step.pod.uid if isinstance(step, Patch | Delete | Execute | Announce) else ""
+            key = step.pod.uid if isinstance(step, Patch | Delete | Execute | Announce | Limit) else ""
             chains.setdefault(key, []).append(step)
         makes = chains.pop("", [])
         await finish_all(self._chain(chain, story) for chain in chains.values())
@@ -180,6 +185,8 @@ class Orderer:
             # Its node may have removed its log before the watch tells that it is being deleted.
             self._attend([step.pod])
             await calls.delete_pod(step.pod, step.grace)
+        elif isinstance(step, Limit):
+            await calls.limit_pod(step.pod, step.seconds)
         elif isinstance(step, Execute):
             await self._execute(step)
         elif isinstance(step, Announce):
@@ -191,15 +198,22 @@ class Orderer:
             await self._create(step, story)
 
     async def _execute(self, step: Execute) -> None:
-        pod = step.pod
+        """Run words in a pod. Raises Undone where they did nothing, or nobody knows; a signal is not sent twice."""
+        pod, words = step.pod, step.words[-1]
         try:
             code, output = await self._exec(pod, step.words, _EXEC_SECONDS)
-        except OverspanError as error:
-            # The program may have ended, and a signal that came back unanswered may have been sent.
-            _log.warning("pod %s: %s", pod.name, error)
+        except (NotFound, Rejected) as error:
+            # The program has ended meanwhile.
+            _log.info("pod %s: %s", pod.name, error)
             return
+        except Denied as error:
+            remedy = "`span check` of the cluster names the right that is missing"
+            raise Undone(f"`{words}` could not be run in pod {pod.name}: {error.message}; {remedy}") from error
+        except OverspanError as error:
+            raise Undone(f"whether `{words}` was run in pod {pod.name} is not known: {error.message}") from error
         if code:
-            _log.warning("pod %s: %s ended with %d: %s", pod.name, step.words[-1], code, output.strip()[:200])
+            said = " ".join(output.split())[:200]
+            raise Undone(f"`{words}` in pod {pod.name} ended with {code}{f': {said}' if said else ''}")
 
     async def _exec(self, pod: PodRecord, words: Sequence[str], timeout: float) -> tuple[int, str]:
         place = pod.namespace, pod.name, MAIN

@@ -11,6 +11,7 @@ from overspan.adapters.kubernetes.blueprints import Blueprint, PodSet
 from overspan.adapters.kubernetes.containers import Parts, render_main, render_starters, render_volumes_of
 from overspan.adapters.kubernetes.end_marks import make_mark
 from overspan.adapters.kubernetes.environment import Owner, TaskVariables, render_variables
+from overspan.adapters.kubernetes.exporting import name_exported
 from overspan.adapters.kubernetes.files import render_files
 from overspan.adapters.kubernetes.gang import count_gang, joins_later, mark_pod
 from overspan.adapters.kubernetes.lifetimes import grace_of, limit_pod
@@ -18,9 +19,10 @@ from overspan.adapters.kubernetes.overlay import lay_over
 from overspan.adapters.kubernetes.records import ATTEMPT, GO, INDEX, MAIN, MEMBER, RUN, TASK
 from overspan.adapters.kubernetes.resources import render_needs
 from overspan.adapters.kubernetes.scripts import END_VARIABLE
+from overspan.adapters.kubernetes.security import restrict_pod
 from overspan.adapters.kubernetes.series import Series, draw_series
 from overspan.adapters.kubernetes.services import name_shared
-from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
 from overspan.adapters.kubernetes.shapes import ends_others
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
@@ -69,15 +71,19 @@ def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, atte
         "spec": spec,
     }
     pod = _finish(_lay_overlays(pod, blueprint, settings, task), settings, parts)
+    if task.name in blueprint.exported:
+        _take_variables(pod, {"secretRef": {"name": name_exported(token, job, task.name)}})
     if variables.shared:
-        _share_variables(pod, name_shared(token, job, task.name))
+        _take_variables(pod, {"configMapRef": {"name": name_shared(token, job, task.name)}})
+    if settings.security == RESTRICTED:
+        pod = restrict_pod(pod)
     return Template(pod, task, variables, probe)
 
 
-def _share_variables(pod: Document, name: str) -> None:
-    """Have the task's container take what is in a ConfigMap; it comes last, so that it counts (API, envFrom)."""
+def _take_variables(pod: Document, source: Document) -> None:
+    """Have the task's container take all that an object has; the last one counts, and `env` more (API, envFrom)."""
     main = next(item for item in pod["spec"]["containers"] if item["name"] == MAIN)
-    main["envFrom"] = [*main.get("envFrom", ()), {"configMapRef": {"name": name}}]
+    main["envFrom"] = [*main.get("envFrom", ()), source]
 
 
 def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, bound: bool, parts: Parts) -> Document:

@@ -37,6 +37,12 @@ def read_amounts(document: Any) -> Amounts:
     return amounts
 
 
+def write_amount(name: str, value: float) -> str:
+    """An amount of a resource for people: `cpu 1.5`, `memory 2Gi`."""
+    in_bytes = name == "ephemeral-storage" or name == "memory" or name.startswith("hugepages-")
+    return f"{name} {value / (1 << 30):.3g}Gi" if in_bytes else f"{name} {value:.3g}"
+
+
 def add_amounts(parts: Iterable[Mapping[str, float]]) -> Amounts:
     """Their sum."""
     total: Amounts = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -17,6 +18,9 @@ RUN = DOMAIN + "run"
 GO = DOMAIN + "go"
 MAIN = "main"
 
+NOTICE = DOMAIN + "notice"
+PRIMARIES_DONE = "primaries_done"
+"""The kind of notice that tells an auxiliary when it is to end."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that mean no trouble."""
 _DISRUPTIONS = ("DisruptionTarget", "TerminationTarget")
@@ -73,6 +77,10 @@ class PodRecord(NamedTuple):
     """The uid of the anchor that owns it; tries of one submission have an anchor each."""
     last_word: str = ""
     """What `main` left in its termination log, also where the pod has a message of its own."""
+    limited_since: float | None = None
+    """Since when its deadline (`activeDeadlineSeconds`) counts: its node has known it since then."""
+    leaves_at: float | None = None
+    """When it is to end although its program goes on, as its notice says: the primaries of its group are done."""
 
     @property
     def ended(self) -> bool:
@@ -132,6 +140,8 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         begun=any(_state(status, "running") or _state(status, "terminated") for status in before.values()),
         asked_at=_read_asked(metadata),
         last_word=ended.get("message") or "",
+        limited_since=read_time(status.get("startTime")),
+        leaves_at=_read_leave(notes.get(NOTICE)),
         owner=_read_owner(metadata),
     )
 
@@ -153,6 +163,15 @@ def _read_waiting(
 def _read_owner(metadata: Mapping[str, Any]) -> str:
     owners = [one for one in _mappings(metadata.get("ownerReferences")) if one.get("kind") == "ConfigMap"]
     return sys.intern(str(owners[0].get("uid") or "")) if owners else ""
+
+
+def _read_leave(notice: Any) -> float | None:
+    """The deadline in a notice that the primaries are done; None for any other one."""
+    try:
+        told = json.loads(notice or "{}")
+        return float(told["deadline"]) if told.get("kind") == PRIMARIES_DONE else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _read_asked(metadata: Mapping[str, Any]) -> float | None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 
 from overspan.adapters.kubernetes.calls import Calls, finish_all
-from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle, select_installation
+from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle, read_handle, select_installation
 from overspan.adapters.kubernetes.logs import Logs, capture_all
 from overspan.adapters.kubernetes.names import name_anchor, parse_token
 from overspan.adapters.kubernetes.queues import delete_workload, find_group, mark_given_up
@@ -57,7 +57,9 @@ class Releaser:
         """Remove every launch of an installation but those that are named. Raises Unreachable."""
         async with self._turn:
             await self._look(namespace, installation)
-            wanted = {parse_handle(handle).token for handle in handles} | set(tokens)
+            # Those of other kinds of clusters name nothing here.
+            found = map(read_handle, handles)
+            wanted = {handle.token for handle in found if handle is not None} | set(tokens)
             present = {story.token: parse_handle(story.handle) for story in self._launches.stories.values()}
             mine = [
                 handle

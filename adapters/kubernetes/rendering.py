@@ -16,6 +16,7 @@ from overspan.adapters.kubernetes.blueprints import Blueprint, PodSet, draw_blue
 from overspan.adapters.kubernetes.commands import draw_key, render_commands
 from overspan.adapters.kubernetes.containers import name_script, needs_script
 from overspan.adapters.kubernetes.environment import check_variables
+from overspan.adapters.kubernetes.exporting import render_exported
 from overspan.adapters.kubernetes.files import Archive, render_archives
 from overspan.adapters.kubernetes.gang import Choice, Rung, choose_rung, count_gang, render_group
 from overspan.adapters.kubernetes.limits import check_job
@@ -43,6 +44,8 @@ class Objects(NamedTuple):
     anchor: Document
     configs: tuple[Document, ...]
     secret: Document | None
+    exported: tuple[Document, ...]
+    """The Secrets with the environments of batch scripts."""
     service: Document | None
     gang: tuple[Document, ...]
     pods: tuple[Document, ...]
@@ -50,6 +53,7 @@ class Objects(NamedTuple):
     def owned(self) -> Iterator[Document]:
         """All but the anchor, in order."""
         yield from self.configs
+        yield from self.exported
         yield from (item for item in (self.secret, self.service) if item is not None)
         yield from self.gang
         yield from self.pods
@@ -70,7 +74,7 @@ def choose(
     check_names(launch.job)
     check_job(launch.job)
     check_variables(launch.job)
-    blueprint = draw_blueprint(launch, best, files or {})
+    blueprint = draw_blueprint(launch, settings, best, files or {})
     firsts = [
         pod
         for template in _make_templates(blueprint, settings)
@@ -97,6 +101,7 @@ def render(launch: Launch, blueprint: Blueprint, settings: Settings, *, trial: b
             *_render_shared(blueprint, templates),
         ),
         secret=render_secret(launch, draw_key(blueprint.job)),
+        exported=render_exported(launch.token, launch.job, settings),
         service=render_service(blueprint),
         gang=render_group(blueprint.rung, blueprint.token, count_gang(blueprint.job), templates[0].pod),
         pods=tuple(pod for template in templates for pod in _render_first(blueprint, settings, template, nodes)),

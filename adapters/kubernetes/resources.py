@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.settings import GpuKind, Settings
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.resources import MILLI, Gpus
+from overspan.bridge.model.resources import MILLI, Gpus, NodeNeed
 from overspan.bridge.model.spec import TaskSpec
 
 Document = dict[str, Any]
@@ -43,7 +43,7 @@ def render_needs(task: TaskSpec, settings: Settings) -> Needs:
     cpu_milli = _count_cpus(task, settings)
     if cpu_milli:
         requests["cpu"] = render_cpus(cpu_milli)
-    memory = task.resources.need(default_cpus=max(cpu_milli, 1) / MILLI).memory_mib
+    memory = _choose_need(task, settings, max(cpu_milli, 1) / MILLI).memory_mib
     if memory is None:
         memory = settings.memory_mib
     if memory:
@@ -89,8 +89,14 @@ def _count_cpus(task: TaskSpec, settings: Settings) -> int:
     if task.resources.cpus is None and (task.ntasks or task.ntasks_per_node or task.cpus_per_task):
         each = task.ntasks_per_node or -(-(task.ntasks or 1) // task.num_nodes)
         return each * (task.cpus_per_task or 1) * MILLI
-    count = settings.cpus if task.resources.cpus is None else task.resources.cpus
-    return round(count * MILLI) if count else 0
+    return _choose_need(task, settings, settings.cpus or 0).cpu_milli
+
+
+def _choose_need(task: TaskSpec, settings: Settings, default_cpus: float) -> NodeNeed:
+    """What a node is asked for beside the GPUs that were chosen; `default_cpus` where nothing names any."""
+    choice = _choose_gpus(task, settings)
+    place = 0 if choice is None else task.resources.gpus.index(choice.gpus)
+    return task.resources.need(place, default_cpus)
 
 
 def _choose_gpus(task: TaskSpec, settings: Settings) -> _Choice | None:

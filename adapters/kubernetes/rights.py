@@ -39,7 +39,10 @@ class Extra(NamedTuple):
 
 EXTRAS = (
     Extra(
-        "signals", _rights("create", "pods", part="exec"), "scancel --signal, --signal of jobs and `span shell` fail"
+        # A websocket is opened by GET; newer servers ask for `create` beside it (KEP-5633).
+        "signals",
+        _rights("create get", "pods", part="exec"),
+        "scancel --signal, --signal of jobs and `span shell` fail",
     ),
     Extra("events", _rights("list", "events"), "why a volume cannot be mounted is not told"),
     Extra("quotas", _rights("list", "resourcequotas"), "what is left of the namespace's quota is not told"),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.evidence import NOT_BEGUN, SETUP_FAILED
+from overspan.adapters.kubernetes.evidence import NOT_BEGUN, NOT_STARTED, SETUP_FAILED
 
 BASE = "/overspan"
 RUN_DIR = f"{BASE}/run"
@@ -77,6 +77,44 @@ _BARRIER = (
 )
 """Without bash and `sleep` it looks all the time."""
 
+LOG = "-"
+"""In the place of the path of an error file: the container's log."""
+
+PLACE = (
+    "# Where a batch script works, reads and writes. What cannot be had is said in words.\n"
+    "refuse() {\n"
+    f"  {{ echo '{NOT_STARTED}'\"$1\" >/dev/termination-log; }} 2>/dev/null\n"
+    '  echo "span: error: $1" >&2; exit 1\n'
+    "}\n"
+    'who() { echo "the user of the image ($(id 2>/dev/null || echo unknown))"; }\n'
+    'umask "$_umask"\n'
+    'if ! cd "$_folder" 2>/dev/null; then\n'
+    '  [ -d "$_folder" ] || refuse "cannot enter $_folder, its working directory: there is none in the pod"\n'
+    '  refuse "cannot enter $_folder, its working directory: $(who) may not"\n'
+    "fi\n"
+    "# A script of several nodes runs on the first.\n"
+    f'[ "$OVERSPAN_NODE_INDEX" = 0 ] || _in= _out= _err={LOG}\n'
+    "make_file() {\n"
+    f"  case $1 in ''|{LOG}|/dev/*) return 0 ;; esac\n"
+    "  _folder=${1%/*} _tries=0\n"
+    '  case $_mode in *await*) until [ -d "$_folder/" ] || [ $_tries -ge 50 ]; do\n'
+    "    _tries=$((_tries + 1)); sleep 0.1 || sleep 1 || break\n"
+    "  done ;; esac 2>/dev/null\n"
+    '  case $_mode in append*) { true >>"$1"; } 2>/dev/null ;; *) { true >"$1"; } 2>/dev/null ;; esac && return\n'
+    '  [ -d "$_folder/" ] || refuse "cannot open the output file $1: there is no folder $_folder in the pod"\n'
+    '  refuse "cannot open the output file $1: $(who) may not write it"\n'
+    "}\n"
+    'make_file "$_out"; make_file "$_err"\n'
+    'if [ -n "$_in" ]; then\n'
+    '  { true <"$_in"; } 2>/dev/null || refuse "cannot open the input file $_in in the pod"\n'
+    '  exec <"$_in"\n'
+    "fi\n"
+    "# Both add to the file, so that two of one file do not overwrite each other.\n"
+    '[ -z "$_out" ] || exec >>"$_out"\n'
+    f'case $_err in "") exec 2>&1 ;; {LOG}) ;; *) exec 2>>"$_err" ;; esac\n'
+)
+"""What the subshell of a batch script does first, with the fields of a Place as variables."""
+
 WORK = (
     _BARRIER + "# Runs the set-up and the task, hands signals on to them, and ends as the task does.\n"
     f"_child= _caught= _ended= _mark=${END_VARIABLE}; unset {END_VARIABLE}\n"
@@ -91,7 +129,9 @@ WORK = (
     "_shell=/bin/sh; [ -x /bin/bash ] && _shell=/bin/bash\n"
     f'[ ! -d {COMMANDS_DIR} ] || export "PATH={COMMANDS_DIR}:$PATH"\n'
     f"ln -sfn {POD_DIR}/notice {RUN_DIR}/notice 2>/dev/null || export OVERSPAN_RUN_DIR={POD_DIR}\n"
-    "_setup=$1 _run=$2 _task=$3 _links=$4; shift 4\n"
+    "_setup=$1 _run=$2 _task=$3 _place=$4; shift 4\n"
+    '[ -z "$_place" ] || { _folder=$1 _umask=$2 _in=$3 _out=$4 _err=$5 _mode=$6; shift 6; }\n'
+    "_links=$1; shift\n"
     'while [ "$_links" -gt 0 ]; do\n'
     '  if [ ! -e "$HOME/$2" ]; then\n'
     '    case $2 in */*) mkdir -p "$HOME/${2%/*}" ;; esac\n'
@@ -103,6 +143,7 @@ WORK = (
     "# The shell has nothing to say of its own from here on, however soon the task ends.\n"
     "exec 3>&2 2>/dev/null\n"
     "(\n"
+    '  [ -z "$_place" ] || eval "$_place"\n'
     '  if [ -n "$_setup" ]; then\n'
     '    "$_shell" -c "$_setup" setup || { _code=$?; '
     f"echo '{SETUP_FAILED}' >/dev/termination-log; exit $_code; }}\n"
@@ -131,8 +172,24 @@ WORK = (
     "exit $_code\n"
 )
 """Arguments: `1` behind a barrier, and the domain of the members' names (empty: none); set-up, text to run (empty: the
-last words are a command), the task's name, how many links follow and where each leads and is below the home, and the
-last words."""
+last words are a command), the task's name, PLACE and the fields of a Place (or
+one that is empty), how many links follow and where each leads and is below
+the home, and the last words."""
+
+
+class Place(NamedTuple):
+    """Where a batch script works, reads and writes; without a `folder` nothing is changed.
+
+    An empty `input` or `output` is the container's, an empty `error` goes with the output, and LOG is the container's.
+    `mode` has the words `append`, and `await` where a folder may come a little later.
+    """
+
+    folder: str = ""
+    umask: str = ""
+    input: str = ""
+    output: str = ""
+    error: str = ""
+    mode: str = ""
 
 
 class Work(NamedTuple):
@@ -147,12 +204,14 @@ class Work(NamedTuple):
     """Whether it waits at a barrier first."""
     domain: str = ""
     """Of the members' names, which are there when it starts."""
+    place: Place = Place()
 
     def arguments(self) -> list[str]:
         """The arguments of WORK."""
         pairs = [path for link in self.links for path in link]
         barrier = ["1" if self.waits else "", self.domain]
-        return [*barrier, self.setup, self.run, self.task, str(len(self.links)), *pairs, *self.words]
+        place = [PLACE, *self.place] if self.place.folder else [""]
+        return [*barrier, self.setup, self.run, self.task, *place, str(len(self.links)), *pairs, *self.words]
 
 
 PROGRAM_VARIABLE = "OVERSPAN_PROGRAM"

@@ -19,6 +19,10 @@ GANGS = (AUTO, NATIVE, KUEUE, SOFT)
 ALWAYS = "always"
 COMMANDS = (AUTO, ALWAYS)
 """Which pods get Slurm's commands; `auto` is those whose text names one, or that bring files."""
+RESTRICTED = "restricted"
+PORTABLE, FULL = "portable", "full"
+ENVIRONMENTS = (PORTABLE, FULL)
+"""What of a script's environment travels to its pods; `full` is also what describes the submitting machine."""
 
 DAY = 86400
 DEFAULT_LIFE = 14 * DAY
@@ -102,6 +106,9 @@ class Settings:
     """How long a pod without a wall time lives at most."""
     cluster_domain: str = "cluster.local"
     commands: str = AUTO
+    environment: str = PORTABLE
+    security: str = ""
+    """The Pod Security Standard that pods are to meet; empty: what the job says."""
     step_port: int = 6818
     """Where the pods of a batch script wait for its steps."""
     tick: float = 1.0
@@ -147,6 +154,12 @@ def _read_label(value: Any) -> str:
     return text
 
 
+def _read_security(value: Any) -> str:
+    if value != RESTRICTED:
+        raise ValueError(f"{value!r} is none of: {RESTRICTED}")
+    return RESTRICTED
+
+
 def _read_domain(value: Any) -> str:
     text = _read_text(value).strip(".")
     if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", text):
@@ -179,6 +192,12 @@ def _read_gang(value: Any) -> str:
 def _read_commands(value: Any) -> str:
     if value not in COMMANDS:
         raise ValueError(f"{value!r} is not which pods get Slurm's commands; write one of {', '.join(COMMANDS)}")
+    return str(value)
+
+
+def _read_environment(value: Any) -> str:
+    if value not in ENVIRONMENTS:
+        raise ValueError(f"{value!r} is not what of an environment travels; write one of {', '.join(ENVIRONMENTS)}")
     return str(value)
 
 
@@ -313,6 +332,7 @@ _READERS: Readers = {
     "failover_after": ("failover_after", _read_delay),
     "autoscaler": ("autoscaler", _read_switch),
     "scheduler": ("scheduler", _read_text),
+    "security": ("security", _read_security),
     "service_account": ("service_account", _read_text),
     "image_pull_secrets": ("image_pull_secrets", _read_names),
     "priority_classes": ("priority_classes", _read_texts),
@@ -328,6 +348,7 @@ _READERS: Readers = {
     "default_time": ("default_time", _read_life),
     "cluster_domain": ("cluster_domain", _read_domain),
     "commands": ("commands", _read_commands),
+    "environment": ("environment", _read_environment),
     "step_port": ("step_port", _read_port),
     "tick": ("tick", read_seconds(0.1, 3600)),
     "request_timeout": ("request_timeout", read_seconds(1, 3600)),

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.facts import Cursor, View, read_go, write_go
-from overspan.adapters.kubernetes.names import NOTICE
-from overspan.adapters.kubernetes.records import GO, MEMBER, PodRecord
+from overspan.adapters.kubernetes.records import GO, MEMBER, NOTICE, PRIMARIES_DONE, PodRecord
 from overspan.adapters.kubernetes.shapes import MIN_GRACE, Shape
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 
+LEAVE_SECONDS = 5
+"""How long after the end of its delay a pod's node ends it; a daemon that is there does so in time, and sooner."""
 UNSUPPORTED = "a pod cannot be suspended: Kubernetes has no such thing"
 
 
@@ -67,6 +68,14 @@ class Announce:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """Have its node end a pod so many seconds after it took it, unless it is ended before: TERM, its grace, KILL."""
+
+    pod: PodRecord
+    seconds: int
+
+
+@dataclass(frozen=True)
 class Lose:
     """A node run that is to end and has no pod: it is told as ended."""
 
@@ -76,7 +85,7 @@ class Lose:
     go: str
 
 
-Step = Patch | Create | Delete | Execute | Announce | Lose
+Step = Patch | Create | Delete | Execute | Announce | Limit | Lose
 
 
 class Scene(NamedTuple):
@@ -201,7 +210,10 @@ def _notice(event: events.Notice, scene: Scene) -> Iterator[Step]:
     for record in _live(event.task, None, scene):
         if event.deadline > event.at:
             # Else its end comes at once, and TERM would wait for the kubelet to be done with the change.
-            yield _note(record, "primaries_done", event.at, event.deadline)
+            yield _note(record, PRIMARIES_DONE, event.at, event.deadline)
+            if record.limited_since is not None:
+                # For the absence of any daemon. So ended, its log stays, which goes with a pod that is deleted.
+                yield Limit(record, max(1, math.ceil(event.deadline - record.limited_since) + LEAVE_SECONDS))
         if task is not None and task.notice_signal:
             yield Execute(record, kill_words(task.notice_signal, batch_only=False))
 

@@ -19,16 +19,20 @@ from overspan.adapters.kubernetes.facts import (
     find_eviction,
     format_cursor,
     is_placed,
+    is_unready,
     parse_cursor,
     tell_eviction,
     view_pods,
 )
+from overspan.adapters.kubernetes.failed_probes import Failure
 from overspan.adapters.kubernetes.records import PodRecord
-from overspan.adapters.kubernetes.shapes import Shape
-from overspan.bridge.model.events import Event, Queued
+from overspan.adapters.kubernetes.shapes import Shape, TaskShape
+from overspan.bridge.model.events import Event, Probed, Queued
 
 MISSING_SECONDS = 30.0
 """How long a pod that must be there is waited for; a watch may be late, and a creation under way."""
+FACTS_SECONDS = 5.0
+"""How long a group waits before it is told how many of its pods have a place: most have all of them by then."""
 QUIET_SECONDS = 1.0
 """How long nothing is told of a launch that has no reason to wait."""
 _TROUBLES = ("JobLaunchFailure", "BadConstraints")
@@ -57,6 +61,10 @@ class Story:
     """How often its pods were given back."""
     given_back: bool = False
     """Whether this process has given all of them back."""
+    was_oldest: bool = False
+    """Whether no older launch gathered when it gave them back."""
+    shortage: str = ""
+    """Why not all of its pods have a place, as it was seen last."""
     holds_since: float = 0.0
     """Since when some of its pods have nodes while it waits; 0 while none has."""
     verdict: Event | None = None
@@ -78,6 +86,10 @@ class Story:
     """When programs ended well whose logs told it, by the uids of their pods: their status may not tell it yet."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """What events say of pods that do not start, by uid."""
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+    """What events say of probes that fail, by uid."""
+    probed: dict[str, Failure] = field(default_factory=dict)
+    """What was told of them last, by uid."""
     touched: float = -math.inf
     """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
     dirty: bool = True
@@ -115,15 +127,24 @@ class Story:
         events: tuple[Event, ...] = told.events
         if not told.cursor.granted:
             self.waits_since = self.waits_since or now
-            reason = "Resources" if self.again_at else find_reason(self.shape, view, self.troubles)
+            reason = self._find_reason(view, now)
             early = not self.reason and reason == "None" and now - self.waits_since < QUIET_SECONDS
             if reason != self.reason and not told.events and not early:
                 events, self.reason = (Queued(now, reason),), reason
         elif self.cursor.granted:
-            events += tuple(self._tell_troubles(view, now))
+            events += (*self._tell_troubles(view, now), *self._tell_probes(view, told.cursor, now))
         if not events:
             return None
         return Report(self.handle, events, format_cursor(told.cursor, self.shape))
+
+    def _find_reason(self, view: View, now: float) -> str:
+        """Why it waits; of a group that gathers also how far it is, once that has stood for a while."""
+        reason = "Resources" if self.again_at else find_reason(self.shape, view, self.troubles)
+        if not self.soft or reason not in ("Resources", "ReqNodeNotAvail") or self.again_at == math.inf:
+            return reason
+        if not self.again_at and now - self.waits_since >= FACTS_SECONDS:
+            self.shortage = describe_shortage(self.shape, view) or self.shortage
+        return f"{reason}: {self.shortage}" if self.shortage else reason
 
     def _tell_troubles(self, view: View, now: float) -> Iterable[Event]:
         """Why pods of attempts under way do not start, where that has changed."""
@@ -135,6 +156,27 @@ class Story:
             if reason != self.reasons.get(task, "None"):
                 yield Queued(now, reason, task=task)
         self.reasons = found
+
+    def list_unready(self, view: View) -> list[tuple[TaskShape, int, PodRecord]]:
+        """The tasks that have started and are not ready, with their attempt and the pod that is probed."""
+        found = []
+        for task in self.shape.tasks if self.cursor.granted else ():
+            progress = self.cursor.tasks.get(task.name)
+            if task.ready and progress is not None and is_unready(progress):
+                record = view.pods.get((task.name, progress.attempt, 0))
+                if record is not None and not record.ready and not record.ended:
+                    found.append((task, progress.attempt, record))
+        return found
+
+    def _tell_probes(self, view: View, cursor: Cursor, now: float) -> Iterable[Event]:
+        """What probes have met, where that is another answer, or twice as many tries."""
+        for task, attempt, record in self.list_unready(view):
+            failure, last = self.failures.get(record.uid), self.probed.get(record.uid)
+            if failure is None or not is_unready(cursor.tasks[task.name]):
+                continue
+            if last is None or failure.answer != last.answer or failure.tries >= 2 * last.tries:
+                self.probed[record.uid] = failure
+                yield Probed(now, task.name, attempt, failure.tries, failure.answer)
 
     def _note_missing(self, view: View, now: float) -> None:
         """Give up node runs whose pod has been missing for long, without a trace."""
@@ -212,6 +254,18 @@ def find_reason(shape: Shape, view: View, troubles: Mapping[str, str]) -> str:
                 continue
             found.append(explain(record, troubles))
     return word_reason(found)
+
+
+def describe_shortage(shape: Shape, view: View) -> str:
+    """How many pods of a group have a place, and the scheduler's words about one that has none."""
+    records = [view.pods.get((task.name, task.attempt, index)) for task in shape.tasks for index in range(task.nodes)]
+    placed = sum(record is not None and bool(record.node) for record in records)
+    words = [" ".join(record.waiting_message.split()) for record in records if record is not None and not record.node]
+    said = next(filter(None, words), "")
+    if placed == len(records) or not said:
+        return ""
+    # What would be preempted is the scheduler's own affair.
+    return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:_LONGEST_DETAIL]
 
 
 def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from overspan.adapters.kubernetes.files import pack_files
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.launches import CREATED, Handle, Launches, is_going
 from overspan.adapters.kubernetes.names import INSTALLATION, JOB, name_anchor
+from overspan.adapters.kubernetes.output_files import OutputFiles
 from overspan.adapters.kubernetes.records import LAUNCH
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.rendering import Blueprint, Document, Objects, draw, own_all, render
@@ -51,10 +52,11 @@ class Problem(NamedTuple):
 class Submitter:
     """Turns launches into objects."""
 
-    def __init__(self, launches: Launches, releaser: Releaser, settings: Settings) -> None:
+    def __init__(self, launches: Launches, releaser: Releaser, settings: Settings, files: OutputFiles) -> None:
         self._launches = launches
         self._releaser = releaser
         self._settings = settings
+        self._files = files
 
     async def submit(self, launches: Sequence[Launch], namespace: str, rung: Rung) -> list[Accepted | Refusal]:
         """Make each launch; one answer each, in order. Raises Unreachable where a call was not answered."""
@@ -67,6 +69,7 @@ class Submitter:
             if error.transient:
                 raise
             return Refusal(launch.token, explain(error))
+        await asyncio.to_thread(self._files.note, launch, self._settings)
         calls = self._launches.calls(namespace)
         handle = Handle(namespace, launch.token)
         self._releaser.spare(launch.token)
@@ -107,7 +110,8 @@ class Submitter:
         anchor = str(objects.anchor["metadata"]["name"])
         late = objects.service is not None and len(objects.pods) > _FEW
         service = () if objects.service is None else (objects.service,)
-        first = (*objects.configs, *(() if objects.secret is None else (objects.secret,)), *objects.gang)
+        secrets = (*objects.exported, *(() if objects.secret is None else (objects.secret,)))
+        first = (*objects.configs, *secrets, *objects.gang)
         batches = (first, objects.pods, service) if late else ((*first, *service), objects.pods)
         story.busy += 1
         try:
@@ -144,7 +148,7 @@ class Submitter:
 
     async def _judge(self, calls: Calls, document: Document, answer: Answer, token: str) -> Problem | None:
         """Why an object was not made; None where it is the one that an earlier try made."""
-        return await self._meet(calls, document, token) if is_there(answer) else _judge(answer)
+        return await self._meet(calls, document, token) if is_there(answer) else _judge(answer, str(document["kind"]))
 
     async def _meet(self, calls: Calls, document: Document, token: str) -> Problem | None:
         """What the object that has the name means; None where an earlier try made it."""
@@ -205,7 +209,7 @@ def explain(error: OverspanError) -> str:
     return f"{error.message}; {error.remedy}" if error.remedy else error.message
 
 
-def _judge(answer: Answer) -> Problem:
+def _judge(answer: Answer, kind: str = "") -> Problem:
     if is_quota(answer):
         for pattern, reason in _QUOTA_REASONS:
             if pattern.search(answer.message):
@@ -213,8 +217,10 @@ def _judge(answer: Answer) -> Problem:
         return Problem(answer.message, True, "AssocGrpJobsLimit")
     if is_transient(answer) or answer.status == 409:
         return Problem(answer.message, True, "Resources")
-    remedy = "; `span check` lists the rights that are missing" if answer.status == 403 else ""
-    return Problem(f"{answer.message}{remedy}", False)
+    if answer.status != 403:
+        return Problem(answer.message, False)
+    why = "; secrets and the environments of batch scripts travel as Secrets" if kind == "Secret" else ""
+    return Problem(f"{answer.message}{why}; `span check` lists the rights that are missing", False)
 
 
 def _taken(kind: str, name: str, owner: Mapping[str, str]) -> Problem:

@@ -15,13 +15,17 @@ from overspan.adapters.kubernetes.names import MANAGED_BY, MANAGER
 from overspan.adapters.kubernetes.overlay import lay_over
 from overspan.adapters.kubernetes.records import DOMAIN, MAIN, PodRecord, read_pod
 from overspan.adapters.kubernetes.scripts import escape
-from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.security import restrict_pod
+from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
+from overspan.bridge.model.errors import OverspanError
 
 HOST = "task-0"
 LABEL = DOMAIN + "trial"
 NO_TOOL = 3
 """Exit code of a pod whose image has nothing that looks names up."""
 _SCRIPT = """\
+told=
+trap 'told=1' USR1
 look() {
   if command -v getent >/dev/null; then getent hosts "$1"
   elif command -v python3 >/dev/null; then python3 -c 'import socket, sys; socket.getaddrinfo(sys.argv[1], 9)' "$1"
@@ -31,9 +35,17 @@ look() {
   else exit 3
   fi
 }
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do look "$1" && exit 0; sleep 1; done
-exit 1
+find() {
+  for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do look "$1" && return 0; sleep 1; done
+  return 1
+}
+(find "$1")
+code=$?
+for i in 1 2 3 4 5 6 7 8 9 10; do [ -n "$told" ] && break; sleep 1; done
+exit $code
 """
+"""Looks its own name up, and waits a moment for a signal, which comes by exec as those of jobs do."""
+SIGNAL = ("/bin/sh", "-c", "kill -s USR1 1")
 
 
 class Patience(NamedTuple):
@@ -72,7 +84,8 @@ def render_pod(name: str, settings: Settings, words: list[str]) -> dict[str, Any
         spec["schedulerName"] = settings.scheduler
     metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return lay_over(pod, settings.overlay, "kubernetes of the cluster")
+    pod = lay_over(pod, settings.overlay, "kubernetes of the cluster")
+    return restrict_pod(pod) if settings.security == RESTRICTED else pod
 
 
 def render_trial(name: str, settings: Settings) -> list[dict[str, Any]]:
@@ -102,23 +115,47 @@ def try_names(
             answer = connection.request("POST", path, body=document)
             if not answer.works:
                 raise to_error(answer, f"create {path.rpartition('/')[2]}")
-        return judge_trial(_await_end(connection, f"{base}/pods/{name}", patience or Patience(), pause), settings.image)
+        waiting = _Waiting(connection, f"{base}/pods/{name}", patience or Patience(), pause)
+        running = waiting.until(lambda record: record.ended or record.started_at is not None)
+        signals = [] if running.ended or running.started_at is None else [_try_signal(connection, running)]
+        return [*judge_trial(waiting.until(lambda record: record.ended), settings.image), *signals]
     finally:
         connection.request("DELETE", f"{base}/pods/{name}", body={"gracePeriodSeconds": 1})
         connection.request("DELETE", f"{base}/services/{name}")
 
 
-def _await_end(connection: Connection, path: str, patience: Patience, pause: Callable[[float], None]) -> PodRecord:
-    """The pod's last record, whether it ended or the patience did."""
-    deadline = time.monotonic() + patience.limit
-    while True:
-        answer = connection.request("GET", path)
-        if not answer.works:
-            raise to_error(answer, "read a pod")
-        record = read_pod(answer.document)
-        if record.ended or time.monotonic() > deadline or explain_waiting(record)[0] == "JobLaunchFailure":
-            return record
-        pause(patience.pause)
+class _Waiting(NamedTuple):
+    """A pod that is asked for until it is as it should be, or the patience ends."""
+
+    connection: Connection
+    path: str
+    patience: Patience
+    pause: Callable[[float], None]
+
+    def until(self, fact: Callable[[PodRecord], bool]) -> PodRecord:
+        """The pod's last record. Raises Unreachable and other refusals."""
+        deadline = time.monotonic() + self.patience.limit
+        while True:
+            answer = self.connection.request("GET", self.path)
+            if not answer.works:
+                raise to_error(answer, "read a pod")
+            record = read_pod(answer.document)
+            if fact(record) or time.monotonic() > deadline or explain_waiting(record)[0] == "JobLaunchFailure":
+                return record
+            self.pause(self.patience.pause)
+
+
+def _try_signal(connection: Connection, pod: PodRecord) -> Finding:
+    """Send a signal as jobs get theirs. The rights alone do not tell: a proxy may let no websocket through."""
+    lost = "scancel --signal, --signal of jobs, on_preemption and `span shell` do not work"
+    try:
+        code, output = connection.exec(pod.namespace, pod.name, MAIN, SIGNAL)
+    except OverspanError as error:
+        remedy = "grant what docs/kubernetes-rbac.yaml says, and see that proxies let websockets through"
+        return Finding("exec", False, f"no command can be run in a pod: {error.message}: {lost}", remedy)
+    if code:
+        return Finding("exec", False, f"a signal was not sent in a pod ({code}): {' '.join(output.split())}: {lost}")
+    return Finding("exec", True, "a signal was sent in a pod")
 
 
 def judge_trial(record: PodRecord, image: str) -> list[Finding]:

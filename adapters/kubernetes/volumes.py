@@ -32,13 +32,22 @@ def render_volumes(task: TaskSpec, settings: Settings, workdir: str) -> Mounts:
     Raises InvalidRequest for a path of a node, and for what cannot be mounted where it is wanted.
     """
     wanted = [(volume.path, name, volume) for name, volume in settings.volumes.items() if volume.path]
-    own = [(resolve_target(task, path, workdir), name) for path, name in task.volumes.items()]
-    taken = {path for path, _ in own}
-    wanted = [item for item in wanted if item[0] not in taken]
-    wanted += [(path, name, find_volume(task, name, settings)) for path, name in own]
-    check_targets(task, [path for path, _, _ in wanted])
-    parts = [mount_volume(name, volume, path, settings) for path, name, volume in wanted]
+    own = [(resolve_target(task, path, workdir), *split_name(name, settings)) for path, name in task.volumes.items()]
+    taken = {path for path, _, _ in own}
+    parts = [mount_volume(name, volume, path, settings) for path, name, volume in wanted if path not in taken]
+    check_targets(task, [*(path for path, _, _ in wanted if path not in taken), *(path for path, _, _ in own)])
+    parts += [
+        mount_volume(name, find_volume(task, name, settings), path, settings, inside) for path, name, inside in own
+    ]
     return merge_mounts(parts)
+
+
+def split_name(name: str, settings: Settings) -> tuple[str, str]:
+    """The volume that a task names, and the folder in it: `NAME/FOLDER`."""
+    if name in settings.volumes or name.startswith(("/", "~", ".")) or ".." in name.split("/"):
+        return name, ""
+    volume, _, inside = name.partition("/")
+    return volume, inside
 
 
 def mount_volume(name: str, volume: Volume, path: str, settings: Settings, inside: str = "") -> Mounts:

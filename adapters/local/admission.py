@@ -16,6 +16,7 @@ NEVER_FITS = "Requested node configuration is not available"
 NO_PARTITION = "invalid partition specified: {}"
 NO_NODE = "Invalid node name specified"
 NO_GRES = "Invalid generic resource (gres) specification"
+NO_RESERVATION = "Requested reservation is invalid"
 TOO_LONG = "Requested time limit is invalid (missing or exceeds some limit)"
 TOO_MUCH_MEMORY = f"Memory specification can not be satisfied\n{NEVER_FITS}"
 """Slurm tells of memory in a line of its own (measured on 22.05)."""
@@ -55,7 +56,7 @@ def _allows(partition: Partition, job: Job) -> bool:
 
 
 def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
-    """What is wrong with --nodelist and --exclude: a name that is not this machine's, or this machine left out.
+    """What is wrong with --nodelist, --exclude and --reservation: a machine has its own name, and no reservations.
 
     Only batch scripts are asked: what a job file says under `slurm` is for Slurm clusters.
     """
@@ -64,6 +65,8 @@ def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
         if task.form is not Form.BATCH:
             continue
         options = task.native.get("slurm", {})
+        if options.get("reservation"):
+            return NO_RESERVATION
         try:
             wanted, excluded = (set(expand(str(options.get(name) or ""))) for name in ("nodelist", "exclude"))
         except ValueError:

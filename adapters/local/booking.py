@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from overspan.adapters.gpu_defaults import bound_gpu_defaults, list_scaled
 from overspan.adapters.local.capacity import Capacity
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank
@@ -39,16 +40,44 @@ class Booking(NamedTuple):
     gpus: tuple[tuple[int, ...], ...]
 
 
+class _Machine(NamedTuple):
+    """The machine as a node."""
+
+    cpus: float
+    memory: int
+    gpus: int
+    gpu_kind: str = ""
+
+
 Variant = tuple[Member, ...]
 
 
 def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     """The ways in which the job may be booked, the preferred one first: one for each choice of accelerators.
 
-    A node that names no CPUs books one. Together such nodes never ask for more than the rest of the machine, since
-    nobody asked for that number.
+    A node that names no CPUs books one, or what goes with its GPUs. Together such nodes never ask for more than the
+    rest of the machine, since nobody asked for that number.
     """
-    default = _default_cpus(job.spec.tasks, capacity)
+    fitted = fit_gpu_defaults(job, capacity)
+    variants = _list_variants(fitted, capacity, MILLI)
+    if Ledger(capacity).fits(variants):
+        return variants
+    return _list_variants(fitted, capacity, _default_cpus(fitted.spec.tasks, capacity))
+
+
+def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
+    """The job with so much of what its GPUs bring with them as the whole of it has room for on this machine."""
+    for one in list_scaled(bound_gpu_defaults(job, [_as_node(capacity)])):
+        if Ledger(capacity).fits(_list_variants(one, capacity, MILLI)):
+            break
+    return one
+
+
+def _as_node(capacity: Capacity) -> _Machine:
+    return _Machine(capacity.cpu_milli / MILLI, capacity.memory_mib, len(capacity.gpus))
+
+
+def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant, ...]:
     choices = [task.resources.needs(_named_cpus(task) or default / MILLI) for task in job.spec.tasks]
     variants = itertools.islice(itertools.product(*choices), _MOST_VARIANTS)
     phases = range(len(choices)) if _is_pipeline(job.spec.tasks) else [0] * len(choices)

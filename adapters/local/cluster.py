@@ -31,7 +31,8 @@ from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.planning import render_plan
 from overspan.adapters.local.retention import forget_runs
-from overspan.adapters.local.rundir import parse_handle
+from overspan.adapters.local.rundir import find_last_job, parse_handle
+from overspan.adapters.local.salvage import list_recent
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.shells import find_entrance
 from overspan.adapters.local.steps import list_steps
@@ -69,6 +70,14 @@ class LocalCluster:
         self._follower: asyncio.Task[None] | None = None
         self._closed = False
 
+    def place(self) -> str:
+        """The root, which has the queue, the books and all run directories; the same by every path that leads there."""
+        return os.path.realpath(self._root)
+
+    def find_last_number(self) -> int:
+        """The highest number that has a run folder."""
+        return find_last_job(self._root)
+
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Record each launch and put it in the queue; what can start, starts at once."""
         await self._ready()
@@ -92,6 +101,8 @@ class LocalCluster:
         while True:
             reports.fresh.clear()
             found = await reports.collect(cursors)
+            if reports.suspects:
+                self._dispatch.attention.set()
             left = deadline - loop.time()
             if found or left <= 0:
                 return Observation(tuple(found), time.time())
@@ -169,6 +180,10 @@ class LocalCluster:
         """The processes that would be started, with no effect at all."""
         return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
 
+    def troubles(self) -> list[str]:
+        """Launches that could not be looked after, a sentence each."""
+        return [wreck.word() for wreck in list_recent(self._dispatch.wrecks.values())]
+
     def notes(self, job: Job) -> tuple[str, ...]:
         """What this machine accepts without effect."""
         images = sorted({task.image for task in job.spec.tasks if task.image})
@@ -241,8 +256,12 @@ class LocalCluster:
                     everybody, self._wake.full = self._wake.full, False
                     await dispatch.settle(woken, unheard=unheard, everybody=everybody)
                     await dispatch.schedule()
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 _log.warning("cluster %s: %s", self.name, error)
+                dispatch.stalled = True
+            except Exception:
+                # Whatever it is, what ends later must still be seen.
+                _log.exception("cluster %s", self.name)
                 dispatch.stalled = True
             if unheard:
                 looked_at = loop.time()
@@ -250,9 +269,8 @@ class LocalCluster:
 
     async def _wait(self) -> None:
         """Wait for a word from a supervisor, or, while there are any, for the next look."""
-        busy = self._dispatch.live or self._dispatch.stalled
         try:
-            async with asyncio.timeout(LOOK_SECONDS if busy else None):
+            async with asyncio.timeout(LOOK_SECONDS if self._dispatch.busy else None):
                 await self._dispatch.attention.wait()
         except TimeoutError:
             pass

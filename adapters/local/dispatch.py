@@ -6,24 +6,29 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
-from overspan.adapters.local.booking import Ledger
+from overspan.adapters.local.booking import Ledger, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.estimates import estimate_start
 from overspan.adapters.local.launches import GrantFacts, Run
 from overspan.adapters.local.notes import is_part, select_notes
 from overspan.adapters.local.preemption import Holder, choose_victims
 from overspan.adapters.local.reports import Reports
-from overspan.adapters.local.rundir import RunDirectory, remove
+from overspan.adapters.local.rundir import RunDirectory, parse_handle, remove
+from overspan.adapters.local.salvage import Wreck, find_damage, list_recent, open_wreck, pursue, tell_end
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.adapters.local.throttles import Line
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Event, LaunchLost, Preempt, Refused, SetTime
+from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
+from overspan.bridge.supervisor.losses import is_damage, list_losses, word_damage
+from overspan.bridge.supervisor.mounts import sweep_links
+from overspan.bridge.supervisor.shortages import is_shortage
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +52,8 @@ class Dispatch:
         self.queue = Line()
         self.ledger = Ledger(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
+        self.wrecks: dict[str, Wreck] = {}
+        """Launches that cannot be looked after; those that have ended stay for a while."""
         self.attention = asyncio.Event()
         self.stalled = False
         """Whether something could not be written and is to be tried again."""
@@ -66,6 +73,12 @@ class Dispatch:
     def live(self) -> bool:
         """Whether any launch has a supervisor."""
         return len(self.ledger) > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a look is worth its while without a word from anybody."""
+        wrecked = any(wreck.ended_at is None for wreck in self.wrecks.values())
+        return self.live or self.stalled or wrecked or self.reports.unsettled
 
     # --- coming in ---------------------------------------------------------------------------------------------------
 
@@ -89,6 +102,10 @@ class Dispatch:
                 self._shared = max(self._shared, int(name.removeprefix(SHARED)))
             await self._hosts.hand(name, self._list_hosted(name))
         await asyncio.to_thread(sweep_hosts, self._root, names)
+        try:
+            await asyncio.to_thread(sweep_links, self._root)
+        except OSError as error:
+            _log.warning("links of launches that are over cannot be removed: %s", error)
 
     async def submit(self, wanted: Sequence[Launch], cluster: str) -> list[Accepted | Refusal]:
         """Record launches and put them in the queue."""
@@ -104,6 +121,8 @@ class Dispatch:
         place = RunDirectory(self._root, launch.job.id, launch.job.launch)
         accepted = Accepted(launch.token, place.handle, place.handle)
         known = self.runs.get(place.handle)
+        if place.handle in self.wrecks:
+            return accepted, None
         try:
             token = launches.find_launch(place) if known is None else known.ticket.token
             if token == launch.token:
@@ -112,6 +131,7 @@ class Dispatch:
             if token is not None:
                 text = f"job {place.job} was launched here before, by another submission"
                 return Refusal(launch.token, text), None
+            launch = replace(launch, job=fit_gpu_defaults(launch.job, self.ledger.capacity))
             refusal = find_refusal(launch.job, self._settings, self.ledger.capacity)
             if refusal:
                 return Refusal(launch.token, refusal), None
@@ -162,10 +182,14 @@ class Dispatch:
     async def _grant(self, chosen: Sequence[Run]) -> None:
         facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
-        self.stalled = bool(failed)
-        for run in failed:
+        for run, error in failed:
             self._release(run)
-            self._line_up(run)
+            self.queue.remove(run.handle)
+            if is_damage(error):
+                await self.lose(run.place, word_damage(error))
+            else:
+                self._line_up(run)
+                self.stalled = True
         by_host: dict[str, list[RunDirectory]] = {}
         for run in chosen:
             if run.booking is not None:
@@ -181,6 +205,7 @@ class Dispatch:
             if run.booking is None:
                 break
             self.queue.start(run.handle, run.rank)
+            self.reports.drop_reason(run)
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
@@ -238,18 +263,25 @@ class Dispatch:
             for handle, size in changed.items():
                 self.runs[handle].size = size
         looked = [run for run in map(self.runs.get, woken) if run is not None and run.booking is not None]
-        over = await asyncio.to_thread(lambda: [run for run in looked if journals.is_over(run.place)])
+        for run in looked:
+            self._hosts.note_work(run.host)
         for run in looked:
             self.reports.mark(run.handle)
-        for run in over:
-            await self._drop(run)
-        ended, self.ended_hosts = self.ended_hosts, set()
-        for name in ended:
-            await self._settle_host(name)
+        for run in looked:
+            if await self._is_over(run):
+                await self._drop(run)
+        while self.ended_hosts:
+            name = self.ended_hosts.pop()
+            try:
+                await self._settle_host(name)
+            except BaseException:
+                self.ended_hosts.add(name)
+                raise
+        await self._salvage()
 
     def _choose_looked(self, everybody: bool) -> list[Run]:
         """Some of the launches that hold something: in turn, so that many cost no more than few."""
-        granted = self._granted()
+        granted = [run for run in self._granted() if run.handle not in self.wrecks]
         rounds = 1 if everybody else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
         self._round += 1
         return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
@@ -257,11 +289,13 @@ class Dispatch:
     async def _settle_host(self, name: str) -> None:
         """A supervisor has ended: what it has not finished needs another."""
         for run in self._hosted(name):
-            if await asyncio.to_thread(journals.is_over, run.place):
+            if await self._is_over(run):
                 self.reports.mark(run.handle)
                 await self._drop(run)
             elif self._hosts.count_deaths(name) >= _GIVE_UP_AFTER:
                 await self._give_up(run)
+            elif self._hosts.find_shortage(name):
+                self.reports.set_reason(run, f"Resources: {self._hosts.find_shortage(name)}")
         if self._hosted(name):
             self._hosts.revive(name)
         else:
@@ -269,18 +303,81 @@ class Dispatch:
 
     async def _give_up(self, run: Run) -> None:
         """End a launch that no supervisor has been able to begin; one that has begun is never given up."""
-        if await asyncio.to_thread(journals.has_started, run.place):
-            return
         event = LaunchLost(time.time(), run.place.launch, Cause.LAUNCH.value, f"no supervisor starts; see {run.host}")
-        await asyncio.to_thread(launches.end_launch, run.place, event)
+        try:
+            if await asyncio.to_thread(journals.has_started, run.place):
+                return
+            await asyncio.to_thread(launches.end_launch, run.place, event)
+        except OSError as error:
+            if not is_damage(error):
+                raise
+            await self.lose(run.place, word_damage(error))
+            return
         self.reports.mark(run.handle)
         await self._drop(run)
+
+    async def _is_over(self, run: Run) -> bool:
+        """Whether a launch's files tell its end; where they cannot be read, it is lost."""
+        try:
+            return await asyncio.to_thread(journals.is_over, run.place)
+        except OSError as error:
+            if is_damage(error):
+                await self.lose(run.place, word_damage(error))
+            elif is_shortage(error):
+                raise
+            return False
+
+    async def lose(self, place: RunDirectory, why: str) -> Wreck:
+        """Give a launch up that cannot be looked after: what lives of it is ended, then its end is told."""
+        handle = place.handle
+        if handle not in self.wrecks:
+            run = self.runs.get(handle)
+            begun = run is None or run.booking is not None
+            wreck = await asyncio.to_thread(open_wreck, place, why, begun, time.time())
+            self.wrecks = {known.place.handle: known for known in list_recent(self.wrecks.values())}
+            self.wrecks[handle] = wreck
+            if not begun:
+                self.queue.remove(handle)
+            self.attention.set()
+            _log.warning("%s", wreck.word())
+        return self.wrecks[handle]
+
+    async def _salvage(self) -> None:
+        """Find launches that cannot be looked after, and bring them to their end."""
+        for name in await asyncio.to_thread(list_losses, self._root):
+            if name in self.runs and name not in self.wrecks:
+                await self.lose(self.runs[name].place, "")
+        suspects, self.reports.suspects = self.reports.suspects, {}
+        for handle, known in suspects.items():
+            place = parse_handle(self._root, handle)
+            why = known or await asyncio.to_thread(find_damage, place)
+            if why and handle not in self.wrecks:
+                await self.lose(place, why)
+            elif not why:
+                self.reports.look_again(handle)
+        for wreck in [wreck for wreck in self.wrecks.values() if wreck.ended_at is None]:
+            now = time.time()
+            if await asyncio.to_thread(pursue, wreck, now):
+                wreck.ended_at = now
+                self.reports.tell_end(wreck.place.handle, await asyncio.to_thread(tell_end, wreck, now))
+                run = self.runs.get(wreck.place.handle)
+                if run is not None:
+                    await self._drop(run)
+                else:
+                    await self._remove_ticket(wreck.place)
 
     async def _drop(self, run: Run) -> None:
         self._release(run)
         self.queue.remove(run.handle)
         self.runs.pop(run.handle, None)
-        await asyncio.to_thread(remove, run.place.ticket)
+        await self._remove_ticket(run.place)
+
+    async def _remove_ticket(self, place: RunDirectory) -> None:
+        try:
+            await asyncio.to_thread(remove, place.ticket)
+            await asyncio.to_thread(sweep_links, place.root, place.handle)
+        except OSError as error:
+            _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)
 
     def _release(self, run: Run) -> None:
         self.ledger.release(run.handle)
@@ -296,15 +393,69 @@ class Dispatch:
             by_run.setdefault(order.handle, []).append(order)
         failures: dict[str, Refusal] = {}
         for handle, given in by_run.items():
-            run = self.runs.get(handle)
-            if run is None:
-                continue
             try:
-                await self._order(run, given)
+                wreck = await self._deliver(handle, given)
             except OSError as error:
                 text = f"the order cannot be written: {error}"
                 failures.update({order.token: Refusal(order.token, text, transient=True) for order in given})
+                continue
+            if wreck is not None:
+                for order in given:
+                    wreck.obey(order.event, time.time())
+                self.attention.set()
         return [failures.get(order.token) for order in orders]
+
+    async def _deliver(self, handle: str, orders: Sequence[Order]) -> Wreck | None:
+        """Carry orders out; the launch where it cannot be looked after. Raises OSError where nothing can be written."""
+        run = self.runs.get(handle)
+        if handle in self.wrecks:
+            return self.wrecks[handle]
+        if run is None:
+            return await self._find_wreck(handle, orders)
+        try:
+            await self._order(run, orders)
+        except OSError as error:
+            if is_damage(error):
+                return await self.lose(run.place, word_damage(error))
+            wreck = await self._deliver_unwritten(run, orders, error)
+            if wreck is None:
+                raise
+            return wreck
+        return await self._judge_host(run, orders)
+
+    async def _deliver_unwritten(self, run: Run, orders: Sequence[Order], error: OSError) -> Wreck | None:
+        """Have what ends work reach it although nothing can be written: a full disk may be its own doing.
+
+        The orders stay owed, and are written when there is space; their supervisor knows them by their tokens.
+        """
+        urgent = [(order.token, order.event) for order in orders if isinstance(order.event, Cancel | Signal)]
+        cancelled = any(isinstance(event, Cancel) and not is_part(run, event) for _, event in urgent)
+        if run.booking is None:
+            if cancelled:
+                self.queue.remove(run.handle)
+            return None
+        if urgent and not self._hosts.tell(run.host, run.place, urgent) and cancelled:
+            return await self.lose(run.place, f"nobody looks after it, and nothing can be written: {error.strerror}")
+        return None
+
+    async def _find_wreck(self, handle: str, orders: Sequence[Order]) -> Wreck | None:
+        """What a cancel of a launch ends that is unknown here and has not ended by its files."""
+        place = parse_handle(self._root, handle)
+        if not any(isinstance(order.event, Cancel) for order in orders):
+            return None
+        try:
+            if await asyncio.to_thread(journals.is_over, place):
+                return None
+        except OSError as error:
+            return await self.lose(place, word_damage(error))
+        return await self.lose(place, await asyncio.to_thread(find_damage, place) or f"{place.plan} cannot be read")
+
+    async def _judge_host(self, run: Run, orders: Sequence[Order]) -> Wreck | None:
+        """What is cancelled ends without a supervisor where none can be started."""
+        cancelled = any(isinstance(order.event, Cancel) and not order.event.task for order in orders)
+        if not cancelled or run.booking is None or self._hosts.count_deaths(run.host) < _GIVE_UP_AFTER:
+            return None
+        return await self.lose(run.place, f"no supervisor starts; see {self._root}/hosts/{run.host}/log")
 
     async def _order(self, run: Run, orders: Sequence[Order]) -> None:
         await asyncio.to_thread(launches.read_tokens, run)
@@ -357,7 +508,7 @@ class Dispatch:
         self._hosts.close()
 
     def _hosted(self, name: str) -> list[Run]:
-        return [run for run in self._granted() if run.host == name]
+        return [run for run in self._granted() if run.host == name and run.handle not in self.wrecks]
 
     def _granted(self) -> list[Run]:
         return [run for run in map(self.runs.get, self.ledger.keys()) if run is not None]
@@ -370,13 +521,13 @@ class Dispatch:
         self.attention.set()
 
 
-def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[Run]:
-    """Record grants; gives the launches for which that failed."""
+def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[tuple[Run, OSError]]:
+    """Record grants; gives the launches for which that failed, and why."""
     failed = []
     for run in chosen:
         try:
             launches.write_grant(run, facts)
         except OSError as error:
             _log.warning("launch %s cannot be granted: %s", run.handle, error)
-            failed.append(run)
+            failed.append((run, error))
     return failed

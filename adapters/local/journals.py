@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from overspan.adapters.local.rundir import RunDirectory
-from overspan.bridge.model.events import Event, Launch, NodeStarted, event_from_document
+from overspan.bridge.model.events import Event, Launch, LaunchLost, NodeEnded, NodeStarted, Refused, event_from_document
 from overspan.bridge.supervisor.records import read_record
 
 END = {"end": True}
@@ -71,10 +71,12 @@ def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
 def _parse(data: bytes) -> Iterator[Any]:
     for line in data.splitlines():
         try:
-            yield json.loads(line)
+            document = json.loads(line)
         except ValueError:
             # A line torn by a crash and continued by the next writer.
             continue
+        if isinstance(document, dict):
+            yield document
 
 
 def read_events(documents: Iterable[Any]) -> Iterator[Event]:
@@ -121,6 +123,16 @@ def has_ended(path: str) -> bool:
 def is_over(place: RunDirectory) -> bool:
     """Whether nothing will follow of a launch."""
     return has_ended(place.journal) or has_ended(place.queue)
+
+
+def is_whole(place: RunDirectory) -> bool:
+    """Whether the files of a launch that is over tell how each attempt of it ended."""
+    events = list(read_events(read_lines(place.journal if has_ended(place.journal) else place.queue)))
+    if any(isinstance(event, LaunchLost | Refused) for event in events):
+        return True
+    begun = {(event.task, event.attempt) for event in events if isinstance(event, Launch)}
+    ended = {(event.task, event.attempt) for event in events if isinstance(event, NodeEnded)}
+    return bool(events) and begun <= ended
 
 
 def has_started(place: RunDirectory) -> bool:

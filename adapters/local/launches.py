@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,15 +46,15 @@ from overspan.bridge.model.events import (
     SetPriority,
     SetTime,
     Suspend,
-    event_from_document,
     event_to_document,
 )
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
+from overspan.bridge.supervisor import losses
 
 _log = logging.getLogger(__name__)
 
-_FOLDERS = ("runs", "tickets", "hosts", "cache")
+_FOLDERS = ("runs", "tickets", "hosts", "cache", losses.FOLDER)
 
 
 @dataclass
@@ -224,14 +224,19 @@ def find_throttles(runs: Iterable[Run]) -> dict[int, int]:
 
 
 def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
-    """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost."""
+    """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost.
+
+    One that cannot be read is left out, and found by whoever asks for its news. OSError where the disk fails.
+    """
     runs = []
     for name in sorted(os.listdir(f"{root}/tickets")):
         try:
             place = parse_handle(root, name)
             run = load_launch(place, capacity, boot_id)
-        except (InvalidRequest, ValueError, LookupError, TypeError) as error:
-            # Not a ticket, or a plan of another version: it is left as it is, and hides no other.
+        except (InvalidRequest, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+            if not losses.is_damage(error):
+                raise
+            # It hides no other.
             _log.warning("the launch %s/tickets/%s cannot be read: %r", root, name, error)
             continue
         if run is not None:
@@ -246,14 +251,18 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
 
 def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | None:
     """One launch as its files tell it; None when it is over or does not exist. ValueError for an unreadable plan."""
-    ticket = read_ticket(place) or _ticket_from_plan(place, capacity)
-    if ticket is None or journals.is_over(place):
+    if journals.is_over(place):
         return None
+    ticket = read_ticket(place) or _ticket_from_plan(place, capacity)
+    if ticket is None:
+        return None
+    if not os.path.exists(place.plan):
+        raise ValueError(f"{place.plan} is gone")
     run = make_run(place, ticket)
-    for line in journals.read_lines(place.queue):
-        run.noted = True
-        if "event" in line:
-            note_event(run, event_from_document(line))
+    lines = journals.read_lines(place.queue)
+    run.noted = bool(lines)
+    for event in journals.read_events(lines):
+        note_event(run, event)
     return _load_grant(run, boot_id)
 
 
@@ -262,6 +271,8 @@ def _load_grant(run: Run, boot_id: str) -> Run | None:
     place, ticket = run.place, run.ticket
     grant = read_document(place.grant)
     if grant is None:
+        if os.path.exists(place.journal):
+            raise ValueError(f"{place.grant} is gone or damaged, and the launch has begun")
         return run
     if grant.get("boot_id") != boot_id:
         return _recover_reboot(run)
@@ -303,18 +314,14 @@ def is_end(run: Run, event: Event) -> bool:
     return isinstance(event, (Expire, LaunchLost, Refused))
 
 
-def read_all(wanted: Mapping[str, tuple[RunDirectory, str]]) -> dict[str, journals.News]:
-    """News of several launches behind their cursors."""
-    return {handle: journals.read_news(place, cursor) for handle, (place, cursor) in wanted.items()}
-
-
 def find_changed(sizes: Sequence[tuple[RunDirectory, int]]) -> dict[str, int]:
     """The launches whose journals have another size than when last looked at, with their new sizes."""
     changed = {}
     for place, size in sizes:
         try:
             now = os.stat(place.journal).st_size
-        except FileNotFoundError:
+        except OSError:
+            # What is wrong with it is found by whoever reads it.
             now = 0
         if now != size:
             changed[place.handle] = now

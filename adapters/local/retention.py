@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 
+from overspan.adapters.local.rundir import remove
+from overspan.bridge.supervisor.losses import FOLDER
+
 
 def forget_runs(root: str, before: float) -> int:
     """Remove each run directory that has no live launch and was last changed before that time; gives how many."""
@@ -15,6 +18,9 @@ def forget_runs(root: str, before: float) -> int:
         path = os.path.join(runs, name)
         if name not in live and _last_change(path) < before:
             shutil.rmtree(path, ignore_errors=True)
+            for loss in _list(os.path.join(root, FOLDER)):
+                if loss.partition(".")[0] == name:
+                    remove(os.path.join(root, FOLDER, loss))
             removed += 1
     return removed
 

@@ -30,6 +30,15 @@ from overspan.bridge.model.resources import Gres, NodeNeed
 Document = dict[str, Any]
 
 
+def find_last_job(root: str) -> int:
+    """The highest number of a job that has a folder; 0 for none."""
+    try:
+        names = os.listdir(f"{root}/runs")
+    except OSError:
+        return 0
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+
+
 class RunDirectory(NamedTuple):
     """One launch and the paths of its files."""
 

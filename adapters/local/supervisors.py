@@ -5,9 +5,11 @@ A group has a supervisor of its own; single jobs share one. Each serves a folder
     lock          held by flock while the supervisor lives; tells its pid, start time and boot
     inbox.jsonl   the launches it is to serve; appended under a flock on the file
     log           what it said on stderr
+    urgent        FIFO for what ends work while nothing can be written
     shared        the supervisor stays for a while when it has nothing to do
 
-Supervisors outlive the daemon. They are told of news by SIGUSR1, blocked before they start.
+Supervisors are forked from a fork server, and outlive it and the daemon. They are told of news by SIGUSR1, blocked
+before they start.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from overspan.adapters.local.forkserver import Forked, ForkServer, read_status
 from overspan.adapters.local.rundir import RunDirectory, find_end, read_document, remove, write_at
+from overspan.bridge.model.events import Event, event_to_document
 from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.archive import build_archive
+from overspan.bridge.supervisor.orders import URGENT
+from overspan.bridge.supervisor.shortages import EX_TEMPFAIL, is_shortage, word_shortage
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +39,12 @@ SHARED = "shared-"
 """How the names of supervisors of single jobs begin."""
 
 _FIRST_DELAY = 0.2
-_LONGEST_DELAY = 30.0
+_LONGEST_DELAY = 5.0
 _UNTOLD_DELAY = 1.0
+_SHORT_DELAY = 1.0
+"""Seconds between two tries to start a supervisor while the machine is short of something."""
 _STEADY_AFTER = 120.0
-"""Seconds that a supervisor must live for its earlier deaths to be forgotten."""
-
-# What the interpreter and its children may need; a job's own environment is in its plan.
-_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+"""Seconds that a supervisor must live for its earlier deaths to be forgotten, where it has told nothing."""
 
 
 @dataclass
@@ -49,9 +54,14 @@ class Host:
     name: str
     folder: str
     pid: int = 0
+    start_time: int = 0
     pidfd: int | None = None
+    line: socket.socket | None = None
+    """On which it tells how it ended; None where an earlier daemon started it."""
     started_at: float = 0.0
     deaths: int = 0
+    short: str = ""
+    """What the machine lacked when it could not be started."""
     watched: bool = False
     timer: asyncio.TimerHandle | None = None
 
@@ -71,7 +81,7 @@ class Supervisors:
         tell_end: Callable[[str], None],
     ) -> None:
         self._root = root
-        self._python = python
+        self._forks = ForkServer(root, python)
         self._list_launches = list_launches
         self._tell_end = tell_end
         self._hosts: dict[str, Host] = {}
@@ -82,8 +92,15 @@ class Supervisors:
         return name in self._hosts
 
     def count_deaths(self, name: str) -> int:
-        """How often in a row a supervisor ended soon after its start."""
+        """How often in a row a supervisor ended soon after its start, or could not be started at all.
+
+        What the machine is short of for now does not count.
+        """
         return self._hosts[name].deaths if name in self._hosts else 0
+
+    def find_shortage(self, name: str) -> str:
+        """What the machine lacks to start a supervisor; empty where nothing is known to."""
+        return self._hosts[name].short if name in self._hosts else ""
 
     async def hand(self, name: str, launches: Sequence[RunDirectory]) -> None:
         """Give launches to a supervisor, which is found, started or woken. Trouble with a start is told as its end.
@@ -102,16 +119,26 @@ class Supervisors:
                 # It lives and has not heard of them; nobody else would tell it.
                 host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
             else:
-                host.deaths += 1
+                if is_shortage(error):
+                    host.short = word_shortage(getattr(error, "errno", None)) or "memory is short"
+                else:
+                    host.deaths += 1
                 self._tell_end(name)
         self.nudge(name)
 
+    def note_work(self, name: str) -> None:
+        """A supervisor has told something, so that its earlier deaths say nothing of the next one."""
+        host = self._hosts.get(name)
+        if host is not None and host.pid:
+            host.deaths = 0
+
     def revive(self, name: str) -> None:
-        """Start a supervisor again for what it has not finished: at once at first, then ever later, up to 30 s."""
+        """Start a supervisor again for what it has not finished: at once at first, then ever later, up to 5 s."""
         host = self._host(name)
         if host.pid or host.timer is not None:
             return
         delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(host.deaths - 2, 10)) if host.deaths > 1 else 0.0
+        delay = max(delay, _SHORT_DELAY) if host.short else delay
         host.timer = asyncio.get_running_loop().call_later(delay, self._restart, host)
 
     def nudge(self, name: str) -> None:
@@ -127,6 +154,30 @@ class Supervisors:
         except ProcessLookupError:
             pass
 
+    def tell(self, name: str, launch: RunDirectory, orders: Sequence[tuple[str, Event]]) -> bool:
+        """Give orders that cannot be written to a living supervisor, without a disk; False where none hears them."""
+        host = self._hosts.get(name)
+        if host is None or not host.pid:
+            return False
+        try:
+            fd = os.open(f"{host.folder}/{URGENT}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            for token, event in orders:
+                line = {
+                    "run": launch.folder,
+                    "launch": launch.launch,
+                    "token": token,
+                    "event": event_to_document(event),
+                }
+                os.write(fd, f"{json.dumps(line)}\n".encode())
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
     async def forget(self, name: str) -> None:
         """Drop a supervisor that has ended and has nothing left to do; its log stays if it said anything."""
         host = self._hosts.pop(name, None)
@@ -134,14 +185,17 @@ class Supervisors:
             if host.timer is not None:
                 host.timer.cancel()
             await asyncio.to_thread(_remove_folder, host.folder)
+        if not self._hosts:
+            async with self._turn:
+                if not self._hosts:
+                    # Nothing is left on an idle machine but the daemon.
+                    await asyncio.to_thread(self._forks.end)
 
     def poll(self) -> None:
         """Look for ends by hand where there are no pidfds."""
         for host in list(self._hosts.values()):
-            if host.pid and host.pidfd is None:
-                process = kernel.read_process(host.pid)
-                if process is None or process.state in "ZX":
-                    self._note_end(host)
+            if host.pid and host.pidfd is None and not _lives(host.pid, host.start_time):
+                self._note_end(host)
 
     def close(self) -> None:
         """Let go of every supervisor; they go on."""
@@ -152,7 +206,10 @@ class Supervisors:
             if host.pidfd is not None:
                 loop.remove_reader(host.pidfd)
                 os.close(host.pidfd)
+            if host.line is not None:
+                host.line.close()
         self._hosts.clear()
+        self._forks.close()
         for task in self._restarts:
             task.cancel()
 
@@ -175,35 +232,22 @@ class Supervisors:
         else:
             shared = host.name.startswith(SHARED)
             await asyncio.to_thread(_write_inbox, host.folder, self._list_launches(host.name), shared)
-            host.pid = await asyncio.to_thread(self._spawn, host)
-            host.pidfd = kernel.open_pidfd(host.pid)
-        if not host.watched:
+            host.pid, host.start_time, host.line = await asyncio.to_thread(self._spawn, host)
+            host.short, host.started_at = "", time.monotonic()
+            try:
+                host.pidfd = _hold(host.pid, host.start_time)
+            except ProcessLookupError:
+                self._note_end(host)
+        # It may have ended while its inbox was written, which was told then.
+        if host.pid and not host.watched:
             host.watched = True
             host.started_at = time.monotonic()
             if host.pidfd is not None:
                 asyncio.get_running_loop().add_reader(host.pidfd, self._note_end, host)
 
-    def _spawn(self, host: Host) -> int:
+    def _spawn(self, host: Host) -> Forked:
         os.makedirs(host.folder, 0o700, exist_ok=True)
-        archive = build_archive(f"{self._root}/cache")
-        log = os.open(f"{host.folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            return os.posix_spawn(
-                self._python,
-                [self._python, "-I", "-S", archive, host.folder],
-                _clean_environment(),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, log, 1),
-                    (os.POSIX_SPAWN_DUP2, log, 2),
-                ],
-                setsid=True,
-                # SIGUSR1 kills a program that has no handler yet; held back, it waits.
-                setsigmask=[signal.SIGUSR1],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-            )
-        finally:
-            os.close(log)
+        return self._forks.fork(host.folder)
 
     def _adopt(self, host: Host) -> bool:
         """Find the living supervisor by its lock's content."""
@@ -212,18 +256,16 @@ class Supervisors:
         lock = read_document(f"{host.folder}/lock")
         if lock is None or lock.get("boot_id") != kernel.read_boot_id():
             return False
-        pid, start_time = int(lock.get("pid") or 0), lock.get("start_time")
+        pid, start_time = int(lock.get("pid") or 0), int(lock.get("start_time") or 0)
         try:
-            pidfd = kernel.open_pidfd(pid) if pid > 0 else None
+            pidfd = _hold(pid, start_time) if pid > 0 else None
         except OSError:
             return False
-        process = kernel.read_process(pid) if pid > 0 else None
-        # Checked after the pidfd was opened: before it, the pid might change hands.
-        if process is None or process.start_time != start_time or process.state in "ZX":
+        if not _lives(pid, start_time):
             if pidfd is not None:
                 os.close(pidfd)
             return False
-        host.pid, host.pidfd = pid, pidfd
+        host.pid, host.start_time, host.pidfd = pid, start_time, pidfd
         return True
 
     def _note_end(self, host: Host) -> None:
@@ -231,14 +273,34 @@ class Supervisors:
             asyncio.get_running_loop().remove_reader(host.pidfd)
             os.close(host.pidfd)
             host.pidfd = None
-        try:
-            os.waitpid(host.pid, os.WNOHANG)
-        except ChildProcessError:
-            pass  # started by an earlier daemon
+        short = False
+        if host.line is not None:
+            short = read_status(host.line) == EX_TEMPFAIL
+            host.line.close()
+            host.line = None
         host.pid, host.watched = 0, False
-        steady = time.monotonic() - host.started_at > _STEADY_AFTER
-        host.deaths = 1 if steady else host.deaths + 1
+        if short:
+            host.short = "the machine is short of processes, memory or open files"
+            _log.warning("supervisor %s: %s", host.name, host.short)
+        else:
+            steady = time.monotonic() - host.started_at > _STEADY_AFTER
+            host.deaths = 1 if steady else host.deaths + 1
         self._tell_end(host.name)
+
+
+def _hold(pid: int, start_time: int) -> int | None:
+    """A pidfd of exactly this process, None where the kernel has none; ProcessLookupError where it was reaped."""
+    pidfd = kernel.open_pidfd(pid)
+    # Compared after the pidfd was opened: before it, the pid might change hands.
+    if pidfd is not None and kernel.read_start_time(pid) != start_time:
+        os.close(pidfd)
+        raise ProcessLookupError(f"process {pid} has ended")
+    return pidfd
+
+
+def _lives(pid: int, start_time: int) -> bool:
+    process = kernel.read_process(pid) if pid > 0 else None
+    return process is not None and process.start_time == start_time and process.state not in "ZX"
 
 
 def sweep_hosts(root: str, used: Collection[str]) -> None:
@@ -249,10 +311,6 @@ def sweep_hosts(root: str, used: Collection[str]) -> None:
         alive = lock.get("start_time") and kernel.read_start_time(int(lock["pid"])) == lock["start_time"]
         if name not in used and not alive:
             _remove_folder(folder)
-
-
-def _clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(("LC_", "XDG_"))}
 
 
 def _inbox_lines(launches: Sequence[RunDirectory]) -> str:

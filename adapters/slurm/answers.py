@@ -9,9 +9,10 @@ from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.ownership import is_another, list_own
+from overspan.adapters.slurm.requeues import may_be_unstarted
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.stories import View, view_accounts, view_ended_array, view_queue
+from overspan.adapters.slurm.stories import View, view_accounts, view_ended_array, view_queue, view_unstarted
 
 OVER = (Phase.ENDED, Phase.REQUEUED)
 """Where a run of a job has come to its end."""
@@ -19,11 +20,15 @@ OVER = (Phase.ENDED, Phase.REQUEUED)
 
 @dataclass(frozen=True)
 class Accounts:
-    """What the accounting has said. `kept`: the site has one. `answered`: nothing of it is missing."""
+    """What the accounting has said. `kept`: the site has one. `answered`: nothing of it is missing.
+
+    `unstarted` are jobs whose present run had no program in it.
+    """
 
     runs: Mapping[str, list[AccountingRecord]] = field(default_factory=dict)
     kept: bool = True
     answered: bool = True
+    unstarted: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,12 @@ class Answer:
     def is_unclear(self, handle: Handle | GroupHandle) -> bool:
         """Whether the accounting has to tell."""
         record = self.record(handle)
-        return record is None or record.restarts > handle.run
+        return record is None or record.restarts > handle.run or self.is_suspect(handle)
+
+    def is_suspect(self, handle: Handle | GroupHandle) -> bool:
+        """Whether it shows as failed although it may have run nothing."""
+        record = self.record(handle)
+        return record is not None and record.restarts == handle.run and may_be_unstarted(record, handle.run)
 
     def names(self, handle: Handle | GroupHandle) -> Collection[str]:
         """What the accounting is asked for."""
@@ -53,9 +63,11 @@ class Answer:
 
     def view(self, handle: Handle | GroupHandle, last: View | None) -> View | None:
         """What is known of the launch, whose view was `last`; None where nobody knows it."""
+        view: View | None
         record, own = self.record(handle), list_own(handle, self.accounts.runs.get(handle.name, ()))
         if record is not None:
-            return view_queue(record, handle.run, own, self.asked)
+            view = view_queue(record, handle.run, own, self.asked)
+            return view_unstarted(view) if handle.name in self.accounts.unstarted else view
         view = view_accounts(own, handle.run, self.asked)
         waited = last is not None and last.outcome.phase is Phase.QUEUED
         if view is None and handle.index is not None and self.accounts.answered and (self.accounts.kept or waited):

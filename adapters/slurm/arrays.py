@@ -167,7 +167,7 @@ def find_keys(records: Iterable[QueueRecord], keys: Iterable[Key]) -> dict[Key, 
 def native_of(record: QueueRecord, index: int | None) -> Native:
     """The native job of a record in which an element was found, or of one that is a job itself."""
     if index is None or record.array_job is None:
-        return Native(record.raw)
+        return Native(record.het_job or record.raw)
     return Native(record.array_job, index)
 
 

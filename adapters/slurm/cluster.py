@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step
+from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step, Trace
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -45,12 +45,13 @@ from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, read_settings
+from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, describe_place, read_settings
 from overspan.adapters.slurm.shells import Shells
 from overspan.adapters.slurm.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.adapters.slurm.steps import Steps
 from overspan.adapters.slurm.submission import BATCH, Submitter
 from overspan.adapters.slurm.throttles import Throttles
+from overspan.adapters.slurm.traces import end_words, index_handles, list_traces
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -78,25 +79,31 @@ class SlurmCluster:
         self._settings = read_settings(config)
         self._root = config.root
         self.transport = transport or open_transport(config.name, self._settings)
-        self._questions = open_questions(Paced(self.transport), self._settings)
+        self._paced = Paced(self.transport)
+        self._questions = open_questions(self._paced, self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
         self._throttles = Throttles(self._questions)
         self._submitter = Submitter(self._questions, self._renderer, find_start(), self._throttles)
         self._predecessors = Predecessors(self._questions)
         self._importer = Importer(self._questions)
         self._orders = Orders()
-        self._watch = Watch(self._questions, self._orders, self._settings.tick, self._throttles)
+        self.watch = Watch(self._questions, self._orders, self._settings.tick, self._throttles)
         self._turn = asyncio.Lock()
         self._set_submitter = SetSubmitter(self._submitter)
-        sets = SetOrderer(self._set_submitter, self._watch, self._turn)
-        self._orderer = Orderer(self._questions, self._orders, self._watch, sets)
+        sets = SetOrderer(self._set_submitter, self.watch, self._turn)
+        self._orderer = Orderer(self._questions, self._orders, self.watch, sets)
         self._logs = Logs(self._questions, self._settings.shared_root)
         self._relays = None if self._settings.shared_root else Relays(self._questions, self._settings, config.root)
-        self._watch.apart = self._relays is not None
-        self._steps = Steps(self._questions, self._watch.nodes_of)
+        self.watch.apart = self._relays is not None
+        self._steps = Steps(self._questions, self.watch.nodes_of)
         self._closed = False
         self._troubled = False
-        self._gap = ""
+        self._gap = self._hang = ""
+        self._watched: frozenset[str] = frozenset()
+
+    def place(self) -> str:
+        """Where its commands run, as whom, and the folder of the run directories."""
+        return describe_place(self._settings, self._root)
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Submit each launch, or find what its token already submitted."""
@@ -108,7 +115,9 @@ class SlurmCluster:
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         async with self._turn:
-            return await self._importer.submit(launches, self._submit_own)
+            answers = await self._importer.submit(launches, self._submit_own)
+        self._watched |= {answer.handle for answer in answers if isinstance(answer, Accepted)}
+        return answers
 
     async def _submit_own(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         chosen = {launch.token for launch in launches if await self._becomes_set(launch.job)}
@@ -139,8 +148,22 @@ class SlurmCluster:
         self._check_open()
         await self._set_submitter.release(installation, handles, tokens)
 
+    async def find_traces(self) -> list[Trace]:
+        """What Slurm has of launches, by the tokens in its comments. Raises Unreachable."""
+        self._check_open()
+        # Nothing is being submitted meanwhile.
+        async with self._turn:
+            records = await self._questions.own_queue()
+        return list_traces(records, index_handles(self._watched))
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        """End all that Slurm has of these launches. Raises Unreachable."""
+        self._check_open()
+        for words in end_words(traces):
+            await self._questions.transport.run(words, timeout=self._questions.timeout)
+
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`; the cluster is asked at most once a tick for all of them.
+        """News of the launches in `since`; one question is for all of them, once a tick and sooner for young ones.
 
         An answer after a trouble is told at once, whether or not there is news in it.
         """
@@ -148,26 +171,28 @@ class SlurmCluster:
         deadline = time.monotonic() + timeout
         # Launches of a later version wait for that.
         since = {handle: cursor for handle, cursor in since.items() if is_handle(handle) or is_set_handle(handle)}
+        self._watched = frozenset(since)
         self._set_submitter.saw(since)
         if not since:
             self._throttles.see(())
         while True:
-            self._watch.fresh.clear()
-            await self._watch.look(since)
+            self.watch.fresh.clear()
+            await self.watch.look(since)
             if self._relays is not None:
-                self._relays.keep(self._watch.list_running(since))
-            reports = self._watch.collect(since)
+                self._relays.keep(self.watch.list_running(since))
+            reports = self.watch.collect(since)
             await self._end_late(since)
             left = deadline - time.monotonic()
-            trouble = self._watch.trouble
-            if trouble is not None and not reports and (self._watch.take_trouble() or left <= 0):
+            trouble = self.watch.trouble
+            if trouble is not None and not reports and (self.watch.take_trouble() or left <= 0):
                 self._troubled = True
                 raise trouble.with_traceback(None)
             back, self._troubled = self._troubled and trouble is None, trouble is not None
-            back = back or self._watch.gap != self._gap
+            back = back or self.watch.gap != self._gap or self._paced.hang != self._hang
             if reports or back or left <= 0:
-                self._gap = self._watch.gap
-                return Observation(tuple(reports), time.time(), word_trouble(trouble), self._gap)
+                self._gap, self._hang = self.watch.gap, self._paced.hang
+                hangs = word_trouble(trouble) or self._hang
+                return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
 
     async def _end_late(self, since: Mapping[str, str]) -> None:
@@ -175,8 +200,8 @@ class SlurmCluster:
 
         Raises Unreachable, which is a trouble as any other.
         """
-        sets, now = self._watch.sets, time.time()
-        overdue, requeued = [*self._watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
+        sets, now = self.watch.sets, time.time()
+        overdue, requeued = [*self.watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
         try:
             if overdue:
                 await self._orderer.end(overdue)
@@ -189,11 +214,11 @@ class SlurmCluster:
         """Wait for the next look, for an order that was carried out, or for the end of somebody's grace."""
         until = [left, next_kill(since, time.time())]
         if since:
-            until.append(self._watch.next_look - time.monotonic())
+            until.append(self.watch.next_look - time.monotonic())
         seconds = max(0.01, min(value for value in until if value is not None))
         try:
             async with asyncio.timeout(seconds):
-                await self._watch.fresh.wait()
+                await self.watch.fresh.wait()
         except TimeoutError:
             pass
 
@@ -228,7 +253,7 @@ class SlurmCluster:
     async def close(self) -> None:
         """Let go of the connection; the jobs go on."""
         self._closed = True
-        await self._watch.close()
+        await self.watch.close()
         if self._relays is not None:
             await self._relays.close()
         await self.transport.close()

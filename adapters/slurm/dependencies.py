@@ -106,7 +106,7 @@ def is_retryable(job: Job, rules: Rules) -> bool:
 
     A single job is requeued by Slurm itself under its own id where the site does that.
     """
-    if is_group(job) or len(job.spec.clusters) > 1:
+    if is_group(job) or job.spec.choice:
         return True
     budget = any(task.retry.max_recoveries and task.retry.max_restarts for task in job.spec.tasks)
     return budget and job.spec.requeue is not False and not rules.requeues

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from overspan.adapters.contract import Accepted, Refusal
 from overspan.adapters.slurm.arrays import Native
 from overspan.adapters.slurm.outcomes import Phase, judge
+from overspan.adapters.slurm.requeues import list_alive
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
 
@@ -16,11 +17,14 @@ Answer = Accepted | Refusal
 
 @dataclass
 class Doubt:
-    """A submission whose effect is not known: since when, and how often Slurm was asked without finding it."""
+    """A submission whose effect is not known: since when and why, and how often Slurm was asked without finding it."""
 
     since: float
     looks: int = 0
     looked_at: float = 0.0
+    why: str = ""
+    held: bool = False
+    """Whether it was submitted held, to be released when it is the only one."""
 
 
 def read_native(answer: Answer) -> Native:
@@ -28,11 +32,6 @@ def read_native(answer: Answer) -> Native:
     name = answer.native_id if isinstance(answer, Accepted) else ""
     job, _, index = name.partition("_")
     return Native(int(job), int(index) if index else None)
-
-
-def list_alive(records: Sequence[QueueRecord]) -> list[QueueRecord]:
-    """Those that wait or run."""
-    return [record for record in records if judge(record.state).phase not in (Phase.ENDED, Phase.ENDING)]
 
 
 def find_newest(records: Sequence[QueueRecord], together: bool = False) -> QueueRecord | None:

@@ -19,7 +19,9 @@ def is_group(job: Job) -> bool:
 
 def needs_nodes(job: Job) -> bool:
     """Whether the cluster's nodes have to be known to render the job: a group's sizes, the spelling of a GPU's type."""
-    return is_group(job) or any(gpus.kind for task in job.spec.tasks for gpus in task.resources.gpus)
+    return is_group(job) or any(
+        gpus.kind or task.resources.gpu_defaults for task in job.spec.tasks for gpus in task.resources.gpus
+    )
 
 
 def _needs_supervisor(task: TaskSpec) -> bool:

@@ -51,7 +51,7 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
             (
                 ("scontrol", "update", f"JobId={native}", changed)
                 if changed
-                else ("scontrol", VERBS[type(event)], native),
+                else ("scontrol", *VERBS[type(event)], native),
             )
         )
     if isinstance(event, events.Suspend):

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
+from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.group_script import Host, render_group
 from overspan.adapters.slurm.images import FOLDER as OWN
 from overspan.adapters.slurm.images import member_words, without_images
 from overspan.adapters.slurm.library import name_archive
-from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
+from overspan.adapters.slurm.placement import measure_sizes, plan_on_nodes
 from overspan.adapters.slurm.plans import Plan
 from overspan.adapters.slurm.relocation import relocate
 from overspan.adapters.slurm.script import Setting, Submission
@@ -52,8 +53,8 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     job = place_volumes(launch.job if settings.shared else relocate(launch.job, place_of_work), root)
     shown = folder if settings.shared_root else OWN
     images = {task.name: member_words(job, task, settings.containers, shown, version) for task in job.spec.tasks}
-    job = without_images(job)
-    plan = plan_group(job, measure_sizes(nodes, settings.partition), list_kinds(nodes))
+    job = bound_gpu_defaults(without_images(job), measure_sizes(nodes, settings.partition))
+    plan = plan_on_nodes(job, nodes, settings.partition)
     plan = replace(plan, steps=tuple(replace(step, image=images[step.task]) for step in plan.steps))
     number = job.launch
     command, log = (*supervisor_words(settings, root), "slurm", folder, str(number)), name_log(folder, number)

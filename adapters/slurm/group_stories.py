@@ -13,6 +13,7 @@ from typing import NamedTuple
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.journals import Page
 from overspan.adapters.slurm.outcomes import Outcome, Phase
+from overspan.adapters.slurm.requeues import is_held
 from overspan.adapters.slurm.stories import BY_SLURM, Ordered, View, is_before, list_known
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.events import (
@@ -141,7 +142,7 @@ def _tell_hold(view: View, cursor: GroupCursor, orders: Sequence[Ordered]) -> tu
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
-    held = view.reason.startswith("JobHeld")
+    held = is_held(view.reason)
     if held == cursor.held:
         return [], cursor
     event = Hold(view.asked, BY_SLURM, view.reason == "JobHeldAdmin") if held else Release(view.asked, BY_SLURM)

@@ -41,7 +41,7 @@ class Reading:
     offset: int
     lively: bool
     ended_at: float | None = None
-    asked: float = field(default_factory=time.time)
+    asked: float = field(default_factory=lambda: time.time())
 
 
 class JournalWatch:
@@ -52,7 +52,8 @@ class JournalWatch:
         self._timeout = timeout
         self._pages: dict[str, Page] = {}
         self._given: dict[str, tuple[tuple[int, Event], ...]] = {}
-        self._next = 0.0
+        self.next_read = 0.0
+        """When journals may be read again (monotonic time)."""
         self._everybody_at = 0.0
 
     def page(self, handle: GroupHandle, offset: int) -> Page | None:
@@ -69,16 +70,11 @@ class JournalWatch:
         """The orders in the group's file; known once its end is."""
         return self._given.get(str(handle), ())
 
-    @property
-    def next_look(self) -> float:
-        """When journals may be read again (monotonic time)."""
-        return self._next
-
     def choose(self, readings: Sequence[Reading], tick: float) -> list[Reading]:
         """Those that are to be read now; of waiting groups there is news with the next tick only."""
         now = time.monotonic()
         everybody = now >= self._everybody_at
-        due = now >= self._next
+        due = now >= self.next_read
         chosen = []
         for reading in readings:
             page = self.page(reading.handle, reading.offset)
@@ -89,7 +85,7 @@ class JournalWatch:
             if page is None or old or behind or (due and (reading.lively or everybody)):
                 chosen.append(reading)
         if due:
-            self._next = now + READ_SECONDS
+            self.next_read = now + READ_SECONDS
             if everybody:
                 self._everybody_at = now + tick
         return chosen
@@ -99,7 +95,7 @@ class JournalWatch:
         began = time.monotonic()
         for start in range(0, len(readings), FILES):
             await self._read(readings[start : start + FILES])
-        self._next = max(self._next, time.monotonic() + SLOW * (time.monotonic() - began) - READ_SECONDS)
+        self.next_read = max(self.next_read, time.monotonic() + SLOW * (time.monotonic() - began) - READ_SECONDS)
 
     async def _read(self, readings: Sequence[Reading]) -> None:
         wanted = [Wanted(reading.handle.journal, reading.offset) for reading in readings]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from overspan.adapters.gpu_defaults import Sized
 from overspan.bridge.model.resources import MILLI, Gpus, NodeNeed
 from overspan.bridge.model.spec import TaskSpec
 
@@ -44,7 +45,7 @@ def round_need(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) -> Ro
     named = task.resources.cpus or count_processes(task) * (task.cpus_per_task or 1)
     booked: NodeNeed = task.resources.need(choice, default_cpus=named)
     cpus = max(1, -(-booked.cpu_milli // MILLI))
-    memory = task.resources.memory_mib
+    memory = booked.memory_mib
     if task.resources.memory_mib_per_cpu is not None:
         memory = task.resources.memory_mib_per_cpu * cpus
     gpus = -(-booked.gpu_milli // MILLI)
@@ -67,12 +68,29 @@ def match_kind(asked: str, kinds: Sequence[str]) -> str:
     return (same or longer or [""])[0]
 
 
-def choose_gpus(task: TaskSpec, kinds: Sequence[str]) -> int:
-    """The place of the first alternative whose type the cluster has; the first where it tells no types."""
+def choose_gpus(task: TaskSpec, kinds: Sequence[str], most: Mapping[str, int] | None = None) -> int:
+    """The place of the first alternative that a node can hold; the first where nothing is known of nodes.
+
+    `most` is the largest number of GPUs of one node by their type. Where no node has enough, the first of a known type.
+    """
+    known = []
     for place, gpus in enumerate(task.resources.gpus):
-        if not kinds or not gpus.kind or match_kind(gpus.kind, kinds):
-            return place
-    return 0
+        kind = match_kind(gpus.kind, kinds)
+        if not kinds or not gpus.kind or kind:
+            known.append(place)
+            room = max((most or {}).values(), default=0) if not kind else (most or {}).get(kind, 0)
+            if not most or gpus.count <= room:
+                return place
+    return known[0] if known else 0
+
+
+def count_gpus(nodes: Iterable[Sized]) -> dict[str, int]:
+    """The largest number of GPUs of one node by their type."""
+    most: dict[str, int] = {}
+    for node in nodes:
+        if node.gpus:
+            most[node.gpu_kind] = max(most.get(node.gpu_kind, 0), node.gpus)
+    return most
 
 
 def own_cpus(version: tuple[int, ...]) -> str:

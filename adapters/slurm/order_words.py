@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal as signals
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.adapters.slurm.handles import Handle
@@ -28,6 +28,14 @@ _END_WAITING = """\
 IFS=,; jobs=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$*") || exit $?
 unset IFS; [ -z "$jobs" ] || exec scancel $jobs
 """
+_END_ARRAY = """\
+waiting=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$1") || exit $?
+[ -n "$waiting" ] || exit 0
+printf '%s\\n' $waiting | grep -qvxF "$(printf '%s\\n' "$@")"
+[ $? -ne 1 ] || exec scancel --state=PENDING "$1"
+"""
+"""Ends all that waits of an array by one call, where nothing else waits of it: while elements are ended one by one, the
+scheduler starts others of them."""
 _WITHDRAW = """\
 scontrol update JobId="$1" StartTime=now+1hour || exit $?
 case $1 in *_*) exec scancel "$1";; esac
@@ -64,20 +72,22 @@ def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[
     changed = render_change(event)
     if changed:
         return (("scontrol", "update", f"JobId={native}", changed),)
-    verb = VERBS.get(type(event))
+    words = VERBS.get(type(event))
     if isinstance(event, events.Requeue) and event.hold:
-        verb = "requeuehold"
-    return (("scontrol", verb, native),) if verb else None
+        words = ("requeuehold", UNLESS_OVER)
+    return (("scontrol", *words, native),) if words else None
 
 
-VERBS: dict[type, str] = {
-    events.Hold: "hold",
-    events.Release: "release",
-    events.Suspend: "suspend",
-    events.Resume: "resume",
-    events.Requeue: "requeue",
-    events.Restart: "requeue",
-    events.Preempt: "requeue",
+UNLESS_OVER = "Incomplete"
+"""Has a requeue do nothing with a job that has just ended: it would run again (scontrol(1), tried on 22.05)."""
+VERBS: dict[type, Words] = {
+    events.Hold: ("hold",),
+    events.Release: ("release",),
+    events.Suspend: ("suspend",),
+    events.Resume: ("resume",),
+    events.Requeue: ("requeue", UNLESS_OVER),
+    events.Restart: ("requeue", UNLESS_OVER),
+    events.Preempt: ("requeue", UNLESS_OVER),
 }
 
 
@@ -95,6 +105,24 @@ def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
         waiting = (*SCANCEL, "--state=PENDING", native)
     running = (*SCANCEL, "--state=RUNNING", f"--signal={signals.SIGTERM.name[3:]}", "--full", native)
     return (waiting, running, (*SCANCEL, "--state=SUSPENDED", native))
+
+
+def cancel_arrays(elements: Mapping[int, Sequence[int]]) -> tuple[Words, ...]:
+    """End what waits of arrays at once where all of that is to be ended; by native array, the elements' indices."""
+    return tuple(
+        (
+            "timeout",
+            _WAIT,
+            "/bin/sh",
+            "-c",
+            _END_ARRAY,
+            "cancel",
+            str(array),
+            *(f"{array}_{index}" for index in indices),
+        )
+        for array, indices in elements.items()
+        if len(indices) > 1
+    )
 
 
 def withdraw_words(native: str) -> Words:

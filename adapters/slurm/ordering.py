@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.dependencies import name_needs, render_dependency
@@ -17,6 +18,7 @@ from overspan.adapters.slurm.order_words import (
     GAVE_UP,
     Steps,
     Words,
+    cancel_arrays,
     cancel_words,
     merge_words,
     render_order,
@@ -67,27 +69,34 @@ class Orderer:
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """One answer for each order. Raises Unreachable when none could be given."""
-        answers: dict[str, Refusal | None] = {}
-        asked: list[tuple[Order, Steps]] = []
-        if self._sets is not None:
-            await self._sets.await_look(orders)
-        for order in orders:
-            if order.token in self._orders.tokens or order.token in answers:
-                continue
-            steps = await self._plan(order)
-            answers[order.token] = steps if isinstance(steps, Refusal) else None
-            if isinstance(steps, Steps) and steps.first:
-                asked.append((order, steps))
-        for order, _ in asked:
+        each = {order.token: order for order in orders}
+        fresh = [order for order in each.values() if order.token not in self._orders.tokens]
+        # From now on: an earlier process may have given them, and what they ended is not told as an end of its own.
+        for order in fresh:
             self._orders.begin(order.handle)
+        answers: dict[str, Refusal | None] = {}
         try:
-            answers.update(await self._carry_out(asked))
+            if self._sets is not None:
+                await self._sets.await_look(orders)
+            await self._give(fresh, answers)
         finally:
-            for order, _ in asked:
-                self._orders.end(order.handle)
-                self._watch.sets.note_order(order.handle)
+            for order in fresh:
+                sure = order.token in answers and order.token not in self._orders.doubted
+                self._orders.end(order.handle, sure)
+                self._watch.note_order(order.handle)
             self._watch.fresh.set()
         return [answers.get(order.token) for order in orders]
+
+    async def _give(self, orders: Iterable[Order], answers: dict[str, Refusal | None]) -> None:
+        """Plan orders and carry them out, with an answer for each that could be."""
+        asked: list[tuple[Order, Steps]] = []
+        for order in orders:
+            steps = await self._plan(order)
+            if isinstance(steps, Refusal) or not steps.first:
+                answers[order.token] = steps if isinstance(steps, Refusal) else None
+            else:
+                asked.append((order, steps))
+        answers.update(await self._carry_out(asked))
 
     async def _plan(self, order: Order) -> Steps | Refusal:
         if self._sets is not None and is_set_handle(order.handle):
@@ -137,7 +146,7 @@ class Orderer:
         answers: dict[str, Refusal | None] = {}
         # Whether a job had ended before it was cancelled is told by one clock alone, the cluster's.
         timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
-        clock: tuple[Words, ...] = (_CLOCK,) if timed else ()
+        clock: tuple[Words, ...] = (_CLOCK, *cancel_arrays(parse_cancelled(asked))) if timed else ()
         (ticks, *done) = await self._run([clock, *((*steps.first, *steps.hints) for _, steps in asked)])
         there = read_clock(ticks[0]) if ticks else None
         following: list[tuple[Order, tuple[Words, ...]]] = []
@@ -167,9 +176,10 @@ class Orderer:
     ) -> Refusal | None:
         """What came of an order, which is noted once it is `whole`; one that came too late is done."""
         refusal: Refusal | None = None
-        had_effect = False
+        had_effect, again = False, order.again or order.token in self._orders.doubted
         for done in answers:
             if done is None:
+                self._orders.doubted[order.token] = None
                 return Refusal(order.token, "the cluster has not answered", transient=True)
             if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, _ENDING)):
                 # What could not be signalled is ended when its grace is over.
@@ -190,16 +200,35 @@ class Orderer:
             if isinstance(order.event, events.Expire) and STARTED in failure.message:
                 # It came too late: the job stays.
                 continue
-            if failure.kind not in (Kind.UNKNOWN_JOB, Kind.ENDED):
+            if failure.kind in (Kind.UNKNOWN_JOB, Kind.ENDED):
+                # It may be over by the same order, when that was given before.
+                had_effect = had_effect or (again and isinstance(order.event, events.Cancel))
+            else:
                 refusal = Refusal(order.token, failure.message, failure.transient)
         echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
         if refusal is None and had_effect and whole and isinstance(order.event, echoed):
+            if again and there is not None:
+                # When it was given first is not known: at the earliest when it was asked for.
+                there -= max(0.0, time.time() - order.event.at)
             self._orders.add(order.handle, order.token, order.event, there)
+        elif refusal is None:
+            self._orders.doubted.pop(order.token, None)
         return refusal
 
     async def end(self, names: Sequence[str]) -> None:
         """End what was asked to end and has not."""
         await self._run([cancel_words(name, True) for name in names])
+
+
+def parse_cancelled(asked: Sequence[tuple[Order, Steps]]) -> dict[int, list[int]]:
+    """The elements that are to be cancelled, by native array."""
+    found: dict[int, list[int]] = {}
+    for order, _ in asked:
+        if isinstance(order.event, events.Cancel) and not is_set_handle(order.handle):
+            handle = parse_any(order.handle)
+            if handle.index is not None:
+                found.setdefault(handle.native, []).append(handle.index)
+    return found
 
 
 def read_clock(done: Done | None) -> float | None:

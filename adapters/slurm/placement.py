@@ -6,12 +6,13 @@ component is an ordinary job, which starts without the backfill scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from overspan.adapters.contract import Node
+from overspan.adapters.gpu_defaults import bound_gpu_defaults, list_scaled
 from overspan.adapters.slurm.lifetimes import MARGIN, latest_ends, longest_primary
-from overspan.adapters.slurm.needs import Need, choose_gpus, round_need
+from overspan.adapters.slurm.needs import Need, choose_gpus, count_gpus, round_need
 from overspan.adapters.slurm.options import inherited, native_options
 from overspan.adapters.slurm.packing import Atom, Key, NodeSize, add_needs, pack, partition_of
 from overspan.adapters.slurm.plans import Bin, Component, MemberId, Plan, Step
@@ -19,18 +20,37 @@ from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
 
+UNAVAILABLE = "Requested node configuration is not available"
 MAX_COMPONENTS = 128
 """Components of a hetjob (MAX_HET_JOB_COMPONENTS)."""
 MEMORY_PER_CPU = 1024
 """MiB for each CPU of a member that names no memory, in a group where another does."""
-_UNUSABLE = ("down", "drain", "fail", "maint", "future", "power", "unknown", "no_respond", "reboot", "perfctrs")
+_AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "no_respond", "reboot", "perfctrs")
+"""States of nodes that take no job today; Slurm lets what needs them wait."""
+_FUTURE = "future"
+"""The state of nodes that are not there yet: Slurm refuses what would need them (slurm.conf(5), State)."""
+
+
+def plan_on_nodes(job: Job, nodes: Sequence[Node], default: str = "") -> Plan:
+    """Plan a group for the nodes that take jobs today, else for all there are, whatever their state: it waits then.
+
+    `default` is the partition of jobs that name none, empty for the cluster's own. Rejected where it never can fit.
+    """
+    kinds = list_kinds(nodes)
+    here = [node for node in nodes if not any(word in node.state for word in _AWAY)]
+    if here and len(here) < len(nodes):
+        try:
+            return plan_group(job, measure_sizes(here, default), kinds)
+        except Rejected:
+            pass
+    return plan_group(job, measure_sizes(nodes, default), kinds)
 
 
 def measure_sizes(nodes: Iterable[Node], default: str = "") -> tuple[NodeSize, ...]:
-    """The usable nodes by size; those of the default partition, the cluster's or the one named, also under no name."""
+    """The nodes by size; those of the default partition, the cluster's or the one named, also under no name."""
     counts: dict[NodeSize, int] = {}
     for node in nodes:
-        if any(word in node.state for word in _UNUSABLE):
+        if _FUTURE in node.state:
             continue
         standard = node.partition == default if default else node.default
         for partition in (node.partition, "") if standard else (node.partition,):
@@ -46,12 +66,22 @@ def list_kinds(nodes: Iterable[Node]) -> tuple[str, ...]:
 
 def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = ()) -> Plan:
     """Plan a group as one allocation. Rejected where no node, or too few, can hold it."""
-    needs, notes = _round_needs(job, kinds)
+    refusal = None
+    for one in list_scaled(bound_gpu_defaults(job, sizes)):
+        try:
+            return _plan(one, sizes, kinds)
+        except Rejected as error:
+            refusal = refusal or error
+    raise refusal or Rejected(UNAVAILABLE)
+
+
+def _plan(job: Job, sizes: Sequence[NodeSize], kinds: Sequence[str]) -> Plan:
+    needs, notes = _round_needs(job, kinds, count_gpus(sizes))
     atoms, more = _make_atoms(job, needs, sizes)
     usable = [size for size in sizes if any(size.partition == partition_of(atom.key) for atom in atoms)]
     packed = pack(atoms, usable)
     if packed is None or (sizes and not usable):
-        raise Rejected("Requested node configuration is not available", remedy=_explain(atoms, usable))
+        raise Rejected(UNAVAILABLE, remedy=_explain(atoms, usable))
     components, late = _make_components(job, packed.bins)
     if len(components) > MAX_COMPONENTS:
         raise Rejected(
@@ -61,11 +91,11 @@ def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = 
     return Plan(components, _make_steps(job, components, needs), tuple(dict.fromkeys([*notes, *more, *late])))
 
 
-def _round_needs(job: Job, kinds: Sequence[str]) -> tuple[dict[str, Need], list[str]]:
+def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tuple[dict[str, Need], list[str]]:
     needs: dict[str, Need] = {}
     notes: list[str] = []
     for task in job.spec.tasks:
-        rounded = round_need(task, choose_gpus(task, kinds), kinds)
+        rounded = round_need(task, choose_gpus(task, kinds, most), kinds)
         needs[task.name] = rounded.need
         notes += rounded.notes
     if any(need.memory is not None for need in needs.values()):
@@ -124,9 +154,19 @@ def _explain(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> str:
             need.cpus <= size.cpus and (need.memory or 0) <= size.memory and need.gpus <= size.gpus for size in sizes
         ):
             names = ", ".join(dict.fromkeys(member.task for member in atom.members))
-            return f"no node has {need.cpus} CPUs, {need.memory or 0} MiB and {need.gpus} GPUs for {names}"
+            largest = max(sizes, key=lambda size: (size.gpus, size.cpus, size.memory))
+            asked = _describe_size(need.cpus, need.memory or 0, need.gpus)
+            has = _describe_size(largest.cpus, largest.memory, largest.gpus)
+            return f"no node has {asked} for {names}: the largest has {has}"
     partitions = sorted({partition_of(atom.key) or "the default partition" for atom in atoms})
-    return f"there are {sum(size.count for size in sizes)} usable nodes in {', '.join(partitions)}; it needs more"
+    there, enough = sum(size.count for size in sizes), pack(atoms, [replace(size, count=len(atoms)) for size in sizes])
+    needs = f"it needs {len(enough.bins)}" if enough is not None and len(enough.bins) > there else "it needs more"
+    return f"there are {there} nodes in {', '.join(partitions)}; {needs}"
+
+
+def _describe_size(cpus: int, memory: int, gpus: int) -> str:
+    parts = [f"{cpus} CPUs", *([f"{memory} MiB"] if memory else []), *([f"{gpus} GPUs"] if gpus else [])]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def _make_components(job: Job, bins: Sequence[tuple[Key, Bin]]) -> tuple[tuple[Component, ...], list[str]]:

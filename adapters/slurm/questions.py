@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from overspan.adapters.contract import Node
 from overspan.adapters.slurm import nodes, sacct, squeue
@@ -19,6 +19,7 @@ from overspan.adapters.slurm.transports.channel import Call, Transport
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 _NO_ACCOUNTING = ("accounting_storage/none", "(null)", "")
+BATCH_STEP = "batch"
 SACCT_IDS = 200
 """Ids of one question to the accounting."""
 
@@ -64,7 +65,7 @@ class Questions:
         """The nodes as they were told last; none before the first time."""
         self._site: Site | None = None
         self._addresses: dict[str, str] = {}
-        self._once = asyncio.Lock()
+        self._asking: asyncio.Task[Site] | None = None
 
     @property
     def known_site(self) -> Site | None:
@@ -73,10 +74,13 @@ class Questions:
 
     async def site(self) -> Site:
         """The cluster's own facts; asked for once. Raises Unreachable."""
-        async with self._once:
-            if self._site is None:
-                self._site = await self._ask_site()
-            return self._site
+        if self._site is None:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.ensure_future(self._ask_site())
+                # Nobody may be left to hear of it.
+                self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._site = await asyncio.shield(self._asking)
+        return self._site
 
     async def _ask_site(self) -> Site:
         calls = [
@@ -89,6 +93,12 @@ class Questions:
             raise Unreachable("the cluster did not answer in time")
         if config.rc != 0:
             raise read_failure(config.words or config.text, config.rc).error()
+        for done, what in ((user, "who the user is"), (home, "where the user's home is: it may not be there")):
+            if done.rc != 0 or not done.text.strip():
+                # Taken as an empty word, run directories would be made in the root of the file system.
+                raise Unreachable(
+                    f"the login node does not say {what} ({done.words.strip() or f'exit code {done.rc}'})"
+                )
         values = read_config(config.text)
         version = read_version(values.get("SLURM_VERSION", ""))
         return Site(version, values, user.text.strip(), home.text.strip())
@@ -136,6 +146,20 @@ class Questions:
         for runs in found.values():
             runs.sort(key=lambda run: run.submit or 0.0)
         return found
+
+    async def batch_steps(self, names: Sequence[str]) -> dict[str, AccountingRecord]:
+        """The batch steps of those jobs' newest runs, where the accounting has them.
+
+        Raises OverspanError when the accounting does not answer.
+        """
+        site = await self.site()
+        newest: dict[str, AccountingRecord] = {}
+        words = sacct.ask_accounts(names, site.version, steps=True)
+        for record in await self._ask_accounts(words, site.version):
+            if record.step == BATCH_STEP:
+                for name in name_record(replace(record, step=""), names):
+                    newest[name] = max(newest.get(name, record), record, key=lambda one: one.start or 0.0)
+        return newest
 
     async def find_in_accounts(self, keys: Iterable[Key], since: float) -> dict[Key, int]:
         """Native ids of the user's jobs since a time that have one of the launches; of an element that of its array."""

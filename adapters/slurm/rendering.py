@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
+from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.arrays import identify, is_element
 from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.group_rendering import GroupPlace, agent_words, render_launch
 from overspan.adapters.slurm.logs import expect_paths
+from overspan.adapters.slurm.needs import count_gpus
 from overspan.adapters.slurm.parcels import SECRETS, Parcel, check_size
 from overspan.adapters.slurm.placement import list_kinds
 from overspan.adapters.slurm.planning import render_placement, render_submission
@@ -179,7 +181,7 @@ class Renderer:
 
     def _submit(self, launch: Launch, run_dir: str, held: bool, scene: Scene) -> tuple[Submission, Job]:
         job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
-        job = place_volumes(job, posixpath.dirname(posixpath.dirname(run_dir)))
+        job = bound_gpu_defaults(place_volumes(job, posixpath.dirname(posixpath.dirname(run_dir))), scene.nodes)
         task = job.spec.tasks[0]
         setting = Setting(
             token=identify(launch).token,
@@ -192,6 +194,7 @@ class Renderer:
             throttle=launch.throttle,
             containers=self.settings.containers,
             gpu_kinds=tuple(list_kinds(scene.nodes)),
+            gpu_counts=count_gpus(scene.nodes),
             parcel=scene.parcel,
         )
         return render_job(job, setting), job

@@ -15,6 +15,7 @@ from overspan.adapters.slurm.parcels import SECRETS, Parcel, quote_path, render_
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.supervisor.environment import rank_job
 
 MAX_TEXT = 120 * 1024
 """Bytes of one variable: Linux's MAX_ARG_STRLEN of 128 KiB, with room for quotes."""
@@ -93,9 +94,10 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
         if "\0" in text:
             raise InvalidRequest(f"`{key}:` of the task {task.name!r} has a NUL character in it", remedy="take it out")
     variables = _variables(job, task, run_dir)
-    numbers = [] if elements is None else _name_elements(elements, task.name)
+    numbers = [] if elements is None else _name_elements(elements, task.name) + _rank_elements(job, elements)
     if numbers:
-        del variables["OVERSPAN_JOB_ID"], variables["SKYPILOT_TASK_ID"]
+        for name in ("OVERSPAN_JOB_ID", "SKYPILOT_TASK_ID", "SKYPILOT_JOB_RANK"):
+            del variables[name]
     exports = [*(f"export {name}={shlex.quote(value)}" for name, value in variables.items()), *numbers]
     secrets = _Secrets(bool(task.secrets), secrets_path)
     lines = [f"(umask 077; mkdir -p -- {quote_path(folder)}) || exit 1" for folder in task.volumes.values()]
@@ -122,6 +124,17 @@ def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
         choices = [f"{index}) OVERSPAN_JOB_ID={number} ;;" for index, number in elements.items()]
         lines = ["case $SLURM_ARRAY_TASK_ID in", *choices, "esac"]
     return [*lines, f"export OVERSPAN_JOB_ID SKYPILOT_TASK_ID=overspan-$OVERSPAN_JOB_ID-{shlex.quote(task)}"]
+
+
+def _rank_elements(job: Job, elements: Mapping[int, int]) -> list[str]:
+    """Each element's rank among all of its array."""
+    array = job.spec.array
+    ranks = {index: array.rank(index) if array is not None else place for place, index in enumerate(elements)}
+    if len({index - rank for index, rank in ranks.items()}) == 1:
+        index, rank = next(iter(ranks.items()))
+        return [f"export SKYPILOT_JOB_RANK=$((SLURM_ARRAY_TASK_ID - {index - rank}))"]
+    choices = [f"{index}) SKYPILOT_JOB_RANK={rank} ;;" for index, rank in ranks.items()]
+    return ["case $SLURM_ARRAY_TASK_ID in", *choices, "esac", "export SKYPILOT_JOB_RANK"]
 
 
 class _Secrets(NamedTuple):
@@ -190,6 +203,7 @@ def _variables(job: Job, task: TaskSpec, run_dir: str) -> dict[str, str]:
         "OVERSPAN_RUN_DIR": run_dir,
         "SKYPILOT_NUM_NODES": str(task.num_nodes),
         "SKYPILOT_TASK_ID": f"overspan-{job.id}-{task.name}",
+        **rank_job(job),
     }
     wrong = [name for name in (*task.env, *task.secrets) if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     if wrong:

@@ -43,7 +43,8 @@ _ADDED_BY_EXPORT = ("SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV")
 class Setting:
     """What the rendering of one launch needs besides the job.
 
-    `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them.
+    `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them,
+    and `gpu_counts` how many of each its largest node has.
     `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
     `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
     None for what is no array there.
@@ -54,6 +55,7 @@ class Setting:
     token: str
     native_ids: Mapping[JobNeed, str] = field(default_factory=dict)
     gpu_kinds: tuple[str, ...] = ()
+    gpu_counts: Mapping[str, int] = field(default_factory=dict)
     secrets_path: str = ""
     script_path: str = ""
     run_dir: str = ""
@@ -199,7 +201,7 @@ def _is_whole(job: Job) -> bool:
 
 
 def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
-    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds), setting.gpu_kinds)
+    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
     native = native_options(job.spec, task)
     container, own = _choose_container(job, task, native.options, setting)
     derived = _derive_options(job, task, setting)
@@ -256,7 +258,7 @@ def _choose_container(job: Job, task: TaskSpec, options: Options, setting: Setti
 
 def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
     """What a task's neutral keys say, in sbatch's options."""
-    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds), setting.gpu_kinds)
+    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
     need = rounded.need
     processes = count_processes(task)
     options = {"job-name": job.spec.name}
@@ -267,7 +269,7 @@ def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str
     options |= {"nodes": str(task.num_nodes), "ntasks-per-node": str(processes)}
     if task.ntasks:
         options["ntasks"] = str(task.ntasks)
-    if task.cpus_per_task or task.resources.cpus:
+    if task.cpus_per_task or task.resources.cpus or need.cpus > processes:
         options["cpus-per-task"] = str(task.cpus_per_task or -(-need.cpus // processes))
     if task.resources.memory_mib_per_cpu is not None:
         options["mem-per-cpu"] = render_memory(task.resources.memory_mib_per_cpu)

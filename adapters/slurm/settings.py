@@ -78,6 +78,13 @@ def read_settings(config: ClusterConfig) -> Settings:
     return Settings(**values)
 
 
+def describe_place(settings: Settings, root: str) -> str:
+    """Which Slurm these settings lead to: login node, user and the folder of the run directories."""
+    node = "this machine" if settings.transport == LOCAL else f"{settings.user}@{settings.host}".lstrip("@")
+    port = f":{settings.port}" if settings.port else ""
+    return f"{node}{port}" + (f" ({root})" if root else "")
+
+
 def _read_text(value: Any) -> str:
     if not isinstance(value, str) or not value or value.startswith("-") or not value.isprintable():
         raise ValueError(f"{value!r} is not a name")

@@ -66,19 +66,18 @@ def read_reason(text: str) -> str:
     Slurm replaces the code by free text at times: `job requeued in held state`, `ReqNodeNotAvail, UnavailableNodes:x`.
     """
     word = text.strip().strip("()")
+    known = _FREE_TEXTS.get(word.lower().replace("_", " "))
+    if known:
+        return known
     head = word.partition(",")[0]
     if re.fullmatch(r"\w+", head):
         return "None" if head.lower() in ("none", "null", "n") else head
-    known = _FREE_TEXTS.get(word.lower())
-    if known:
-        return known
     return re.sub(r"[^\w:.,-]+", "_", word).strip("_") or "None"
 
 
 _FREE_TEXTS = {
     "job requeued in held state": "JobHeldUser",
-    "launch failed requeued held": "JobHeldAdmin",
-    "launch_failed_requeued_held": "JobHeldAdmin",
+    "launch failed requeued held": "JobHeldUser",
     "prolog error": "Prolog",
-    "user env retrieval failed requeued held": "JobHeldAdmin",
+    "user env retrieval failed requeued held": "JobHeldUser",
 }

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupHandle, Handle
 from overspan.adapters.slurm.outcomes import Outcome, Phase, Ran, end_events, judge, restart_cause
+from overspan.adapters.slurm.requeues import Future, foresee, is_back, is_held
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.bridge.model.causes import Cause
@@ -33,6 +34,7 @@ from overspan.bridge.model.events import (
 
 BY_SLURM = "slurm"
 """Who ordered what nobody ordered through Overspan."""
+GAVE_BACK = "Slurm gave it back without having run anything"
 _STOPPING = (9, 15)
 
 
@@ -42,6 +44,7 @@ class View:
 
     `asked` is when the question was asked (this machine's time): orders that came later are not in the answer. `heard`
     is when the answer had come, of an end the first: a journal that is read later has all that was written before it.
+    `waits` tells of a run that is over that Slurm will run the job again: a cancel has not reached it yet.
     `native` is the own id of an element that has one by now.
     """
 
@@ -54,7 +57,7 @@ class View:
     asked: float
     over_at: float | None = None
     why: Cause = Cause.REQUEUE
-    held: bool = False
+    waits: bool = False
     native: int | None = None
     heard: float = 0.0
 
@@ -85,16 +88,31 @@ class Ordered(NamedTuple):
 
 def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> View:
     """The view of a run from squeue's record, and from the accounting's where the run is over already."""
+    outcome = judge(record.state, record.reason, record.exit)
     if record.restarts > run:
-        again = record.submit or asked
+        # Until the former run has ended, the accounting cannot have the next one, and the job keeps its times.
+        ending = outcome.phase is Phase.ENDING and record.restarts == run + 1
+        again = asked if ending else record.submit or asked
+        if outcome.phase is Phase.ENDED and record.start is not None and record.start >= again:
+            # Cancelled while its former run was ending, it never waited again: its times are still those of that run.
+            same = run < len(runs) and runs[run].start == record.start
+            again = (record.end or asked) if same else record.start
         # The accounting has the next run only when that may begin, which is some minutes later.
         past = runs[run] if run < len(runs) and (run < len(runs) - 1 or (runs[run].submit or again) < again) else None
-        return _view_past(past, again, _is_held(record.reason), asked)
-    outcome = judge(record.state, record.reason, record.exit)
-    view = View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+        return _view_past(past, again, asked, foresee(record.state, bool(record.nodes)) is not Future.OVER)
+    if is_back(record, run):
+        outcome = Outcome(Phase.QUEUED, detail=outcome.detail)
+    # The nodes that a requeued job has while it is COMPLETING may be those of its former run.
+    nodes = () if run and outcome.phase is Phase.ENDING else record.nodes
+    view = View(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
     # The last element of an array keeps the array's own number; one that waits only shares it.
     own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)
     return replace(view, native=record.raw) if own else view
+
+
+def view_unstarted(view: View) -> View:
+    """The view of a run that Slurm gave back without having run anything: no failure of the user's program."""
+    return replace(view, outcome=Outcome(Phase.ENDED, Cause.BOOT, detail=GAVE_BACK), nodes=(), start=None)
 
 
 def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> View | None:
@@ -103,7 +121,7 @@ def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> V
         return None
     record = runs[run]
     if run < len(runs) - 1:
-        return _view_past(record, runs[run + 1].submit or asked, False, asked)
+        return _view_past(record, runs[run + 1].submit or asked, asked, False)
     outcome = judge(record.state, record.reason, record.exit)
     return View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
 
@@ -121,18 +139,16 @@ def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord
     return None
 
 
-def _view_past(record: AccountingRecord | None, again: float, held: bool, asked: float) -> View:
+def _view_past(record: AccountingRecord | None, again: float, asked: float, waits: bool) -> View:
     if record is None:
         # Without accounting nothing is known of it but that it is over.
-        return View(Outcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again, held=held)
-    end = min(record.end or again, again)
-    cause = restart_cause(record.state)
-    outcome = Outcome(Phase.REQUEUED, cause)
-    return View(outcome, "None", record.nodes, record.start, end, None, asked, end, cause, held)
-
-
-def _is_held(reason: str) -> bool:
-    return reason.startswith("JobHeld")
+        view = View(Outcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again)
+    else:
+        end = min(record.end or again, again)
+        cause = restart_cause(record.state)
+        outcome = Outcome(Phase.REQUEUED, cause)
+        view = View(outcome, "None", record.nodes, record.start, end, None, asked, end, cause)
+    return replace(view, waits=waits)
 
 
 def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], addresses: Mapping[str, str]) -> Told:
@@ -142,6 +158,9 @@ def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], 
         return Told((), cursor)
     ran = bool(view.nodes) or view.over_at is not None
     late = list_known(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
+    known = handle.run or handle.index is None  # An element that is taken out of its waiting array leaves no record.
+    if known and cursor.phase == NOTHING and not ran and view.outcome.phase in (Phase.QUEUED, Phase.ENDING):
+        late, cursor = _hold_back(late, view, cursor)
     # What was ordered of a waiting job; orders to end come behind the start.
     early = [order for order in late if cursor.phase == NOTHING and not isinstance(order.event, (Cancel, Expire))]
     rest = [order for order in late if order not in early and not _is_moot(order, view)]
@@ -154,8 +173,11 @@ def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], 
         told, cursor = _tell_start(handle, view, cursor, addresses)
         events += told
     events += [order.event for order in rest]
+    if cursor.kill_at and view.waits:
+        # Cancelled, and in Slurm's queue again: it is over when it has left that.
+        return Told(tuple(events), cursor)
     if view.outcome.phase in (Phase.ENDED, Phase.REQUEUED):
-        events += _tell_end(handle, view, ran)
+        events += _tell_end(handle, view, cursor, ran)
         cursor = cursor.at(ENDED)
     elif cursor.phase == STARTED:
         told, cursor = _tell_suspension(view, cursor)
@@ -173,6 +195,18 @@ def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Orde
     return late if settled else late[: next(waits, len(late))]
 
 
+def _hold_back(late: Sequence[Ordered], view: View, cursor: Cursor) -> tuple[list[Ordered], Cursor]:
+    """The orders before a cancel of a job that waits, and a cursor by which it is cancelled once more.
+
+    A look that is older than the cancel does not tell whether the job was still waiting when it came. One that came
+    while a former run was ending has missed the job: scancel(1) has no filter for that state.
+    """
+    place = next((place for place, order in enumerate(late) if isinstance(order.event, Cancel)), len(late))
+    if place < len(late) and late[place].done_at < view.asked:
+        cursor = replace(cursor, kill_at=int(view.asked))
+    return list(late[:place]), cursor
+
+
 def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> Cursor:
     for order in orders:
         if isinstance(order.event, (Hold, Release)):
@@ -188,7 +222,7 @@ def _tell_hold(view: View, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[l
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
-    held = _is_held(view.reason)
+    held = is_held(view.reason)
     if held == cursor.held:
         return [], cursor
     event = Hold(view.asked, BY_SLURM, view.reason == "JobHeldAdmin") if held else Release(view.asked, BY_SLURM)
@@ -230,11 +264,12 @@ def is_before(end: float, order: Ordered) -> bool:
     return end + 1 <= (order.event.at if order.there is None else order.there)
 
 
-def _tell_end(handle: Handle, view: View, ran: bool) -> list[Event]:
+def _tell_end(handle: Handle, view: View, cursor: Cursor, ran: bool) -> list[Event]:
     if view.over_at is not None:
-        # The order that nobody gave keeps the budgets out of it: Slurm has the job in its queue again.
+        # The order that nobody gave keeps the budgets out of it: Slurm has the job in its queue again. Whether it is
+        # held there is told of the next launch, which is the same native job.
         lost = LaunchLost(view.over_at, handle.launch, view.why.value, "requeued by Slurm")
-        return [Requeue(view.over_at, BY_SLURM, view.held), lost]
+        return [lost] if cursor.kill_at else [Requeue(view.over_at, BY_SLURM), lost]
     at = view.end or view.asked
     ended = list(end_events(view.outcome, Ran(handle.task, handle.attempt, handle.launch, handle.nodes), at))
     if not ran and any(isinstance(event, NodeEnded) for event in ended):

@@ -13,17 +13,19 @@ from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import Native, Unit, earlier_keys, identify, is_element, make_units, native_of
-from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, list_alive, read_native, was_taken_back
+from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, read_native, was_taken_back
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
 from overspan.adapters.slurm.forms import is_group, needs_nodes
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
 from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.order_words import TOGETHER
+from overspan.adapters.slurm.ownership import list_own
 from overspan.adapters.slurm.parcels import Parcel
 from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.questions import Questions, Site
 from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
+from overspan.adapters.slurm.requeues import Successor, find_successor, is_held, list_alive
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
 from overspan.adapters.slurm.staging import Files
 from overspan.adapters.slurm.throttles import Throttles
@@ -36,6 +38,7 @@ BATCH_BYTES = 32 << 20
 """Of their scripts, which have files in them where the nodes share no folder."""
 SIZE_WORDS = "job submit limit"
 """What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
+STILL_ENDING = "Slurm is still ending its former run"
 LOOKS = 2
 _MARGIN = 3600.0
 """Seconds by which the clocks of this machine and the cluster may differ."""
@@ -68,12 +71,17 @@ class Submitter:
         doubtful = [launch for launch in launches if launch.token in self._doubts]
         if doubtful:
             raise TimedOut(
-                f"submission unknown: Slurm has not said whether it has job {doubtful[0].job.id}",
+                f"submission unknown: Slurm has not said whether it has job {doubtful[0].job.id}{self._word(doubtful)}",
                 remedy="it is looked up, and submitted again only when Slurm surely has it not",
             )
         answers = [self._known[launch.token] for launch in launches]
         self._forget(launches)
         return answers
+
+    def _word(self, doubtful: Sequence[Launch]) -> str:
+        """Why it is not known."""
+        why = next((why for launch in doubtful if (why := self._doubts[launch.token].why)), "")
+        return f" ({why})" if why else ""
 
     def _forget(self, launches: Sequence[Launch]) -> None:
         """A refusal may be mended by the time of the next try; of accepted ones some thousands are kept."""
@@ -130,24 +138,39 @@ class Submitter:
             await self._questions.transport.run(["scancel", *map(str, left)])
 
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
+        """Take the next run of a native job for the launch, where there is one or may be one."""
         if not launches:
             return
         keys = {key for launch in launches for key in (identify(launch), *earlier_keys(launch))}
         found = await self._questions.find_in_queue(keys)
-        held = []
+        unseen = []
         for launch in launches:
             key = identify(launch)
-            own = find_newest(found[key])
-            earlier = [record for one in earlier_keys(launch) for record in list_alive(found[one])]
-            record = own or next(iter(earlier), None)
-            if record is None:
+            own, earlier = find_newest(found[key]), [found[one] for one in earlier_keys(launch)]
+            next_one = Successor(own, 0) if own is not None else find_successor(enumerate(earlier, 1))
+            if next_one is None:
+                unseen += [launch] if not any(earlier) else []
+            elif next_one.run is None:
+                self._known[launch.token] = Refusal(launch.token, STILL_ENDING, True, "Cleaning")
+            else:
+                await self._accept(launch, native_of(next_one.record, key.element).job, next_one.run)
+        await self._adopt_ended(unseen)
+
+    async def _adopt_ended(self, launches: Sequence[Launch]) -> None:
+        """Take a run that came and went while nobody looked: the queue has forgotten it, the accounting has not."""
+        if not launches or not (await self._questions.site()).accounting:
+            return
+        since = min(launch.job.submitted_at for launch in launches) - _MARGIN
+        keys = {key for launch in launches for key in earlier_keys(launch)}
+        kept = await self._questions.find_in_accounts(keys, since)
+        for launch in launches:
+            ago, key = next(((ago, key) for ago, key in enumerate(earlier_keys(launch), 1) if key in kept), (0, None))
+            if key is None:
                 continue
-            native = native_of(record, key.element)
-            if own is None and record.reason.startswith("JobHeld"):
-                held.append(native)
-            await self._accept(launch, native.job, record.restarts)
-        if held:
-            await self._release(held)
+            name = name_native(kept[key], key.element)
+            handle = make_handle(launch.job, kept[key], ago)
+            if len(list_own(handle, (await self._questions.runs([name]))[name])) > ago:
+                await self._accept(launch, kept[key], ago)
 
     async def _settle(self, launches: Sequence[Launch]) -> None:
         """Look once more for what is in doubt; what was not there twice is submitted again, held."""
@@ -178,7 +201,10 @@ class Submitter:
             key = identify(launch)
             record = find_newest(queued[key], starts_together(launch))
             if record is not None:
-                await self._accept(launch, native_of(record, key.element).job, record.restarts)
+                found = native_of(record, key.element)
+                if self._doubts[launch.token].held and is_held(record.reason) and not _stays_held(launch):
+                    await self._release([found])
+                await self._accept(launch, found.job, 0)
             else:
                 missing.append(launch)
         if missing and (await self._questions.site()).accounting:
@@ -197,18 +223,24 @@ class Submitter:
     async def _send_again(self, launches: Sequence[Launch]) -> None:
         """Submit held, and release what is the only one; of two the later one is ended."""
         await self._send(launches, held=True)
+        for launch in launches:
+            if launch.token in self._doubts:
+                self._doubts[launch.token].held = True
         sent = [launch for launch in launches if isinstance(self._known.get(launch.token), Accepted)]
         found = await self._questions.find_in_queue(map(identify, sent)) if sent else {}
         surplus, single = [], []
         for launch in sent:
             key, answer = identify(launch), self._known[launch.token]
             own = read_native(answer)
-            others = sorted(native_of(record, key.element) for record in list_alive(found[key]))
+            # One that has ended since has had its effect, too.
+            together = starts_together(launch)
+            counted = [record for record in found[key] if not (together and was_taken_back(record))]
+            others = sorted(native_of(record, key.element) for record in counted)
             others = [other for other in others if other != own]
             if others:
                 surplus.append(own)
                 await self._accept(launch, others[0].job, 0)
-            elif not launch.job.held and not starts_together(launch):
+            elif not _stays_held(launch):
                 single.append(own)
         for start in range(0, len(surplus), TOGETHER):
             names = [name_native(*native) for native in surplus[start : start + TOGETHER]]
@@ -283,7 +315,8 @@ class Submitter:
         limit = self._questions.timeout + len(rendered)
         answers = await call_together(self._questions.transport, [one.call for _, one in rendered], limit)
         for (unit, _), done in zip(rendered, answers, strict=True):
-            failure = done if isinstance(done, OverspanError) else await self._read(unit, done)
+            silence = f"sbatch has not answered within {limit:g} s"
+            failure = done if isinstance(done, OverspanError) else await self._read(unit, done, silence)
             if isinstance(failure, Unit):
                 again.append(failure)
             elif failure is not None:
@@ -348,7 +381,7 @@ class Submitter:
             return launch, None
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
-    async def _read(self, unit: Unit, done: Done | None) -> Failure | Unit | None:
+    async def _read(self, unit: Unit, done: Done | None, silence: str) -> Failure | Unit | None:
         """Take in an answer of sbatch's; a failure that says nothing of the job is given back, or a part to try."""
         native = read_submitted(done.text) if done is not None and done.rc == 0 else ""
         if native:
@@ -356,10 +389,10 @@ class Submitter:
                 await self._accept(launch, int(native), 0)
             self._throttles.note(unit.first, int(native))
             return None
-        failure = Failure(Kind.NO_ANSWER, "") if done is None else read_failure(done.words or done.text, done.rc)
+        failure = Failure(Kind.NO_ANSWER, silence) if done is None else read_failure(done.words or done.text, done.rc)
         if failure.uncertain:
             for launch in unit.launches:
-                self._doubts[launch.token] = Doubt(self.monotonic())
+                self._doubts[launch.token] = Doubt(self.monotonic(), why=failure.message)
             return None
         if failure.kind in (Kind.UNREACHABLE, Kind.MISSING):
             return failure
@@ -392,3 +425,8 @@ class Submitter:
         else:
             handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site))
         self._known[launch.token] = Accepted(launch.token, str(handle), handle.name)
+
+
+def _stays_held(launch: Launch) -> bool:
+    """Whether a native job is to wait as it was submitted: for a person, or for the others of its set."""
+    return launch.job.held or starts_together(launch)

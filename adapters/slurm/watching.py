@@ -28,8 +28,10 @@ from overspan.adapters.slurm.handles import (
     parse_place,
 )
 from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.look_times import Budget, Youth
 from overspan.adapters.slurm.outcomes import Phase, queue_event
 from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.requeues import is_unstarted
 from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
 from overspan.adapters.slurm.sets.watching import Sets
 from overspan.adapters.slurm.stories import Told, View, tell, tell_gone
@@ -66,7 +68,11 @@ class Seen:
     told: tuple[str, float] | None = None
     """The reason and the expected start that were told last."""
     killed_at: float = -KILL_AGAIN
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=lambda: time.monotonic())
+    running_since: float | None = None
+    """Since when it is known to run (monotonic time)."""
+    ordered_at: float | None = None
+    """When the last order was carried out (monotonic time)."""
     missed_at: float = 0.0
     """When it was known that nobody knows it (this machine's time)."""
 
@@ -80,10 +86,16 @@ class Watch:
         self._orders = orders
         self._tick = tick
         self._seen: dict[str, Seen] = {}
-        self._next = self._next_accounts = 0.0
+        self.next_ask = self.next_accounts = 0.0
+        """When Slurm, and its accounting, may be asked again (monotonic time)."""
+        self._looked = self._rested = 0.0
+        """When Slurm was asked last, and until when it is left alone because that took long."""
+        self._budget = Budget()
         self._silent_at = -LAG
         """When the accounting has not answered last (monotonic time)."""
         self._addresses: Mapping[str, str] = {}
+        self._suspected: dict[str, float] = {}
+        """Since when runs look as if Slurm had given them back unstarted (monotonic time)."""
         self.transport = questions.transport
         self.journals = JournalWatch(questions.transport, questions.timeout)
         self.sets = Sets()
@@ -97,7 +109,12 @@ class Watch:
     @property
     def next_look(self) -> float:
         """When there may be something to ask again (monotonic time)."""
-        return min(self._next, self.journals.next_look) if self._has_groups else self._next
+        return min(self.next_ask, self.journals.next_read) if self._has_groups else self.next_ask
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question is under way."""
+        return self._looking.task is not None or self._reading.task is not None
 
     @property
     def _has_groups(self) -> bool:
@@ -112,6 +129,13 @@ class Watch:
         """Whether a launch's number is another job's by now, which no order is for."""
         seen = self._seen.get(handle)
         return seen is not None and seen.taken
+
+    def note_order(self, handle: str) -> None:
+        """An order was carried out: what was seen before does not have it, and what came of it is looked at soon."""
+        self.sets.note_order(handle)
+        seen = self._seen.get(handle)
+        if seen is not None:
+            seen.ordered_at = time.monotonic()
 
     def nodes_of(self, handle: str) -> tuple[str, ...]:
         """The names of a launch's nodes, in the order of its members; none where they are not known."""
@@ -137,7 +161,8 @@ class Watch:
         since = self.sets.spread(since)
         if not any(text.startswith(GROUP) for text in since):
             self._reading.forget()
-        if since and time.monotonic() >= self._next:
+        self._hurry(since)
+        if since and time.monotonic() >= self.next_ask:
             self._looking.begin(lambda: self._ask(list(since)))
         readings = self._choose(since)
         if readings:
@@ -169,10 +194,12 @@ class Watch:
 
     async def _ask(self, texts: list[str]) -> None:
         began, asked = time.monotonic(), time.time()
-        self._next = began + self._tick
+        self._looked, self.next_ask = began, began + self._tick
+        self._budget.take(began)
         handles = {text: parse_any(text) for text in texts}
         answer = Answer(await self._questions.look(sorted({handle.native for handle in handles.values()})), asked)
-        self._next = max(self._next, time.monotonic() + SLOW * (time.monotonic() - began) - self._tick)
+        self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
+        self.next_ask = max(self.next_ask, self._rested - self._tick)
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
         self.journals.forget({**self._seen, **handles})
         unclear = {text: handle for text, handle in handles.items() if answer.is_unclear(handle)}
@@ -186,9 +213,23 @@ class Watch:
         self.fresh.set()
         accounts = await self._ask_accounts({name for handle in unclear.values() for name in answer.names(handle)})
         if accounts is not None:
+            accounts, unclear = await self._ask_steps(answer, accounts, unclear)
             await self._take(replace(answer, accounts=accounts), unclear)
         self._throttles.see(handles.values())
         await self._throttles.balance(answer.queue.records)
+
+    def _hurry(self, texts: Collection[str]) -> None:
+        """Look sooner than with the next tick where a single job is young; journals tell of groups."""
+        singles = [text for text in texts if not text.startswith(GROUP)]
+        for text in singles:
+            if text not in self._seen:
+                self._seen[text] = Seen(parse_any(text))
+        youths = (
+            Youth(seen.since, seen.running_since, seen.ordered_at) for seen in map(self._seen.__getitem__, singles)
+        )
+        wishes = [wish for youth in youths if (wish := youth.find_wish(self._looked)) is not None]
+        if wishes and self._looking.task is None:
+            self.next_ask = min(self.next_ask, max(min(wishes), self._rested, self._budget.find_time(time.monotonic())))
 
     async def _take(self, answer: Answer, handles: Mapping[str, Handle | GroupHandle]) -> None:
         """Note what was answered of these."""
@@ -206,6 +247,8 @@ class Watch:
             seen, view = self._seen.setdefault(text, Seen(handle)), views[text]
             if view is not None:
                 seen.view, seen.misses = take_view(seen.view, view, heard), 0
+                runs = seen.view.outcome.phase is Phase.RUNNING
+                seen.running_since = (seen.running_since or time.monotonic()) if runs else None
                 seen.taken = answer.is_taken(handle)
             elif accounts.answered and settled:
                 seen.misses, seen.accounting = seen.misses + 1, accounts.kept
@@ -220,7 +263,7 @@ class Watch:
             self.gap = ""
             return Accounts(kept=False)
         began = time.monotonic()
-        if began < self._next_accounts:
+        if began < self.next_accounts:
             return None
         try:
             runs = await self._questions.runs(sorted(names))
@@ -230,9 +273,34 @@ class Watch:
             self.gap, self._silent_at = word_gap(error.message), time.monotonic()
             return Accounts(answered=False)
         finally:
-            self._next_accounts = time.monotonic() + SLOW * (time.monotonic() - began) - self._tick
+            self.next_accounts = time.monotonic() + SLOW * (time.monotonic() - began) - self._tick
         self.gap = ""
         return Accounts(runs)
+
+    async def _ask_steps(
+        self, answer: Answer, accounts: Accounts, handles: dict[str, Handle | GroupHandle]
+    ) -> tuple[Accounts, dict[str, Handle | GroupHandle]]:
+        """Find out which of them had no program in their run; those whose steps are not known yet wait a while."""
+        suspects = {text: handle for text, handle in handles.items() if answer.is_suspect(handle)}
+        if not suspects or not accounts.kept:
+            return accounts, handles
+        try:
+            steps = await self._questions.batch_steps([handle.name for handle in suspects.values()])
+        except OverspanError as error:
+            _log.debug("the accounting does not tell of steps: %s", error.message)
+            steps = {}
+        unstarted, waiting = set(), set()
+        for text, handle in suspects.items():
+            record = answer.record(handle)
+            found = None if record is None else is_unstarted(record, steps.get(handle.name))
+            since = self._suspected.setdefault(text, time.monotonic())
+            if found:
+                unstarted.add(handle.name)
+            elif found is None and time.monotonic() - since < LAG:
+                waiting.add(text)
+        left = {text: handle for text, handle in handles.items() if text not in waiting}
+        self._suspected = {text: since for text, since in self._suspected.items() if text in waiting}
+        return replace(accounts, unstarted=unstarted), left
 
     # --- journals ----------------------------------------------------------------------------------------------------
 
@@ -269,7 +337,7 @@ class Watch:
 
     def _report(self, text: str, place: str) -> Report | None:
         seen = self._seen.get(text)
-        if seen is None or text in self._orders.busy:
+        if seen is None or self._orders.is_open(text):
             return None
         cursor = parse_place(seen.handle, place)
         if cursor.over:
@@ -295,7 +363,7 @@ class Watch:
         return Report(text, events, str(told.cursor), gone=gone and told.cursor.over, native_id=native)
 
     def _report_set(self, text: str, place: str) -> Report | None:
-        if text in self._orders.busy:
+        if self._orders.is_open(text):
             return None
         told = self.sets.tell(text, self._see_member, self._orders.by_handle.get(text, []))
         if told is None:
@@ -337,16 +405,17 @@ class Watch:
         return () if event is None else (event,)
 
     def overdue(self, since: Mapping[str, str], now: float) -> list[str]:
-        """The native names of launches that were asked to end and have not, after their grace."""
+        """The native names of launches that were asked to end and have not, after their grace or in a queue again."""
         found = []
         for text, place in since.items():
             seen = self._seen.get(text)
             if seen is None or seen.view is None:
                 continue
             cursor = parse_place(seen.handle, place)
-            if not cursor.kill_at or cursor.kill_at > now or cursor.over:
+            waits = seen.view.waits
+            if not cursor.kill_at or (cursor.kill_at > now and not waits) or cursor.over:
                 continue
-            alive = seen.view.outcome.phase not in (*OVER, Phase.ENDING)
+            alive = waits or seen.view.outcome.phase not in (*OVER, Phase.ENDING)
             if alive and time.monotonic() - seen.killed_at >= KILL_AGAIN:
                 seen.killed_at = time.monotonic()
                 found.append(seen.handle.name)

@@ -10,7 +10,7 @@ from overspan.adapters.contract import Launch, Node, Order
 from overspan.adapters.slurm.forms import is_group
 from overspan.adapters.slurm.images import without_images
 from overspan.adapters.slurm.lifetimes import latest_ends
-from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
+from overspan.adapters.slurm.placement import plan_on_nodes
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, RestartScope, TaskSpec
@@ -61,7 +61,7 @@ def find_obstacle(job: Job) -> str:
 def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
     """Whether one allocation would have to be of several components."""
     try:
-        return plan_group(without_images(job), measure_sizes(nodes, partition), list_kinds(nodes)).hetjob
+        return plan_on_nodes(without_images(job), nodes, partition).hetjob
     except OverspanError:
         return False
 

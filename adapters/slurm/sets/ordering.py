@@ -211,7 +211,7 @@ def plan_order(known: Known, order: Order, standing: Sequence[Standing]) -> Step
     if isinstance(event, (events.Suspend, events.Resume)):
         # A supervisor is stopped too; it learns of it, for its clocks, when it goes on. One that waits, when it starts.
         lines = tuple(order_words(handle, order) for handle in handles)
-        changes = tuple(("scontrol", VERBS[type(event)], one.handle.name) for one in there)
+        changes = tuple(("scontrol", *VERBS[type(event)], one.handle.name) for one in there)
         if isinstance(event, events.Suspend) and changes:
             return Steps(changes, then=lines)
         return Steps((*lines, *changes))
@@ -247,7 +247,7 @@ def _queue_words(handle: GroupHandle, event: Event) -> Words:
     changed = render_change(event)
     if changed:
         return ("scontrol", "update", f"JobId={handle.name}", changed)
-    return ("scontrol", VERBS[type(event)], handle.name)
+    return ("scontrol", *VERBS[type(event)], handle.name)
 
 
 def add_order(handle: GroupHandle, order: Order, begun: bool) -> Steps:

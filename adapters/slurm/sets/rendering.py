@@ -11,7 +11,7 @@ from overspan.adapters.slurm.group_files import render_placement_file, render_pl
 from overspan.adapters.slurm.group_rendering import GroupFiles, GroupPlace, supervisor_words
 from overspan.adapters.slurm.group_script import Host, render_group
 from overspan.adapters.slurm.images import member_words, without_images
-from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
+from overspan.adapters.slurm.placement import plan_on_nodes
 from overspan.adapters.slurm.relocation import relocate
 from overspan.adapters.slurm.script import Setting
 from overspan.adapters.slurm.sets.members import MemberLaunch, narrow
@@ -37,7 +37,7 @@ def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, h
     job = place_volumes(launch.job if settings.shared else relocate(launch.job, folder), root)
     words = member_words(job, job.spec_of(launch.task), settings.containers, folder, version)
     job = without_images(job)
-    plan = plan_group(narrow(job, launch.task), measure_sizes(nodes, settings.partition), list_kinds(nodes))
+    plan = plan_on_nodes(narrow(job, launch.task), nodes, settings.partition)
     plan = replace(plan, steps=tuple(replace(step, image=words) for step in plan.steps))
     number, path = job.launch, member_path(launch)
     command = (*supervisor_words(settings, root), "member", folder, str(number), launch.task, str(launch.first))

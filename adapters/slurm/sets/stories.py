@@ -24,10 +24,11 @@ from overspan.bridge.model.events import (
     NodeEnded,
     NodeRelaunch,
     NodeStarted,
+    Probed,
     TaskReady,
 )
 
-_TOLD = (NodeStarted, NodeEnded, TaskReady)
+_TOLD = (NodeStarted, NodeEnded, Probed, TaskReady)
 _OUTSIDE = (Cause.CANCEL, Cause.REQUEUE)
 _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Entrance, ShellRequest, Step
+from overspan.adapters.abilities import Entrance, ShellRequest, Step, Trace
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -30,7 +30,7 @@ from overspan.adapters.identities import Accounts
 from overspan.adapters.slurm.arrays import MOST
 from overspan.adapters.slurm.cluster import VERDICT_SECONDS, SlurmCluster
 from overspan.adapters.slurm.sets.handles import is_set_handle
-from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, read_settings
+from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe_place, read_settings
 from overspan.adapters.slurm.shared.handles import (
     group_handles,
     join_owner,
@@ -79,6 +79,10 @@ class SharedCluster:
         self._users = Users(config.state)
         self._arrays: dict[int, str] = {}
         self._looked = False
+
+    def place(self) -> str:
+        """Where its commands run, and the folder of the run directories."""
+        return describe_place(self._settings, self._config.root)
 
     def as_user(self, user: str) -> SlurmCluster:
         """The cluster as that user reaches it."""
@@ -207,6 +211,28 @@ class SharedCluster:
         for error in await asyncio.gather(*map(release, users), return_exceptions=True):
             if error is not None:
                 raise error
+
+    async def find_traces(self) -> list[Trace]:
+        """What Slurm has of the launches of every user whom this daemon has served. Raises Unreachable."""
+        turn = asyncio.Semaphore(TOGETHER)
+
+        async def find(user: str) -> list[Trace]:
+            async with turn:
+                traces = await self.as_user(user).find_traces()
+                return [replace(trace, handle=join_owner(user, trace.handle)) for trace in traces]
+
+        users = sorted({*self._clusters, *self._users.names()})
+        return [trace for found in await asyncio.gather(*map(find, users)) for trace in found]
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        """End these launches, each as its owner. Raises Unreachable."""
+        by_user: dict[str, list[Trace]] = {}
+        for trace in traces:
+            by_user.setdefault(split_owner(trace.handle)[0], []).append(trace)
+        for user, own in by_user.items():
+            await self.as_user(user).remove_traces(
+                [replace(trace, handle=split_owner(trace.handle)[1]) for trace in own]
+            )
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What is accepted without effect on this cluster."""

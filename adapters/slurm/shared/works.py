@@ -38,9 +38,8 @@ A = TypeVar("A")
 class Works(Generic[I, A]):
     """One call at a time for each user; whoever stops waiting does not stop it."""
 
-    def __init__(self, call: Callable[[str, Sequence[I]], Awaitable[Sequence[A]]], patience: float = PATIENCE) -> None:
+    def __init__(self, call: Callable[[str, Sequence[I]], Awaitable[Sequence[A]]]) -> None:
         self._call = call
-        self._patience = patience
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._known: dict[str, A] = {}
         self._failed: dict[str, tuple[float, OverspanError]] = {}
@@ -49,7 +48,7 @@ class Works(Generic[I, A]):
         """The answers by token. SomeUnanswered where there are not all yet; what failed where there is none at all."""
         begun = [task for user, own in items.items() if (task := self._begin(user, own)) is not None]
         if begun:
-            await asyncio.wait(begun, timeout=self._patience)
+            await asyncio.wait(begun, timeout=PATIENCE)
         tokens = [item.token for own in items.values() for item in own]
         answers = {token: self._known.pop(token) for token in tokens if token in self._known}
         if len(answers) < len(tokens):

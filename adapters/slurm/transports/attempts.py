@@ -1,10 +1,11 @@
-"""When a connection that could not be opened is tried again, however many ask for it."""
+"""How a connection is opened for all who ask for it, and when one that could not be opened is tried again."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from overspan.bridge.model.errors import Unreachable
 
@@ -40,3 +41,55 @@ class Attempts:
         self._trouble = trouble
         self._next = self._clock() + min(FIRST_WAIT * 2.0 ** min(self._failures, 10), longest)
         self._failures += 1
+
+
+class Opening:
+    """The opening of one connection: one at a time, whoever asks, and whoever stops waiting does not stop it."""
+
+    def __init__(self, open_it: Callable[[], Awaitable[None]]) -> None:
+        self._open_it = open_it
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait until the connection is open. Raises what kept it from that."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._open_it())
+            # Nobody may be left to hear of it.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        opening = self._task
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise Unreachable("the connection was closed")
+        opening.result()
+
+    async def close(self) -> None:
+        """Stop opening."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class Sessions:
+    """So many calls at once over one connection; each has its time from the moment when it was asked for."""
+
+    def __init__(self, most: int, host: str, opening: Opening) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._host = host
+        self._opening = opening
+
+    async def enter(self, timeout: float) -> None:
+        """Wait for the connection and for a place on it. Unreachable when the time is over first."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._free.acquire()
+                try:
+                    await self._opening.wait()
+                except BaseException:
+                    self.leave()
+                    raise
+        except TimeoutError:
+            raise Unreachable(f"{self._host}: no connection was free within {timeout:g} s") from None
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._free.release()

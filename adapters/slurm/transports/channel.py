@@ -29,6 +29,20 @@ class Call:
     umask: int | None = None
 
 
+_WRAPPERS = ("env", "timeout")
+
+
+def name_command(argv: Sequence[str]) -> str:
+    """The name of what a call runs, without what stands before it: env(1), timeout(1) and what is theirs."""
+    words = list(argv)
+    while words and words[0] in _WRAPPERS:
+        wrapper = words.pop(0)
+        while words and (words[0].startswith("-") or "=" in words[0]):
+            words = words[2 if words[0] == "-u" else 1 :]
+        words = words[1:] if wrapper == "timeout" else words
+    return words[0].rpartition("/")[2] if words else ""
+
+
 class Done(NamedTuple):
     """What a command left: its exit code (128 and more for signals), and what it wrote."""
 

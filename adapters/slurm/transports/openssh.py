@@ -11,10 +11,11 @@ import os
 import re
 import stat
 import tempfile
+import time
 from dataclasses import dataclass
 from hashlib import sha256
 
-from overspan.adapters.slurm.transports.attempts import Attempts
+from overspan.adapters.slurm.transports.attempts import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.processes import Ended, feed_process
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import Raw, Shell
@@ -54,19 +55,23 @@ class OpenSsh(Shell):
         self._address = address
         self._folder = folder or find_folder()
         self._socket = socket_path(self._folder, cluster, address)
-        self._sessions = asyncio.Semaphore(MAX_SESSIONS)
-        self._opening = asyncio.Lock()
+        self._opening = Opening(self._ensure_master)
+        self._sessions = Sessions(MAX_SESSIONS, address.host, self._opening)
         self._known_open = False
         self._opened = False
         self._attempts = Attempts()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
-        await self._ensure_master()
         # Without a master this must fail: a connection of its own would ask for another one-time code.
         words = [*self._ssh(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-T", "--", self._address.host]
-        async with self._sessions:
-            ended = await self._start([*words, f"exec {INTERPRETER}"], program, timeout)
+        began = time.monotonic()
+        await self._sessions.enter(timeout)
+        try:
+            left = max(0.0, timeout - (time.monotonic() - began))
+            ended = await self._start([*words, f"exec {INTERPRETER}"], program, left)
+        finally:
+            self._sessions.leave()
         if ended.code is None:
             return Raw(ended.out, ended.err, f"{self._address.host}: no answer within {timeout:g} s")
         if ended.code == _LOST:
@@ -79,6 +84,7 @@ class OpenSsh(Shell):
 
     async def close(self) -> None:
         """End the master that this process opened; one of `span login` stays."""
+        await self._opening.close()
         if self._opened:
             self._opened = self._known_open = False
             await self._start(self.control_words("exit"), b"", OPEN_SECONDS)
@@ -109,15 +115,12 @@ class OpenSsh(Shell):
     async def _ensure_master(self) -> None:
         if self._known_open and os.path.exists(self._socket):
             return
-        async with self._opening:
-            if self._known_open and os.path.exists(self._socket):
-                return
-            self._known_open = False
-            if await self._answers():
-                self._known_open = True
-                return
-            self._attempts.check()
-            await self._open()
+        self._known_open = False
+        if await self._answers():
+            self._known_open = True
+            return
+        self._attempts.check()
+        await self._open()
 
     async def _answers(self) -> bool:
         ended = await self._start(self.control_words("check"), b"", OPEN_SECONDS)

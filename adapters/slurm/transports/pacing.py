@@ -14,12 +14,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.slurm.errors import RATE_LIMIT
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece, Transport
+from overspan.adapters.slurm.transports.channel import (
+    NO_VARIABLES,
+    Call,
+    Done,
+    Interrupted,
+    Item,
+    Piece,
+    Transport,
+    name_command,
+)
 
 log = logging.getLogger(__name__)
 
 COMMANDS = frozenset({"sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sprio", "sdiag"})
 """Commands that ask slurmctld; sacct asks the database."""
+HANG_SECONDS = 60.0
+"""For how long a command that did not answer makes its cluster stale, while others answer."""
 _FRONT = 40
 """Among how many words the command is looked for: env(1) and timeout(1) may stand before it."""
 
@@ -91,6 +102,13 @@ class Paced:
         self._clock = clock
         self._sleep = sleep
         self.bucket: Bucket | None = None
+        self._hangs: dict[str, tuple[float, str]] = {}
+
+    @property
+    def hang(self) -> str:
+        """Which command has not answered in its time a moment ago, and not since; empty where all have."""
+        since = self._clock() - HANG_SECONDS
+        return next((words for at, words in self._hangs.values() if at >= since), "")
 
     async def run(
         self,
@@ -101,14 +119,22 @@ class Paced:
     ) -> Done:
         """Run one command when its turn has come."""
         await self._wait([argv])
-        done = await self._transport.run(argv, stdin, environment, timeout)
+        began = self._clock()
+        try:
+            done = await self._transport.run(argv, stdin, environment, timeout)
+        except Interrupted:
+            self._note([argv], [None], began, timeout)
+            raise
+        self._note([argv], [done], began, timeout)
         self._learn(argv, done)
         return done
 
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
         """Run commands when their turn has come."""
         await self._wait(call.argv for call in calls)
+        began = self._clock()
         answers = await self._transport.run_all(calls, timeout)
+        self._note([call.argv for call in calls], answers, began, timeout)
         for call, done in zip(calls, answers, strict=True):
             if done is not None:
                 self._learn(call.argv, done)
@@ -138,6 +164,18 @@ class Paced:
         if seconds:
             log.debug("waiting %.1f s before %d questions", seconds, count)
             await self._sleep(seconds)
+
+    def _note(
+        self, commands: Sequence[Sequence[str]], answers: Sequence[Done | None], began: float, timeout: float
+    ) -> None:
+        """Remember which command hangs: the first without an end, where the time was over."""
+        for argv, done in zip(commands, answers, strict=True):
+            name = name_command(argv)
+            if done is None:
+                if self._clock() - began >= timeout:
+                    self._hangs[name] = (self._clock(), f"{name} has not answered within {timeout:g} s")
+                return
+            self._hangs.pop(name, None)
 
     def _learn(self, argv: Sequence[str], done: Done) -> None:
         """Take in what an answer says of limits."""

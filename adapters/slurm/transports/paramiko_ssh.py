@@ -10,10 +10,11 @@ import contextlib
 import importlib
 import os
 import socket
+import threading
 import time
 from typing import Any
 
-from overspan.adapters.slurm.transports.attempts import Attempts
+from overspan.adapters.slurm.transports.attempts import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.openssh import (
     ALIVE_SECONDS,
     ALIVE_TIMES,
@@ -26,6 +27,8 @@ from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
+QUIET_SECONDS = 2.0
+"""After which nothing more is awaited of a program that has ended."""
 _PART = 1 << 16
 
 
@@ -42,21 +45,60 @@ class ParamikoSsh(Shell):
             ) from None
         self._address = address
         self._clients: list[Any] = []
-        self._sessions = asyncio.Semaphore(MAX_SESSIONS)
-        self._opening = asyncio.Lock()
+        self._opening = Opening(self._ensure_open)
+        self._sessions = Sessions(MAX_SESSIONS, address.host, self._opening)
         self._attempts = Attempts()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
-        async with self._sessions:
-            async with self._opening:
-                if not self._alive():
-                    await self._open()
-            return await asyncio.to_thread(self._carry, program, timeout)
+        deadline = time.monotonic() + timeout
+        await self._sessions.enter(timeout)
+        try:
+            return await self._carry(_Exchange(self._address.host, program, deadline, timeout))
+        finally:
+            self._sessions.leave()
+
+    async def _carry(self, exchange: _Exchange) -> Raw:
+        """Run an exchange on a thread of its own, which nobody waits for when its time is over."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Raw] = loop.create_future()
+
+        def conclude(result: Raw | Exception) -> None:
+            if done.done():
+                return
+            if isinstance(result, Raw):
+                done.set_result(result)
+            else:
+                done.set_exception(result)
+
+        def work() -> None:
+            result: Raw | Exception
+            try:
+                result = self._exchange(exchange)
+            except Exception as error:
+                result = error
+            with contextlib.suppress(RuntimeError):
+                # The loop may be gone by now.
+                loop.call_soon_threadsafe(conclude, result)
+
+        threading.Thread(target=work, name=f"ssh {self._address.host}", daemon=True).start()
+        try:
+            async with asyncio.timeout(max(0.0, exchange.deadline - time.monotonic())):
+                return await done
+        except TimeoutError:
+            return Raw(bytes(exchange.out), bytes(exchange.err), exchange.late)
+        finally:
+            if done.cancelled():
+                exchange.stop()
 
     async def close(self) -> None:
         """End the connection."""
+        await self._opening.close()
         await asyncio.to_thread(self._drop)
+
+    async def _ensure_open(self) -> None:
+        if not self._alive():
+            await self._open()
 
     def _alive(self) -> bool:
         transport = self._clients[-1].get_transport() if self._clients else None
@@ -109,7 +151,7 @@ class ParamikoSsh(Shell):
     @staticmethod
     def _make_socket(through: Any, host: str, port: int) -> Any:
         if through is not None:
-            return through.get_transport().open_channel("direct-tcpip", (host, port), ("", 0))
+            return through.get_transport().open_channel("direct-tcpip", (host, port), ("", 0), timeout=OPEN_SECONDS)
         sock = socket.create_connection((host, port), CONNECT_SECONDS)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Keepalives of paramiko's want no answer: the kernel ends a connection where nothing is acknowledged.
@@ -130,48 +172,75 @@ class ParamikoSsh(Shell):
         while self._clients:
             self._clients.pop().close()
 
-    def _carry(self, program: bytes, timeout: float) -> Raw:
-        out, err = bytearray(), bytearray()
-        deadline = time.monotonic() + timeout
+    def _exchange(self, exchange: _Exchange) -> Raw:
+        seconds = max(0.0, exchange.deadline - time.monotonic())
         try:
-            channel = self._clients[-1].get_transport().open_session(timeout=timeout)
+            channel = self._clients[-1].get_transport().open_session(timeout=seconds)
         except (OSError, EOFError, self._paramiko.SSHException, IndexError, AttributeError) as error:
             raise Unreachable(f"{self._address.host}: {error or 'the connection is gone'}") from error
         try:
-            channel.settimeout(timeout)
-            channel.exec_command(f"exec {INTERPRETER}")
-            trouble = self._exchange(channel, program, (out, err), deadline)
+            trouble = exchange.run(channel)
         except (OSError, EOFError, self._paramiko.SSHException) as error:
             trouble = f"{self._address.host}: {error or type(error).__name__}"
         finally:
             channel.close()
-        return Raw(bytes(out), bytes(err), trouble)
+        return Raw(bytes(exchange.out), bytes(exchange.err), trouble)
 
-    def _exchange(self, channel: Any, program: bytes, into: tuple[bytearray, bytearray], deadline: float) -> str:
+
+class _Exchange:
+    """One program over one channel, until its end or until it is stopped."""
+
+    def __init__(self, host: str, program: bytes, deadline: float, timeout: float) -> None:
+        self.out, self.err = bytearray(), bytearray()
+        self.deadline = deadline
+        self.late = f"{host}: no answer within {timeout:g} s"
+        self._host = host
+        self._left = memoryview(program)
+        self._channel: Any = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End it: what waits for the other end does so no more. A link that hangs holds up nobody but a thread."""
+        self._stopped = True
+        if self._channel is not None:
+            threading.Thread(target=self._channel.close, daemon=True).start()
+
+    def run(self, channel: Any) -> str:
         """Write and read at the same time, so that neither side waits for the other; what went wrong, if anything."""
-        left = memoryview(program)
-        out, err = into
-        while time.monotonic() < deadline:
+        self._channel = channel
+        channel.settimeout(max(0.0, self.deadline - time.monotonic()))
+        if self._stopped:
+            return self.late
+        channel.exec_command(f"exec {INTERPRETER}")
+        quiet = time.monotonic()
+        while time.monotonic() < self.deadline and not self._stopped:
             # Asked before the streams are read: nothing comes behind the end.
             over = channel.closed or (channel.exit_status_ready() and channel.eof_received)
-            moved = False
-            if left and channel.send_ready():
-                left = left[channel.send(left[:_PART]) :]
-                moved = True
-                if not left:
-                    channel.shutdown_write()
-            while channel.recv_ready():
-                out += channel.recv(_PART)
-                moved = True
-            while channel.recv_stderr_ready():
-                err += channel.recv_stderr(_PART)
-                moved = True
-            if over:
+            moved = self._move(channel)
+            quiet = time.monotonic() if moved or not channel.exit_status_ready() else quiet
+            # What it has left behind may hold the channel open.
+            if over or time.monotonic() - quiet >= QUIET_SECONDS:
                 ended = channel.exit_status_ready() and channel.recv_exit_status() >= 0
-                return "" if ended else f"{self._address.host}: the connection went away"
+                return "" if ended else f"{self._host}: the connection went away"
             if not moved:
                 channel.status_event.wait(0.005)
-        return f"{self._address.host}: no answer in time"
+        return self.late
+
+    def _move(self, channel: Any) -> bool:
+        """Move what can be moved; whether there was any."""
+        moved = False
+        if self._left and channel.send_ready():
+            self._left = self._left[channel.send(self._left[:_PART]) :]
+            moved = True
+            if not self._left:
+                channel.shutdown_write()
+        while channel.recv_ready():
+            self.out += channel.recv(_PART)
+            moved = True
+        while channel.recv_stderr_ready():
+            self.err += channel.recv_stderr(_PART)
+            moved = True
+        return moved
 
 
 def read_jump(text: str) -> Address:

@@ -8,12 +8,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from overspan.adapters.identities import Identity
 
 MOST = 256 << 20
 """Bytes of a stream that a process of another user may send: more of it is no answer, and would fill the memory."""
+REAP_SECONDS = 5.0
+"""How long a killed process is waited for: one in a system call that does not return ends when that does."""
+_PART = 1 << 16
 
 
 class Ended(NamedTuple):
@@ -31,43 +35,59 @@ async def feed_process(
     environment: Mapping[str, str] | None = None,
     identity: Identity | None = None,
 ) -> Ended:
-    """Start a process, give it its input and take its output. OSError when it cannot be started.
+    """Start a process, give it its input and take its output until it ends. OSError when it cannot be started.
 
     It is killed when the time is over, the output is without end or the caller is cancelled; what it wrote until then
     is kept. With an identity it is that user's process from before its program begins, with no group of this one's.
+    Others may hold its pipes for longer (ssh's master, a grandchild in a session of its own): nobody waits for them.
     """
-    process = await asyncio.create_subprocess_exec(
+    loop = asyncio.get_running_loop()
+    most = MOST if identity is not None else sys.maxsize
+    with contextlib.ExitStack() as undo:
+        pipes = [_open_pipe(undo) for _ in range(3)]
+        ends = (pipes[0].read, pipes[1].write, pipes[2].write)
+        process = await _start(argv, ends, environment, identity)
+        for end in ends:
+            end.close()
+
+        def kill() -> None:
+            # Its children too: they go on with the call.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+        out, err = (_Intake(loop, pipe.read, most, kill) for pipe in pipes[1:])
+        feed = _Feed(loop, pipes[0].write, stdin)
+        late = False
+        try:
+            async with asyncio.timeout(timeout):
+                await process.wait()
+        except TimeoutError:
+            late = True
+        finally:
+            feed.stop()
+            if process.returncode is None:
+                kill()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REAP_SECONDS):
+                        await process.wait()
+            for intake in (out, err):
+                intake.finish()
+        late = late or max(len(out.data), len(err.data)) >= most
+        return Ended(None if late else process.returncode, bytes(out.data), bytes(err.data))
+
+
+async def _start(
+    argv: Sequence[str], ends: Sequence[_End], environment: Mapping[str, str] | None, identity: Identity | None
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=ends[0].fd,
+        stdout=ends[1].fd,
+        stderr=ends[2].fd,
         env=None if environment is None else dict(environment),
         start_new_session=True,
         **_become(identity),
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    out, err = bytearray(), bytearray()
-    most = MOST if identity is not None else sys.maxsize
-
-    def end() -> None:
-        # Its children too: they hold the pipes.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-    streams = (_collect(process.stdout, out, most, end), _collect(process.stderr, err, most, end))
-    late = False
-    try:
-        async with asyncio.timeout(timeout):
-            await asyncio.gather(*streams, _feed(process.stdin, stdin))
-            await process.wait()
-    except TimeoutError:
-        late = True
-    finally:
-        if process.returncode is None:
-            end()
-            await process.wait()
-    late = late or max(len(out), len(err)) >= most
-    return Ended(None if late else process.returncode, bytes(out), bytes(err))
 
 
 def _become(identity: Identity | None) -> dict[str, Any]:
@@ -77,21 +97,84 @@ def _become(identity: Identity | None) -> dict[str, Any]:
     return {"user": identity.uid, "group": identity.gid, "extra_groups": list(identity.groups), "cwd": "/"}
 
 
-async def _collect(stream: asyncio.StreamReader, into: bytearray, most: int, end: Callable[[], None]) -> None:
-    """Take a stream in; one that is too long ends its process, and what is left in the pipe is dropped."""
-    while data := await stream.read(1 << 16):
-        if len(into) < most:
-            into += data
+@dataclass
+class _End:
+    """One end of a pipe, closed once."""
+
+    fd: int
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class _Pipe(NamedTuple):
+    read: _End
+    write: _End
+
+
+def _open_pipe(undo: contextlib.ExitStack) -> _Pipe:
+    pipe = _Pipe(*map(_End, os.pipe()))
+    for end in pipe:
+        undo.callback(end.close)
+    return pipe
+
+
+class _Intake:
+    """Takes a stream in as it comes; one that is too long ends its process, and the rest of it is dropped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, end: _End, most: int, kill: Callable[[], None]) -> None:
+        self.data = bytearray()
+        self._loop, self._end, self._most, self._kill = loop, end, most, kill
+        os.set_blocking(end.fd, False)
+        loop.add_reader(end.fd, self._take)
+
+    def finish(self) -> None:
+        """Take what is in the pipe by now, and close this end, whoever holds the other one."""
+        while self._end.fd >= 0 and len(self.data) < self._most and self._take():
+            pass
+        self._close()
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._end.fd, _PART)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close()
+        elif len(self.data) < self._most:
+            self.data += data
         else:
-            end()
+            self._kill()
+        return bool(data)
+
+    def _close(self) -> None:
+        if self._end.fd >= 0:
+            self._loop.remove_reader(self._end.fd)
+        self._end.close()
 
 
-async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
-    try:
-        stream.write(data)
-        await stream.drain()
-        stream.close()
-        await stream.wait_closed()
-    except (BrokenPipeError, ConnectionResetError):
-        # It ended without reading all; its code tells why.
-        pass
+class _Feed:
+    """Gives a process its input as fast as it reads; one that ends without reading all has a code that tells why."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, end: _End, data: bytes) -> None:
+        self._loop, self._end, self._left = loop, end, memoryview(data)
+        os.set_blocking(end.fd, False)
+        loop.add_writer(end.fd, self._give)
+
+    def _give(self) -> None:
+        try:
+            self._left = self._left[os.write(self._end.fd, self._left[:_PART]) :] if self._left else self._left
+        except BlockingIOError:
+            return
+        except OSError:
+            self._left = self._left[:0]
+        if not self._left:
+            self.stop()
+
+    def stop(self) -> None:
+        """Give no more."""
+        if self._end.fd >= 0:
+            self._loop.remove_writer(self._end.fd)
+        self._end.close()

@@ -7,7 +7,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Interrupted, Item, Piece
+from overspan.adapters.slurm.transports.channel import (
+    NO_VARIABLES,
+    Call,
+    Done,
+    Interrupted,
+    Item,
+    Piece,
+    name_command,
+)
 from overspan.adapters.slurm.transports.programs import (
     INTERPRETER,
     NO_FILE,
@@ -69,7 +77,10 @@ class Shell:
     async def _run_all(self, calls: Sequence[Call], timeout: float) -> tuple[list[Done | None], str]:
         mark = secrets.token_hex(8)
         raw = await self.carry(render_calls(calls, mark, self._path), timeout)
-        return read_answers(raw.out, raw.err, mark, len(calls)), raw.trouble or "the shell ended before its commands"
+        answers = read_answers(raw.out, raw.err, mark, len(calls))
+        open_ones = (name_command(call.argv) for call, done in zip(calls, answers, strict=True) if done is None)
+        trouble = raw.trouble or "the shell ended before its commands"
+        return answers, f"{trouble} ({next(open_ones, '')})"
 
     async def read(self, path: str, offset: int, limit: int) -> Piece:
         """Bytes of a regular file, and its size."""

@@ -1,0 +1,167 @@
+"""The daemon's end of the fork server: starts it, asks it for supervisors, and replaces one that died or hangs.
+
+It is started with the first supervisor and lives as long as there are any, or until the daemon ends. What was forked
+from it needs neither. One that runs other code than is installed now is replaced too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from typing import NamedTuple
+
+from overspan.bridge.supervisor.archive import build_archive
+
+_PATIENCE = 20.0
+"""Seconds for an answer, the start of a fork server included; one that takes longer is killed."""
+_LINE_SIZE = 128
+
+# What the interpreter and its children may need; a job's own environment is in its plan.
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+class Forked(NamedTuple):
+    """A supervisor that was forked: who it is, and the line on which it tells how it ended."""
+
+    pid: int
+    start_time: int
+    line: socket.socket
+
+
+class ForkServer:
+    """The process that the supervisors of one root are forked from."""
+
+    def __init__(self, root: str, python: str) -> None:
+        self._root = root
+        self._python = python
+        self._archive = ""
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self.pid = 0
+        """The process; 0 while there is none."""
+
+    def fork(self, folder: str) -> Forked:
+        """Have a supervisor that serves a host directory. Raises OSError where none was started."""
+        archive = build_archive(f"{self._root}/cache")
+        log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            with self._lock:
+                return self._fork(archive, folder, log)
+        finally:
+            os.close(log)
+            if self._closed:
+                self.end()
+
+    def end(self) -> None:
+        """End the process; the next supervisor starts another one."""
+        with self._lock:
+            self._end()
+
+    def close(self) -> None:
+        """End the process for good, at once or when the present call has its answer."""
+        self._closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
+
+    def _fork(self, archive: str, folder: str, log: int) -> Forked:
+        if archive != self._archive:
+            self._end()
+        # One that was there may have died meanwhile.
+        for _ in range(2 if self._socket is not None else 1):
+            if self._socket is None:
+                self._start(archive, log)
+            forked = self._ask(folder, log)
+            if forked is not None:
+                return forked
+        raise OSError(f"{self._python} ended, or did not answer, before it started a supervisor")
+
+    def _start(self, archive: str, log: int) -> None:
+        if self._closed:
+            raise OSError("the cluster was closed")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self.pid = os.posix_spawn(
+                    self._python,
+                    # The last word is for people, who find it and its supervisors by their root.
+                    [self._python, "-I", "-S", archive, "forkserver", f"{self._root}/hosts/"],
+                    _clean_environment(),
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                        (os.POSIX_SPAWN_DUP2, log, 2),
+                    ],
+                    setsid=True,
+                    # SIGUSR1 kills a program that has no handler yet; held back, also in supervisors, it waits.
+                    setsigmask=[signal.SIGUSR1],
+                    setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+                )
+            except BaseException:
+                ours.close()
+                raise
+        ours.settimeout(_PATIENCE)
+        self._archive, self._socket = archive, ours
+
+    def _end(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self.pid:
+            # It is a child that only this method reaps, so the pid is still its own.
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
+
+    def _ask(self, folder: str, log: int) -> Forked | None:
+        """Have a supervisor forked; None where the fork server died, or was killed for it, and has forked nothing."""
+        assert self._socket is not None
+        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.settimeout(_PATIENCE)
+        try:
+            with theirs:
+                try:
+                    # A packet is sent whole or not at all.
+                    socket.send_fds(self._socket, [os.fsencode(folder)], [log, theirs.fileno()])
+                except OSError:
+                    self._end()
+                    return None
+            words = self._hear(line)
+            if words[:1] == ["started"]:
+                line.setblocking(False)
+                return Forked(int(words[1]), int(words[2]), line.dup())
+            if words[:1] == ["short"]:
+                raise OSError(int(words[1]), os.strerror(int(words[1])))
+            return None
+        finally:
+            line.close()
+
+    def _hear(self, line: socket.socket) -> list[str]:
+        """What is told of a request first; nothing where nobody is left who could. Raises TimeoutError."""
+        try:
+            told = line.recv(_LINE_SIZE)
+        except TimeoutError:
+            told = b""
+        if not told:
+            # Dead or hung. Once it is killed it forks nothing more, and what it has forked tells of itself.
+            self._end()
+            told = line.recv(_LINE_SIZE)
+        return told.decode().split()
+
+
+def read_status(line: socket.socket) -> int | None:
+    """The exit status that an ended supervisor has told; None where it was killed."""
+    try:
+        words = line.recv(_LINE_SIZE).split()
+    except OSError:
+        return None
+    return int(words[1]) if words[:1] == [b"ended"] else None
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(("LC_", "XDG_"))}

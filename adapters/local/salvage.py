@@ -1,0 +1,127 @@
+"""Launches that cannot be looked after: what lives of them is ended, and their end is told by what is known.
+
+What is known are the records of their shims, which stand on their own: a program whose end is there has ended so. The
+rest is lost. It is not begun again by itself, since nobody can tell what has run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from overspan.adapters.contract import FORMAT
+from overspan.adapters.local import journals
+from overspan.adapters.local.rundir import RunDirectory, read_document
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Cancel, Event, Granted, Launch, LaunchLost, NodeEnded, NodeStarted
+from overspan.bridge.supervisor.leftovers import end_leftovers
+from overspan.bridge.supervisor.losses import Loss, is_damage, name_loss, read_loss, word_damage, write_loss
+from overspan.bridge.supervisor.records import list_records
+from overspan.bridge.supervisor.shim import UNKILLABLE_TIMEOUT
+
+GRACE = 30.0
+"""Seconds between TERM and KILL: the default of a task, whose own may not be readable."""
+SHOWN_SECONDS = 3600.0
+"""How long a launch that was ended like this is named among the daemon's problems."""
+
+
+@dataclass
+class Wreck:
+    """A launch that is being ended because its files cannot be read."""
+
+    place: RunDirectory
+    loss: Loss
+    begun: bool
+    """Whether any of it may have run."""
+    cancelled: bool = False
+    kill_at: float = 0.0
+    told: set[tuple[int, int]] = field(default_factory=set)
+    """Processes that have had their TERM, by pid and start."""
+    ended_at: float | None = None
+
+    def word(self) -> str:
+        """What has become of it, a sentence."""
+        job = self.place.job
+        what, remedy = "it is being ended", ""
+        if self.ended_at is not None:
+            what, remedy = "it was ended", f"; `span requeue {job}` starts it anew"
+        return f"job {job} cannot be looked after, so {what}: {self.loss.why}{remedy}"
+
+    def obey(self, event: Event, now: float) -> None:
+        """Take an order in: its end is on the way, and may come as a cancel, or without grace."""
+        if isinstance(event, Cancel) and not event.task:
+            self.cancelled = True
+            if event.grace is not None:
+                self.kill_at = min(self.kill_at, now + event.grace)
+
+
+def open_wreck(place: RunDirectory, why: str, begun: bool, now: float) -> Wreck:
+    """Take note of a loss, on the disk too where that can be."""
+    path = name_loss(place.root, place.folder, place.launch)
+    loss = read_loss(path)
+    if loss is None:
+        loss = Loss(now, why)
+        try:
+            write_loss(path, loss)
+        except OSError:
+            pass  # A full disk: it is known until this process ends, and found again by the next.
+    return Wreck(place, loss, begun, kill_at=now + GRACE)
+
+
+def pursue(wreck: Wreck, now: float) -> bool:
+    """End what lives of it: TERM, and KILL after the grace; True when nothing is left, or nothing can be done."""
+    number = signal.SIGTERM if now < wreck.kill_at else signal.SIGKILL
+    alive = end_leftovers(wreck.place.folder, number, wreck.told)
+    return not alive or now > wreck.kill_at + UNKILLABLE_TIMEOUT
+
+
+def tell_end(wreck: Wreck, now: float) -> tuple[Event, ...]:
+    """The end of the launch: what its shims have recorded before it was given up, then its loss."""
+    cause = Cause.CANCEL if wreck.cancelled else Cause.SYSTEM if wreck.begun else Cause.NODE
+    lost = LaunchLost(now, wreck.place.launch, cause.value, wreck.loss.why)
+    return (*_tell_records(wreck), lost)
+
+
+def _tell_records(wreck: Wreck) -> list[Event]:
+    found = list_records(f"{wreck.place.folder}/nodes")
+    told: list[Event] = []
+    for (task, node, attempt, run), record in sorted(found.items(), key=lambda item: (item[0][2], item[0][3])):
+        if record.pid <= 0 or record.failed_at not in ("", "lost"):
+            continue
+        if not told:
+            told.append(Granted(record.started_at, ()))
+        told.append(Launch(record.started_at, task, attempt))
+        told.append(NodeStarted(record.started_at, task, attempt, node, run))
+        if record.ended_at is not None and record.ended_at < wreck.loss.at and not record.failed_at:
+            code, number = record.exit_code or 0, record.signal or 0
+            told.append(NodeEnded(record.ended_at, task, attempt, node, run, code, number))
+    return told
+
+
+def find_damage(place: RunDirectory) -> str:
+    """Why a launch that is not over is unknown here; empty where another look, or another version, may know it."""
+    try:
+        if not os.path.isdir(place.folder):
+            return f"{place.folder} is gone"
+        plan = read_document(place.plan)
+        if plan is None:
+            return f"{place.plan} is {'damaged' if os.path.exists(place.plan) else 'gone'}"
+        if plan.get("format") != FORMAT:
+            return ""
+        if journals.is_over(place):
+            # A whole one has told it: to whoever knows of it, the launch is over, or was given back to the queue.
+            return "" if journals.is_whole(place) else f"{place.journal} does not tell how it ended"
+        if read_document(place.grant) is None:
+            return f"{place.grant} is {'damaged' if os.path.exists(place.grant) else 'gone'}"
+    except OSError as error:
+        return word_damage(error) if is_damage(error) else ""
+    return f"{place.ticket} is gone"
+
+
+def list_recent(wrecks: Iterable[Wreck]) -> list[Wreck]:
+    """Those that are being ended, or were a short while ago."""
+    now = time.time()
+    return [wreck for wreck in wrecks if wreck.ended_at is None or now - wreck.ended_at < SHOWN_SECONDS]
