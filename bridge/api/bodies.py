@@ -116,6 +116,12 @@ class RequeueBody(Body):
     hold: bool = False
 
 
+class ResubmitBody(Body):
+    """Whether of an array only the elements that failed are submitted again."""
+
+    failed: bool = False
+
+
 class RestartBody(Body):
     """The task to start again; none means all."""
 

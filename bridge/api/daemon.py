@@ -23,11 +23,13 @@ from overspan.bridge.config.paths import (
     Paths,
     find_paths,
     find_shared_paths,
+    list_missing,
     make_folders,
     make_shared_folders,
 )
 from overspan.bridge.config.settings import Settings, load_settings
 from overspan.bridge.config.shims import ensure_shims
+from overspan.bridge.controller.clusters import check_kind
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, release_lease, renew_lease, take_lease
 
@@ -84,11 +86,13 @@ def run_shared_daemon(paths: Paths, foreground: bool = False) -> None:
 
 
 def _run(paths: Paths, foreground: bool, shared: bool) -> None:
-    settings = load_settings(paths.config, paths.site_config)
+    settings = load_settings(paths.config, paths.site_config, check_kind)
     lease_path = os.path.join(paths.state, "daemon.lease")
     lease = take_lease(lease_path, identify(paths.socket), time.time())
     try:
         start_records(paths.log, foreground)
+        for name, path in list_missing(os.environ, paths):
+            log.warning("%s names %s, which is not there: it says nothing", name, path)
         from overspan.bridge.store.store import Store
 
         store = Store.open(os.path.join(paths.state, "overspan.db"))

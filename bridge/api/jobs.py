@@ -14,6 +14,7 @@ from overspan.bridge.api.bodies import (
     EmptyBody,
     RequeueBody,
     RestartBody,
+    ResubmitBody,
     SubmissionBody,
     UpdateBody,
 )
@@ -23,6 +24,7 @@ from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.listing import check_states
 from overspan.bridge.controller.requests import CancelRequest, Filters, Update
 from overspan.bridge.controller.rights import Asker
+from overspan.bridge.controller.submission import Submitted
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.submission import Submission
@@ -58,18 +60,11 @@ def build_job_routes(controller: Controller) -> APIRouter:
 def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs", summary="Submit a job")
     async def submit(body: SubmissionBody, by: Anyone) -> Response:
-        done = await controller.submitter.submit(_submission(body, by))
-        return answer(
-            id=done.id,
-            task_ids=list(done.task_ids),
-            name=done.name,
-            cluster=done.cluster,
-            notes=list(done.notes),
-            options=dict(done.options),
-            **({"text": done.text} if done.text else {}),
-            **({"schedule": done.schedule} if done.schedule else {}),
-            **({"next_due": done.next_due} if done.next_due is not None else {}),
-        )
+        return _accept(await controller.submitter.submit(_submission(body, by)))
+
+    @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
+    async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
+        return _accept(await controller.resubmitter.resubmit(ref, body is not None and body.failed))
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
     async def plan(body: SubmissionBody, by: Anyone) -> Response:
@@ -81,6 +76,20 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
         from overspan.bridge.readers.schema import job_file_schema
 
         return answer(schema=job_file_schema())
+
+
+def _accept(done: Submitted) -> Response:
+    return answer(
+        id=done.id,
+        task_ids=list(done.task_ids),
+        name=done.name,
+        cluster=done.cluster,
+        notes=list(done.notes),
+        options=dict(done.options),
+        **({"text": done.text} if done.text else {}),
+        **({"schedule": done.schedule} if done.schedule else {}),
+        **({"next_due": done.next_due} if done.next_due is not None else {}),
+    )
 
 
 def _submission(body: SubmissionBody, by: Asker) -> Submission:
@@ -177,7 +186,7 @@ def _add_cancel(router: APIRouter, controller: Controller) -> None:
         request = CancelRequest(*wish, within=by.within)
         outcome = await controller.orders.cancel(request)
         errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
-        return answer(done=outcome.done, errors=errors)
+        return answer(done=outcome.done, errors=errors, **({"note": outcome.note} if outcome.note else {}))
 
 
 def _add_orders(router: APIRouter, controller: Controller) -> None:

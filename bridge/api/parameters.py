@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -41,7 +42,7 @@ class JobFilter(BaseModel):
         return Selection(
             states=check_states(_split(self.states)),
             users=frozenset(_split(self.users)),
-            ids=tuple(_split(self.ids)),
+            ids=tuple(_split_ids(self.ids)),
             names=frozenset(_split(self.names)),
             partitions=frozenset(_split(self.partitions)),
             clusters=frozenset(_split(self.clusters)),
@@ -94,3 +95,8 @@ class LogFilter(BaseModel):
 
 def _split(text: str) -> list[str]:
     return [word for word in (part.strip() for part in text.split(",")) if word]
+
+
+def _split_ids(text: str) -> list[str]:
+    """Commas in brackets are part of an id: `42_[1,3]`."""
+    return [word for word in (part.strip() for part in re.split(r",(?![^\[]*\])", text)) if word]

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from overspan.bridge.api.asking import Anyone
-from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, Variables
+from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, Variables, Word
 from overspan.bridge.api.bodies import Body as RequestBody
 from overspan.bridge.api.jobs import answer
 from overspan.bridge.controller.controller import Controller
@@ -23,6 +23,7 @@ class CrontabBody(RequestBody):
     """A crontab, and where it was installed from."""
 
     text: Annotated[str, Field(max_length=MAX_BODY, pattern=r"^[^\x00]*$")]
+    file: Word | None = ""
     environment: Variables = Field(default_factory=dict)
     directory: Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")] = "/"
     umask: Annotated[int, Field(ge=0, le=0o777)] = 0o022
@@ -81,6 +82,7 @@ def _add_crontab(router: APIRouter, controller: Controller) -> None:
         base = Submission(
             kind=SCRIPT,
             text="",
+            file=body.file or "",
             environment=body.environment,
             directory=body.directory,
             umask=body.umask,

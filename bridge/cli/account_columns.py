@@ -9,7 +9,7 @@ from typing import NamedTuple
 from overspan.bridge.cli.accounts import Account, tres_text
 from overspan.bridge.cli.column_names import eligible_at
 from overspan.bridge.cli.layout import Column
-from overspan.bridge.cli.row_texts import format_time, group_id, group_name, priority
+from overspan.bridge.cli.row_texts import format_time, group_id, group_name, priority, reason_word
 from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
@@ -142,7 +142,7 @@ _TABLE: tuple[Column, ...] = (
     _job("Priority", 10, lambda row, now: str(priority(row))),
     _job("QOS", 10, lambda row, now: row.qos or "normal"),
     _job("QOSRAW", 6, lambda row, now: "1"),
-    _job("Reason", 22, lambda row, now: row.reason),
+    _job("Reason", 22, reason_word),
     _any("ReqCPUFreq", 10, _frequency),
     _any("ReqCPUFreqGov", 13, _frequency),
     _any("ReqCPUFreqMax", 13, _frequency),

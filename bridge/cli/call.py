@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,4 +38,6 @@ class Call(NamedTuple):
         """A client of the user's daemon, not yet connected."""
         from overspan.bridge.client import Client
 
-        return Client(environment=self.environment)
+        client = Client(environment=self.environment)
+        client.for_terminal = sys.stdout is not None and sys.stdout.isatty() and not self.json
+        return client

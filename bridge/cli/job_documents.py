@@ -16,6 +16,7 @@ from overspan.bridge.cli.row_texts import (
     is_held,
     planned_start,
     priority,
+    reason_word,
     shortest_time,
     tres,
 )
@@ -83,7 +84,7 @@ def _standing(row: JobRow, now: float) -> Document:
         "requeue": row.requeue,
         "restart_cnt": row.restarts,
         "state_description": "",
-        "state_reason": row.reason,
+        "state_reason": reason_word(row),
     }
 
 

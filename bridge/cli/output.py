@@ -20,13 +20,25 @@ def write(text: str) -> None:
 def write_json(document: Any) -> None:
     """Write one JSON document."""
     import json
+    import re
 
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    # JSON leaves DEL and C1 as they are, which a terminal obeys.
+    sys.stdout.write(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def say(call: Call, text: str) -> None:
     """Tell the user something that is not data."""
-    print(f"{call.prefix}: {text}", file=sys.stderr)
+    print(f"{call.prefix}: {shown(text)}", file=sys.stderr)
+
+
+def shown(text: str) -> str:
+    """A text for stderr: on a terminal without what that would obey, but for ends of lines."""
+    if not sys.stderr.isatty():
+        return text
+    from overspan.bridge.client.terminal_texts import clean_text
+
+    return clean_text(text, keep="\n")
 
 
 def report(call: Call, error: OverspanError) -> None:
@@ -38,13 +50,13 @@ def report(call: Call, error: OverspanError) -> None:
         print(json.dumps({"error": error.to_document()}), file=sys.stderr)
         return
     place = f"{error.place}: " if error.place else ""
-    lines = (place + error.message).splitlines() or ["the operation failed"]
+    lines = shown(place + error.message).splitlines() or ["the operation failed"]
     for line in lines:
         print(f"{call.prefix}: error: {line}", file=sys.stderr)
     if error.message.endswith("\n"):
         # Some of Slurm's texts end in a line of their own.
         print(file=sys.stderr)
-    for line in error.remedy.splitlines():
+    for line in shown(error.remedy).splitlines():
         print(f"  {line}", file=sys.stderr)
 
 

@@ -34,6 +34,7 @@ COMMANDS: dict[str, Command] = {
     "release": Command("orders", "end a hold", _JOBS),
     "requeue": Command("orders", "end jobs and queue them again", _JOBS),
     "restart": Command("orders", "start a task, or a job, again in place", _JOBS),
+    "resubmit": Command("resubmit", "submit a job, or what failed of an array, again", _JOBS),
     "cron": Command("cron", "recurring jobs: crontab, schedules", _JOBS),
     "sbatch": Command("sbatch", "submit a batch script", _SLURM),
     "srun": Command("srun", "run a program on the nodes of a job", _SLURM),
@@ -66,8 +67,7 @@ COMMANDS: dict[str, Command] = {
 
 _EXAMPLES = """\
 Examples (`span help COMMAND` tells more):
-  span submit rlhf.yaml             span logs -f 42 trainer
-  span sbatch --wrap 'hostname'     span squeue --me
+  span submit rlhf.yaml   span logs -f 42 trainer   span sbatch --wrap 'hostname'
 """
 
 

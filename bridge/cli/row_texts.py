@@ -96,7 +96,13 @@ def _relative(then: time.struct_time, now: time.struct_time) -> str:
 
 def nodes_or_reason(row: JobRow, now: float = 0) -> str:
     """The nodes, or the reason in parentheses where there are none to tell or the end needs one."""
-    return f"({row.reason})" if row.state in _REASON_SHOWN else row.node_list
+    return f"({reason_word(row)})" if row.state in _REASON_SHOWN else row.node_list
+
+
+def reason_word(row: JobRow, now: float = 0) -> str:
+    """Slurm's word for the reason, as scripts compare it; what its cluster says beside it is in `span show`."""
+    word = row.reason.partition(": ")[0]
+    return row.reason if " " in word else word
 
 
 def is_held(row: JobRow) -> bool:

@@ -26,7 +26,7 @@ What runs, and where:
   -p, --partition=NAMES        partition, or several of which the first that takes the job is used
       --prefer=FEATURES        * features that are liked
   -q, --qos=NAME               quality of service
-      --reservation=NAMES      * reservation to run in
+      --reservation=NAMES        reservation to run in
       --wckey=KEY              * workload characterisation key
       --wrap=COMMAND           a command instead of a script
 

@@ -38,6 +38,7 @@ RECONNECT_SECONDS = 0.1
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
 _ALL_JOBS = JobFilter()
+_LOST = "whether the job was taken is not known; look with `span squeue`"
 
 
 class Client(OrderCalls, ScheduleCalls, AccessCalls):
@@ -79,22 +80,21 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
 
     def send(self, submission: Submission) -> Accepted:
         """Submit what has been prepared; `submit` is the easy form."""
-        from overspan.bridge.client.exchange import Accepted
-        from overspan.bridge.client.submission import submission_document
+        from overspan.bridge.client.exchange import accepted_from_document
+        from overspan.bridge.client.submission import list_left_out, submission_document
 
         body = submission_document(submission, self.environment)
-        document = self._post("/v1/jobs", body, lost="whether the job was taken is not known; look with `span squeue`")
-        return Accepted(
-            id=int(document.get("id") or 0),
-            task_ids=tuple(document.get("task_ids") or ()),
-            name=str(document.get("name") or ""),
-            cluster=str(document.get("cluster") or ""),
-            notes=tuple(document.get("notes") or ()),
-            options=document.get("options") or {},
-            text=str(document.get("text") or ""),
-            schedule=int(document.get("schedule") or 0),
-            next_due=document.get("next_due"),
-        )
+        accepted = accepted_from_document(self._post("/v1/jobs", body, lost=_LOST))
+        left_out = list_left_out(self.environment)
+        noted = (f"variables that are not UTF-8 text are left out: {', '.join(left_out)}",) if left_out else ()
+        return accepted._replace(notes=(*accepted.notes, *noted))
+
+    def resubmit(self, ref: str, failed: bool = False) -> Accepted:
+        """Submit a job again as a new one; of an array, with `failed`, only the elements that failed."""
+        from overspan.bridge.client.exchange import accepted_from_document
+
+        target = f"/v1/jobs/{quote_part(ref)}/resubmit"
+        return accepted_from_document(self._post(target, {"failed": failed}, lost=_LOST))
 
     def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """The native form of a submission (a script, manifests) and notes about it; nothing is changed."""
@@ -151,7 +151,8 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
                 try:
                     for line in answer.lines():
                         if line.strip():
-                            event = transition_from_document(json.loads(line))
+                            row = json.loads(line)
+                            event = transition_from_document(self._clean(row) if self._is_unsafe(line) else row)
                             since = event.seq
                             yield event
                     if not follow:
@@ -282,7 +283,9 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
 
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""
-        return Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
+        sibling = Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
+        sibling.for_terminal = self.for_terminal
+        return sibling
 
 
 def _unquote(text: str) -> str:

@@ -78,11 +78,21 @@ class CancelOrder(NamedTuple):
     full: bool = False
 
 
+class Failed(NamedTuple):
+    """An id for which an order could not be given, and why."""
+
+    ref: str
+    code: str
+    message: str
+    remedy: str = ""
+
+
 class Cancelled(NamedTuple):
-    """Which ids were cancelled, and (id, code, message) of those that were not."""
+    """Which ids were cancelled, and which were not."""
 
     done: tuple[str, ...]
-    errors: tuple[tuple[str, str, str], ...]
+    errors: tuple[Failed, ...]
+    note: str = ""
 
 
 class StreamKey(NamedTuple):
@@ -92,10 +102,11 @@ class StreamKey(NamedTuple):
     node: int | None = None
     attempt: int | None = None
     stream: str = "output"
+    job: str = ""
 
 
 class Stream(NamedTuple):
-    """A log that exists: where it is and its size in bytes."""
+    """A log that exists: where it is and its size in bytes; `job` is the element it is of where an array is read."""
 
     task: str
     node: int
@@ -103,6 +114,7 @@ class Stream(NamedTuple):
     stream: str
     path: str = ""
     size: int = 0
+    job: str = ""
 
 
 class LogPart(NamedTuple):
@@ -151,3 +163,18 @@ def transition_from_document(document: Mapping[str, Any], job_id: int = 0) -> Tr
     known = {key: document[key] for key in Transition._fields if document.get(key) is not None}
     known.setdefault("job_id", job_id)
     return Transition(**known)
+
+
+def accepted_from_document(document: Mapping[str, Any]) -> Accepted:
+    """Read the answer to a submission."""
+    return Accepted(
+        id=int(document.get("id") or 0),
+        task_ids=tuple(document.get("task_ids") or ()),
+        name=str(document.get("name") or ""),
+        cluster=str(document.get("cluster") or ""),
+        notes=tuple(document.get("notes") or ()),
+        options=document.get("options") or {},
+        text=str(document.get("text") or ""),
+        schedule=int(document.get("schedule") or 0),
+        next_due=document.get("next_due"),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from overspan.bridge.client.exchange import (
@@ -31,11 +31,13 @@ class LogSource(Protocol):
         """Wait for the end of the job."""
 
 
-def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stream, bytes]]:
+def read_logs(
+    source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None
+) -> Iterator[tuple[Stream, bytes]]:
     """Give the bytes of every log that is wished for, as (log, bytes).
 
-    One request a poll tells the sizes of all logs; only those that grew are read. NotFound when a job that is not
-    followed has no such log.
+    One request a poll tells the sizes of all logs; only those that grew are read. `pause` is called before each wait
+    for more. NotFound when a job that is not followed has no such log.
     """
     offsets: dict[StreamKey, int] = {}
     first = True
@@ -62,13 +64,14 @@ def read_logs(source: LogSource, ref: str, wish: LogWish) -> Iterator[tuple[Stre
         if over:
             return
         first = False
+        pause()
         # The long poll is also the pause; the last bytes are read after the end.
         over = source.wait(ref, POLL_SECONDS).over
 
 
 def key_of(stream: Stream) -> StreamKey:
     """The key that asks for this log."""
-    return StreamKey(stream.task, stream.node, stream.attempt, stream.stream)
+    return StreamKey(stream.task, stream.node, stream.attempt, stream.stream, stream.job)
 
 
 def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
@@ -81,11 +84,11 @@ def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
         and wish.stream in ("", stream.stream)
         and wish.attempt in (None, stream.attempt)
     ]
-    newest: dict[tuple[str, int], int] = {}
+    newest: dict[tuple[str, str, int], int] = {}
     for stream in chosen:
-        place = (stream.task, stream.node)
+        place = (stream.job, stream.task, stream.node)
         newest[place] = max(newest.get(place, 0), stream.attempt)
-    return [stream for stream in chosen if stream.attempt == newest[stream.task, stream.node]]
+    return [stream for stream in chosen if stream.attempt == newest[stream.job, stream.task, stream.node]]
 
 
 def tail_offset(source: LogSource, ref: str, stream: Stream, lines: int) -> int:

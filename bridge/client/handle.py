@@ -63,6 +63,6 @@ class JobHandle:
     def cancel(self, task: str = "", signal: str = "") -> None:
         """Cancel the job, or one task of it, or only send a signal. Ending what has ended is fine."""
         result = self._client.cancel(CancelOrder(refs=(str(self.id),), task=task, signal=signal))
-        for _, code, message in result.errors:
-            if code != "conflict":
-                raise OverspanError(message)
+        for failed in result.errors:
+            if failed.code != "conflict":
+                raise OverspanError(failed.message, remedy=failed.remedy)

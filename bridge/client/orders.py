@@ -22,7 +22,7 @@ class OrderCalls(Transport):
         """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
         if not order.refs and order.filter.empty:
             raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
-        from overspan.bridge.client.exchange import Cancelled
+        from overspan.bridge.client.exchange import Cancelled, Failed
 
         asked = order.filter
         filters = {name: list(getattr(asked, name)) for name in FILTERS}
@@ -38,8 +38,10 @@ class OrderCalls(Transport):
         errors = []
         for row in document.get("errors") or ():
             error = row.get("error") or {}
-            errors.append((str(row.get("ref", "")), str(error.get("code", "")), str(error.get("message", ""))))
-        return Cancelled(tuple(str(ref) for ref in document.get("done") or ()), tuple(errors))
+            texts = (str(error.get(name, "")) for name in ("code", "message", "remedy"))
+            errors.append(Failed(str(row.get("ref", "")), *texts))
+        done = tuple(str(ref) for ref in document.get("done") or ())
+        return Cancelled(done, tuple(errors), str(document.get("note") or ""))
 
     def hold(self, ref: str) -> None:
         """Keep a pending job from starting."""

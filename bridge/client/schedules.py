@@ -37,15 +37,20 @@ class ScheduleCalls(Transport):
         """The user's crontab. Raises NotFound when there is none."""
         return str(self._get("/v1/crontab")["text"])
 
-    def install_crontab(self, text: str) -> list[int]:
-        """Put a crontab in place of the former one; the schedules' ids, one for each entry."""
+    def install_crontab(self, text: str, file: str = "") -> list[int]:
+        """Put a crontab in place of the former one; the schedules' ids, one for each entry.
+
+        `file` names it in errors.
+        """
         from overspan.bridge.client.exchange import Submission
         from overspan.bridge.client.submission import submission_document
 
         document = submission_document(Submission(kind="script", text=""), self.environment)
         body = {name: document[name] for name in _PLACE}
         lost = "whether the crontab was installed is not known; look with `span cron -l`"
-        return [int(number) for number in self._post("/v1/crontab", {"text": text, **body}, lost=lost)["ids"]]
+        return [
+            int(number) for number in self._post("/v1/crontab", {"text": text, "file": file, **body}, lost=lost)["ids"]
+        ]
 
     def remove_crontab(self) -> None:
         """Remove the user's crontab; jobs that it has made go on."""

@@ -102,6 +102,12 @@ def submission_document(submission: Submission, environment: Mapping[str, str]) 
     }
 
 
+def list_left_out(environment: Mapping[str, str]) -> list[str]:
+    """The names of variables that `submission_document` leaves out, as a message can have them."""
+    names = [name for name, value in environment.items() if not (_is_text(name) and _is_text(value))]
+    return [name.encode("utf-8", "backslashreplace").decode() for name in names]
+
+
 def read_umask() -> int:
     """The process's umask, without setting it as umask(2) would, for the sake of other threads."""
     with open("/proc/self/status") as stream:

@@ -18,6 +18,8 @@ RETRY_PAUSES = (0.05, 0.2, 0.0)
 """Seconds before a GET is sent again; 0 is the last try. A killed daemon's socket may still take one connection."""
 CUT = "the daemon went away before it answered"
 """What is said where an answer ends too early."""
+_LISTED = ("/v1/queue", "/v1/history", "/v1/jobs", "/v1/schedules", "/v1/nodes", "/v1/clusters", "/v1/events")
+"""Answers with texts of users, none of which is a text of several lines."""
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
 _PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
 
@@ -35,6 +37,8 @@ class Transport:
         self.paths = paths._replace(socket=self.server) if self.server else paths
         self.timeout = timeout
         self._autostart = autostart
+        self.for_terminal = False
+        """Whether texts of jobs and clusters are given as a terminal may have them."""
         self._connection: Connection | None = None
 
     def close(self) -> None:
@@ -44,13 +48,13 @@ class Transport:
             self._connection = None
 
     def _get(self, target: str) -> dict[str, Any]:
-        return self._read(self._request("GET", target))
+        return self._read(self._request("GET", target), listed=target.startswith(_LISTED))
 
     def _post(self, target: str, body: Mapping[str, Any], lost: str = "") -> dict[str, Any]:
         data = json.dumps({"format": FORMAT, **body}).encode()
         return self._read(self._request("POST", target, data, lost=lost))
 
-    def _read(self, answer: Answer) -> dict[str, Any]:
+    def _read(self, answer: Answer, *, listed: bool = False) -> dict[str, Any]:
         try:
             data = answer.read()
         except (Gone, ConnectionResetError):
@@ -58,7 +62,21 @@ class Transport:
             raise Unreachable(CUT) from None
         if not answer.reusable:
             self.close()
-        return _decode(answer.status, data)
+        document = _decode(answer.status, data)
+        return self._clean(document) if listed and self._is_unsafe(data) else document
+
+    def _is_unsafe(self, data: bytes) -> bool:
+        if not self.for_terminal:
+            return False
+        from overspan.bridge.client.terminal_texts import may_need_cleaning
+
+        return may_need_cleaning(data)
+
+    def _clean(self, document: dict[str, Any]) -> dict[str, Any]:
+        from overspan.bridge.client.terminal_texts import clean_document
+
+        cleaned: dict[str, Any] = clean_document(document)
+        return cleaned
 
     def _request(
         self, method: str, target: str, body: bytes = b"", *, timeout: float | None = None, lost: str = ""

@@ -70,6 +70,12 @@ def find_paths(environment: Mapping[str, str]) -> Paths:
     )
 
 
+def list_missing(environment: Mapping[str, str], paths: Paths) -> list[tuple[str, str]]:
+    """The variables that name a configuration file which is not there, with the file."""
+    named = (("SPAN_CONFIG", paths.config), ("SPAN_SITE_CONFIG", paths.site_config))
+    return [(name, path) for name, path in named if environment.get(name) and not os.path.exists(path)]
+
+
 def find_shared_paths(environment: Mapping[str, str]) -> Paths:
     """Find the places of a daemon of several users; without SPAN_CONFIG it has the site's configuration alone."""
     site_config = os.path.abspath(environment.get("SPAN_SITE_CONFIG") or "/etc/overspan/config.yaml")
@@ -130,7 +136,8 @@ def make_folders(paths: Paths) -> None:
 def make_private_folder(folder: str) -> None:
     """Make a folder that only its owner can enter, or close an own one that others can enter.
 
-    Raises Denied when it is another user's or a link of another user's, OverspanError when it cannot be made.
+    Raises Denied when it is another user's, a link of another user's, or everybody's; OverspanError when it cannot be
+    made.
     """
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -140,6 +147,12 @@ def make_private_folder(folder: str) -> None:
             raise Denied(
                 f"the folder {folder} belongs to another user",
                 remedy="name one of your own with SPAN_STATE_DIR and SPAN_RUNTIME_DIR",
+            )
+        if facts.st_mode & stat.S_ISVTX and facts.st_mode & stat.S_IWOTH:
+            # One that is meant for all, such as /tmp: closing it would lock them out.
+            raise Denied(
+                f"the folder {folder} is everybody's",
+                remedy="name a folder in it, or another one, with SPAN_STATE_DIR and SPAN_RUNTIME_DIR",
             )
         if stat.S_IMODE(facts.st_mode) & 0o077:
             os.chmod(folder, 0o700)

@@ -6,14 +6,15 @@ The user's file stands above the site's, except for keys that the site marks `fi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from overspan.bridge.config.positions import Path, Positioned, read_positioned
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
+from overspan.bridge.model.sizes import parse_skypilot_memory
 
 MAX_BYTES = 1 << 20
 """Size of a configuration file, bytes; anything larger is no configuration file."""
@@ -21,8 +22,18 @@ MAX_BYTES = 1 << 20
 Seconds = Annotated[int, BeforeValidator(parse_delay)]
 """Seconds, written as a whole number with at most one unit of s, m, h, d, w."""
 
+
+def _read_memory(value: Any) -> Any:
+    """GB as job files have it, as MiB."""
+    return value if value == 0 and not isinstance(value, bool) else parse_skypilot_memory(value).mib
+
+
+Mebibytes = Annotated[int, BeforeValidator(_read_memory)]
+"""Memory, written in GB or with a unit."""
+
 M = TypeVar("M", bound=BaseModel)
 
+_CLUSTERS = "clusters"
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
@@ -30,6 +41,13 @@ class _Part(BaseModel):
     """A part of the file that has no keys but its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GpuSettings(_Part):
+    """What a job file's tasks with GPUs get where they name no CPUs or no memory; 0 asks for nothing."""
+
+    cpus_per_gpu: float = Field(default=4, ge=0, le=1024)
+    memory_per_cpu: Mebibytes = Field(default=4096, ge=0)
 
 
 class ClusterSettings(BaseModel):
@@ -43,6 +61,7 @@ class ClusterSettings(BaseModel):
     """How many of the daemon's jobs are on the cluster at once; the others wait in the daemon."""
     max_submitted: int | None = Field(default=None, ge=1, le=10_000_000)
     """The same, told to users as a limit on submitted jobs."""
+    gpu_defaults: GpuSettings = GpuSettings()
 
     @property
     def own(self) -> dict[str, Any]:
@@ -85,6 +104,18 @@ class Settings(_Part):
     server: Server = Server()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
+    _places: dict[Path, Place] = PrivateAttr(default_factory=dict)
+
+    def find_place(self, cluster: str, message: str) -> Place | None:
+        """Where a cluster's setting stands that an adapter's message is about: the one that it quotes, or the cluster.
+
+        Adapters know their own settings, and not the files that these come from.
+        """
+        entry = (_CLUSTERS, cluster)
+        for path, place in self._places.items():
+            if len(path) > 2 and path[:2] == entry and (f"'{path[-1]}'" in message or f"`{path[-1]}`" in message):
+                return place
+        return self._places.get(entry)
 
 
 class _SiteFile(Settings):
@@ -93,8 +124,11 @@ class _SiteFile(Settings):
     final: tuple[Annotated[str, Field(max_length=400)], ...] = Field(default=(), max_length=1000)
 
 
-def load_settings(user_file: str, site_file: str) -> Settings:
-    """Read both files; one that does not exist says nothing. Raises InvalidRequest with file, line and column."""
+def load_settings(user_file: str, site_file: str, check_kind: Callable[[str], object] | None = None) -> Settings:
+    """Read both files; one that does not exist says nothing. Raises InvalidRequest with file, line and column.
+
+    `check_kind` raises InvalidRequest for a kind of cluster that cannot be used.
+    """
     user, site = _read(user_file), _read(site_file)
     site_settings = _check(_SiteFile, site)
     final = [_final_path(text, site, index) for index, text in enumerate(site_settings.final)]
@@ -103,7 +137,8 @@ def load_settings(user_file: str, site_file: str) -> Settings:
         _refuse_final(path, user, site)
     merged = _merge({key: value for key, value in site.value.items() if key != "final"}, user.value)
     settings = Settings.model_validate(merged)
-    _check_kinds(settings, user, site)
+    _check_kinds(settings, user, site, check_kind)
+    settings._places.update({path: place for path, place in {**site.places, **user.places}.items() if path})
     if settings.default_cluster and settings.clusters and settings.default_cluster not in settings.clusters:
         # `local` is there without being written down; other kinds may be found when the daemon starts.
         _check_default(settings, user if "default_cluster" in user.value else site)
@@ -210,9 +245,18 @@ def _merge(below: Any, above: Any) -> Any:
     return result
 
 
-def _check_kinds(settings: Settings, user: Positioned, site: Positioned) -> None:
-    """Every cluster has a kind once both files are read."""
+def _check_kinds(
+    settings: Settings, user: Positioned, site: Positioned, check_kind: Callable[[str], object] | None
+) -> None:
+    """Every cluster has a kind once both files are read, and one that can be used."""
     for name, cluster in settings.clusters.items():
+        if cluster.kind and check_kind is not None:
+            where: Path = (_CLUSTERS, name, "kind")
+            try:
+                check_kind(cluster.kind)
+            except InvalidRequest as error:
+                error.place = (user if where in user.places else site).place(where)
+                raise
         if not cluster.kind:
             path: Path = ("clusters", name)
             document = user if path in user.places else site

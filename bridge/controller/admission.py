@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.drafts import Draft
+from overspan.bridge.controller.drafts import REQUEUING, Draft
 from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.lifecycle.bids import note_bid
@@ -102,6 +102,7 @@ class Admission:
     def __init__(self, recorder: Recorder, clusters: Mapping[str, ClusterSettings]) -> None:
         self.recorder = recorder
         gates = {name: make_gate(settings) for name, settings in clusters.items()}
+        self._requeuing = {name for name, settings in clusters.items() if settings.kind in REQUEUING}
         self._gates = {name: gate for name, gate in gates.items() if gate is not None}
 
     def limits(self, lane: Lane) -> bool:
@@ -120,11 +121,18 @@ class Admission:
         elif row is None:
             gate.leave(job.id)
             gate.free(job.id)
-        elif not self.recorder.outbox.tried(row.token):
+        elif not self.recorder.outbox.tried(row.token) and not self._may_be_back(entry, row):
             gate.free(job.id)
             if job.id in gate:
                 gate.wait(job.id, rank_job(job))
         return gate.open
+
+    def _may_be_back(self, entry: Entry, row: OutboxRow) -> bool:
+        """Whether the cluster may run the job again already, under the launch that was told as ended."""
+        former = (
+            bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == row.payload["launch"] - 1
+        )
+        return former and row.cluster in self._requeuing
 
     def leave(self, cluster: str, job_id: int) -> bool:
         """A job has gone to another cluster; whether somebody may go in on the one it left."""
@@ -143,7 +151,7 @@ class Admission:
             entry = self.recorder.book.get(row.job_id)
             if entry is None:
                 continue
-            if outbox.tried(row.token):
+            if outbox.tried(row.token) or self._may_be_back(entry, row):
                 # The cluster may have it already.
                 gate.occupy(row.job_id)
                 again.append(row.job_id)

@@ -14,7 +14,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import gres_gpus, parse_gres
-from overspan.bridge.model.spec import JobSpec, RetryPolicy, TaskSpec
+from overspan.bridge.model.spec import Candidate, JobSpec, RetryPolicy, TaskSpec, demand_of
 
 _NOT_WAITING = "Job is no longer pending execution"
 
@@ -30,8 +30,24 @@ def amend(job: Job, values: Mapping[str, Any]) -> Job:
         raise Conflict(f"job {job.id}: {_NOT_WAITING}", remedy="elements of it have started")
     spec = job.spec
     for name, value in values.items():
-        spec = AMENDABLE[name](spec, value)
+        spec = _amend_places(spec, job.candidate, name, value)
     return replace(job, spec=spec)
+
+
+def _amend_places(spec: JobSpec, present: int, name: str, value: Any) -> JobSpec:
+    """Change what is asked for in every place of the job's list; a partition is the present place's alone."""
+    change = AMENDABLE[name]
+    candidates = tuple(
+        candidate
+        if name == "partition" and number != present
+        else _record(change(spec.take(candidate), value), candidate)
+        for number, candidate in enumerate(spec.candidates)
+    )
+    return replace(change(spec, value), candidates=candidates)
+
+
+def _record(spec: JobSpec, candidate: Candidate) -> Candidate:
+    return replace(candidate, demands=tuple(map(demand_of, spec.tasks)), partition=spec.partition)
 
 
 def _count(ranges: tuple[IndexRange, ...]) -> int:

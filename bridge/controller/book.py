@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from overspan.bridge.lifecycle.bids import find_bid
 from overspan.bridge.model.job import Job
-from overspan.bridge.store.records import StoredJob
+from overspan.bridge.store.records import Change, StoredJob
 
 KEEP_SECONDS = 600.0
 """How long a finished job stays in memory (slurm.conf's MinJobAge is 300 s by default)."""
@@ -20,7 +20,10 @@ KEEP_FINISHED = 2000
 
 @dataclass(slots=True)
 class Entry:
-    """A job with what only the daemon needs of it. Replaced in place, and only after a commit."""
+    """A job with what only the daemon needs of it. Replaced in place, and only after a commit.
+
+    What ends work is the exception: it has its effect also where nothing can be written, and the record follows.
+    """
 
     job: Job
     cluster: str
@@ -40,6 +43,8 @@ class Entry:
     task_rows: tuple[bytes, ...] | None = None
     needed_arrays: frozenset[int] = frozenset()
     """Which of the jobs that it waits for are arrays."""
+    unwritten: Change | None = None
+    """What has taken effect although it could not be written; None where the store has everything."""
 
     @property
     def launched(self) -> bool:
@@ -173,10 +178,10 @@ class Book:
         """Let go of jobs that finished long ago, or are too many."""
         finished = self._finished
         while finished and (finished[0][0] < now - KEEP_SECONDS or len(finished) > KEEP_FINISHED):
-            if finished[0][1] in self._locks:
+            entry = self._entries.get(finished[0][1])
+            if finished[0][1] in self._locks or (entry is not None and entry.unwritten is not None):
                 return
             ended_at, job_id = finished.popleft()
-            entry = self._entries.get(job_id)
             if entry is not None and entry.job.over and entry.job.ended_at == ended_at:
                 self.remove(job_id)
 

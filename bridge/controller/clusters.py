@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
+import functools
 import importlib
 import logging
 import os
@@ -10,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Patience, Personal
+from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Located, Patience, Personal
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.bell import Bell
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.resources import GpuDefaults
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,8 @@ class Cluster:
 
     config: ClusterConfig
     opener_of: OpenerOf
+    gpu_defaults: GpuDefaults = field(default_factory=GpuDefaults)
+    """What the site has a task's GPUs bring with them."""
     stale_since: float | None = None
     """Since when it has not answered; None while it does."""
     message: str = ""
@@ -55,6 +60,13 @@ class Cluster:
     gap_since: float = 0.0
     back: Bell = field(default_factory=Bell)
     """Rings when it answers again."""
+    home: str = ""
+    """The place where its launches are, while there are any; empty where that is not known."""
+    place_of: Callable[[str], Place | None] = lambda message: None
+    """Where the setting stands that a message of the adapter's is about."""
+    has_launches: Callable[[], bool] = lambda: False
+    """Whether it has, or may have, launches that are not over."""
+    _place: str = ""
     _adapter: Adapter | None = None
     _partition: str | None = None
     _asking: asyncio.Task[str] | None = None
@@ -84,8 +96,31 @@ class Cluster:
             return False
 
     @property
+    def place(self) -> str:
+        """Where the configuration leads by that name: a launch means something there alone. Raises as `open`."""
+        if not self._place:
+            adapter = self.open()
+            self._place = f"{self.config.kind} {adapter.place() if isinstance(adapter, Located) else ''}".strip()
+        return self._place
+
+    @property
+    def displaced(self) -> bool:
+        """Whether its launches are in another place than the configuration says now. Raises as `open`."""
+        return bool(self.home) and self.has_launches() and self.home != self.place
+
+    @property
     def adapter(self) -> Adapter:
-        """The adapter. Raises Unreachable when it cannot be opened."""
+        """The adapter. Raises Unreachable when it cannot be opened, or would ask another place about its launches."""
+        if self.displaced:
+            raise Unreachable(
+                f"jobs of {self.name} are at {self.home}, and the configuration says {self.place} now:"
+                " they are left as they are, and others wait",
+                remedy=f"put the entry {self.name} back, and give the new place a name of its own",
+            )
+        return self.open()
+
+    def open(self) -> Adapter:
+        """The adapter, wherever it leads. Raises Unreachable when it cannot be opened."""
         if self._adapter is None:
             try:
                 opened = self.opener_of(self.config.kind)(self.config)
@@ -96,7 +131,9 @@ class Cluster:
                         remedy="a daemon of your own can: put SPAN_SERVER= before the command",
                     )
                 self._adapter = opened
-            except OverspanError:
+            except OverspanError as error:
+                if isinstance(error, InvalidRequest) and error.place is None:
+                    error.place = self.place_of(error.message)
                 raise
             except Exception as error:
                 log.exception("cluster %s cannot be opened", self.name)
@@ -173,7 +210,9 @@ class Cluster:
 
     def failed(self, now: float, error: BaseException) -> None:
         """The cluster did not answer; nothing is known, and nothing has failed."""
-        message = error.message if isinstance(error, OverspanError) else f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
+        if isinstance(error, OverspanError):
+            message = f"{error.message}; {error.remedy}" if error.remedy else error.message
         if self.stale_since is None:
             self.stale_since = now
             log.warning("cluster %s does not answer: %s", self.name, message)
@@ -188,7 +227,15 @@ class Clusters:
     ) -> None:
         finder = opener_of or find_opener
         configs = list(_configure(settings, state_dir, personal))
-        self._clusters = {config.name: Cluster(config, finder) for config in configs}
+        self._clusters = {
+            config.name: Cluster(
+                config,
+                finder,
+                _read_gpu_defaults(settings, config.name),
+                place_of=functools.partial(settings.find_place, config.name),
+            )
+            for config in configs
+        }
         self.default = _choose_default(settings, self._clusters)
 
     def __iter__(self) -> Iterator[Cluster]:
@@ -255,18 +302,25 @@ class Clusters:
         """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""
         for cluster in self:
             if cluster.config.kind == LOCAL and not cluster.opened and not cluster.config.personal:
-                _ = cluster.adapter
+                cluster.open()
 
     async def forget(self, before: float) -> None:
         """Have opened clusters remove what is left of jobs that ended before that time."""
         for cluster in self:
-            if cluster.opened and isinstance(cluster.adapter, Forget):
-                await cluster.adapter.forget(before)
+            if cluster.opened and isinstance(adapter := cluster.open(), Forget):
+                await adapter.forget(before)
 
     async def close(self) -> None:
         """Close every adapter that was opened."""
         for cluster in self:
             await cluster.close()
+
+
+def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:
+    if name not in settings.clusters:
+        return GpuDefaults()
+    own = settings.clusters[name].gpu_defaults
+    return GpuDefaults(own.cpus_per_gpu, own.memory_per_cpu)
 
 
 def find_opener(kind: str) -> Opener:
@@ -281,6 +335,17 @@ def find_opener(kind: str) -> Opener:
         return loaded
     raise InvalidRequest(
         f"no adapter is installed for clusters of kind {kind!r}",
+        remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
+    )
+
+
+def check_kind(kind: str) -> None:
+    """Raise InvalidRequest for a kind of cluster that no adapter is installed for; nothing is imported."""
+    if kind in BUILT_IN or kind in installed_kinds():
+        return
+    found = difflib.get_close_matches(kind, sorted(installed_kinds()), 1)
+    raise InvalidRequest(
+        f"no adapter is installed for clusters of kind {kind!r}" + (f"; did you mean {found[0]!r}?" if found else ""),
         remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
     )
 

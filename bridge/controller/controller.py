@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overspan.adapters.abilities import Check, Finding
+from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.access import Access
 from overspan.bridge.controller.arrays import Arrays
 from overspan.bridge.controller.backoff import unanswered
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.clusters import Clusters, OpenerOf
+from overspan.bridge.controller.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.crontabs import Crontabs
 from overspan.bridge.controller.dependencies import Dependencies
 from overspan.bridge.controller.details import describe_end, describe_job
@@ -31,9 +31,11 @@ from overspan.bridge.controller.listing import Selection, list_history, list_que
 from overspan.bridge.controller.logs import Logs
 from overspan.bridge.controller.observation import Observer
 from overspan.bridge.controller.orders import Orders
+from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Clock, Recorder
 from overspan.bridge.controller.references import Directory
 from overspan.bridge.controller.releases import Releases
+from overspan.bridge.controller.resubmission import Resubmitter
 from overspan.bridge.controller.schedules import Schedules
 from overspan.bridge.controller.steps import STEP_COLUMNS, Steps
 from overspan.bridge.controller.submission import Reader, Submitter
@@ -89,17 +91,21 @@ class Controller:
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
-        self.orders = Orders(self.recorder, self.directory, self.clusters)
+        self.places = Places(self.recorder, self.clusters)
+        self.orders = Orders(self.recorder, self.directory, self.places)
+        self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters)
         self.steps = Steps(self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.clusters, backoff, settings.clusters, parts.environment)
+        self.dispatcher = Dispatcher(self.recorder, self.places, backoff, settings.clusters, parts.environment)
         self.releases = Releases(self.recorder, self.clusters, backoff)
         self.leftovers = Leftovers(self.recorder, self.clusters, self.releases)
-        self.observer = Observer(self.recorder, self.clusters, backoff, float(settings.ticks.observe))
+        self.observer = Observer(self.recorder, self.places, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
+        self._lost = ""
+        """What a database that was lost does not tell."""
 
     @classmethod
     async def open(cls, parts: Parts) -> Controller:
@@ -117,15 +123,29 @@ class Controller:
         self.clusters.open_local()
         self.recorder.wakes.owed = self.dispatcher.wake
         self.recorder.wakes.watched = self.observer.wake
+        await self._reserve_numbers()
+        await self.places.load()
         await self.recorder.load()
+        await self.places.look_for_absent()
         await self.arrays.load()
         # The first answer should already know what ended while no daemon was there.
         await self.observer.catch_up(CATCH_UP_SECONDS)
+        # Orders that an earlier daemon may have given come before the ends that they brought about.
         self.dispatcher.start()
         self.observer.start()
         await self.releases.start()
         await self.schedules.start()
         self._forgetting = asyncio.ensure_future(self._forget())
+
+    async def _reserve_numbers(self) -> None:
+        """Give no number again that a machine knows a job by: a database that was lost has not counted them."""
+        for cluster in self.clusters:
+            if cluster.opened and isinstance(adapter := cluster.open(), Numbered):
+                last = adapter.find_last_number()
+                if await self.parts.ledger.reserve_ids(last + 1):
+                    text = f"{cluster.name} has runs of jobs up to {last} that the database does not know:"
+                    self._lost = f"{text} history is missing, and new jobs begin at {last + 1}"
+                    log.warning("%s", self._lost)
 
     def end_waits(self) -> None:
         """Let everybody go who waits for a job's end or follows events."""
@@ -149,7 +169,13 @@ class Controller:
     def problems(self) -> list[str]:
         """What hinders the daemon now, a line each."""
         trouble = self.parts.ledger.trouble
-        return [trouble.message] if trouble is not None else []
+        found = [_say(trouble)] if trouble is not None else []
+        for cluster in self.clusters:
+            # What it says of its own runs is so wherever its jobs are.
+            if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
+                found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
+        found += [self._lost] if self._lost else []
+        return found + [_say(trouble) for trouble in self.places.list_troubles().values()]
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +204,11 @@ class Controller:
         entry = (await self.directory.find(ref)).entry
         cluster = self.clusters.find(entry.cluster)
         stale = cluster.stale_since if cluster is not None and not entry.job.over else None
-        return {**describe_job(entry, self.families.members(entry.job.id)), "stale_since": stale}
+        why = cluster.message if cluster is not None and stale is not None else ""
+        facts = {**describe_job(entry, await self.families.list_joined(entry)), "stale_since": stale, "stale_why": why}
+        troubles = {} if entry.job.over else self.places.list_troubles()
+        told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
+        return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
     async def script(self, ref: str) -> str:
         """The batch script, or the job file, of a job."""
@@ -239,22 +269,35 @@ class Controller:
     # --- clusters -----------------------------------------------------------------------------------------------------
 
     def list_clusters(self) -> list[dict[str, Any]]:
-        """Every configured cluster with its health and how many live jobs it has."""
+        """Every cluster with its health and how many live jobs it has: those configured, and others that have any."""
         counts: dict[str, int] = {}
         for entry in self.recorder.book:
             if not entry.job.over:
                 counts[entry.cluster] = counts.get(entry.cluster, 0) + 1
-        return [
+        troubles = self.places.list_troubles()
+        configured = [
             {
                 "name": cluster.name,
                 "kind": cluster.config.kind,
                 "default": cluster.name == self.clusters.default,
-                "state": "stale" if cluster.stale_since is not None else "up" if cluster.opened else "idle",
+                "state": _name_state(cluster, cluster.name in troubles),
                 "since": cluster.stale_since,
-                "message": cluster.message,
+                "message": _say(troubles[cluster.name]) if cluster.name in troubles else cluster.message,
                 "jobs": counts.get(cluster.name, 0),
             }
             for cluster in self.clusters
+        ]
+        return configured + [
+            {
+                "name": name,
+                "kind": "",
+                "default": False,
+                "state": "unconfigured",
+                "since": self.since,
+                "message": _say(troubles[name]),
+                "jobs": count,
+            }
+            for name, count in sorted(self.places.count_absent().items())
         ]
 
     async def nodes(self, names: Sequence[str]) -> tuple[list[tuple[str, Node]], list[dict[str, str]]]:
@@ -276,6 +319,9 @@ class Controller:
 
     async def check(self, name: str, user: str = "") -> list[Finding]:
         """What works on a cluster, for that user where it is reached as each, and what to do about the rest."""
+        trouble = self.places.find_trouble(name)
+        if trouble is not None:
+            return [Finding("place", False, trouble.message, trouble.remedy)]
         adapter = self.clusters.get(name).adapter_for(user)
         if not isinstance(adapter, Check):
             raise InvalidRequest(f"the cluster {name} cannot be checked")
@@ -297,6 +343,11 @@ class Controller:
             for cluster in self.clusters
             if cluster.stale_since is None and cluster.gap
         ]
+        stale += [
+            {"cluster": name, "since": self.since, "message": _say(trouble)}
+            for name, trouble in self.places.list_troubles().items()
+            if self.clusters.find(name) is None
+        ]
         head = {"format": 1, "now": now, "columns": columns, "stale": stale}
         if steps is not None:
             head |= {"step_columns": STEP_COLUMNS, "steps": steps}
@@ -314,3 +365,14 @@ class Controller:
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)
             await asyncio.sleep(FORGET_EVERY)
+
+
+def _say(trouble: OverspanError) -> str:
+    """A trouble and its remedy, in one line."""
+    return f"{trouble.message}; {trouble.remedy}" if trouble.remedy else trouble.message
+
+
+def _name_state(cluster: Cluster, displaced: bool) -> str:
+    if displaced:
+        return "displaced"
+    return "stale" if cluster.stale_since is not None else "up" if cluster.opened else "idle"

@@ -48,7 +48,8 @@ class Crontabs:
         An entry that was there before, unchanged, keeps its id, counts and environment. `base` says where and by whom.
         InvalidRequest with the line of what is wrong; then nothing was changed.
         """
-        entries = read_crontab(text)
+        file, base = base.file or FILE, replace(base, file="")
+        entries = read_crontab(text, file)
         async with self._turn, AsyncExitStack() as stack:
             former = self._entries(base.user)
             for kept in former:
@@ -60,7 +61,7 @@ class Crontabs:
             records = []
             for entry in entries:
                 same = marks.get(_mark(entry))
-                records.append(await self._record(entry, base, same.pop(0) if same else None))
+                records.append(await self._record(entry, base, same.pop(0) if same else None, file))
             ids = await self.ledger.replace_crontab(Crontab(base.user, text, tuple(records)))
             await self._take_in(former, [replace(record, id=key) for record, key in zip(records, ids, strict=True)])
         return ids
@@ -78,9 +79,9 @@ class Crontabs:
         found = [kept for kept in self.schedules if (kept.facts.source, kept.stored.user) == (CRONTAB, user)]
         return sorted(found, key=lambda kept: kept.stored.id)
 
-    async def _record(self, entry: CrontabEntry, base: Submission, former: Kept | None) -> StoredSchedule:
+    async def _record(self, entry: CrontabEntry, base: Submission, former: Kept | None, file: str) -> StoredSchedule:
         submission = make_submission(entry, base)
-        answer = await self._check(entry, submission)
+        answer = await self._check(submission, Place(file, entry.first_line))
         first, last = entry.first_line, entry.last_line
         if former is not None:
             stored = former.stored
@@ -90,8 +91,7 @@ class Crontabs:
         facts = replace(new.facts, source=CRONTAB, mark=_mark(entry), first_line=first, last_line=last)
         return replace(new, facts=facts)
 
-    async def _check(self, entry: CrontabEntry, submission: Submission) -> Submitted:
-        place = Place(FILE, entry.first_line)
+    async def _check(self, submission: Submission, place: Place) -> Submitted:
         try:
             answer = await self.schedules.submitter.check(submission)
         except OverspanError as error:

@@ -65,7 +65,7 @@ class Dependencies(Waits):
         Not for elements, which are drawn when they may start; not for jobs with a choice of clusters, whose time on
         one counts; and not where who waits would take a slot from who could run.
         """
-        if job.array is not None or job.element is not None or len(job.spec.clusters) > 1:
+        if job.array is not None or job.element is not None or job.spec.choice:
             return False
         adapter = self._find_waiter(cluster)
         needs = self.list_unmet(entry, job, cluster) if adapter is not None else ()
@@ -80,6 +80,16 @@ class Dependencies(Waits):
             if outcome is not None:
                 resolved.append(Resolution(number, outcome[0]))
         return replace(entry.job, dependency=dependency, resolved=tuple(resolved))
+
+    async def list_unknown(self, dependency: Dependency) -> list[int]:
+        """The jobs that it names and nobody knows, or knows any more. Raises StoreFailed."""
+        book = self.recorder.book
+        unknown = []
+        for number in dict.fromkeys(need.job for need in dependency.needs if need.kind is not DependencyKind.SINGLETON):
+            job_id = book.owner(number)
+            if number and book.get(job_id) is None and await self._stored(job_id) is None:
+                unknown.append(number)
+        return unknown
 
     def _find_waiter(self, name: str) -> NativeDependencies | None:
         """The adapter of a cluster that waits for jobs itself, where any number of them may wait there."""

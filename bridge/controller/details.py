@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.measures import limit_of, sizes, started_at, stream_paths
+from overspan.bridge.controller.measures import given_spec, limit_of, sizes, started_at, stream_paths, work_dir
 from overspan.bridge.controller.waits import describe_dependency
+from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Attempt, Job, Placement, Task
@@ -16,7 +18,7 @@ Document = dict[str, Any]
 
 
 def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
-    """Everything that people may see of a job; secrets are not in it. `joined` are live jobs that joined the group."""
+    """Everything that people may see of a job; secrets are not in it. `joined` are the jobs that joined the group."""
     job = entry.job
     spec, origin = job.spec, job.spec.origin
     next_starts = [task.next_start for task in job.tasks if task.next_start is not None]
@@ -40,8 +42,8 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "account": spec.account,
         "qos": spec.qos,
         "comment": job.labels.get("comment", spec.comment),
-        "work_dir": origin.directory,
-        "command": " ".join(origin.command) if not origin.file else origin.file,
+        "work_dir": work_dir(job),
+        "command": shlex.join(origin.command) if not origin.file else shlex.quote(origin.file),
         "host": origin.host,
         "state": job.state.value,
         "reason": job.reason,
@@ -89,7 +91,7 @@ def _describe_task(entry: Entry, offset: int) -> Document:
     job = entry.job
     task = job.tasks[offset]
     spec = job.spec_of(task.name)
-    nodes, cpus, memory, gpus = sizes((spec,))
+    nodes, cpus, memory, gpus = sizes((given_spec(job, spec),))
     stdout, stderr, _ = stream_paths(entry, task.name)
     places = {place.index: place for place in job.placements if place.task == task.name}
     last = task.current
@@ -98,7 +100,8 @@ def _describe_task(entry: Entry, offset: int) -> Document:
         "offset": offset if len(job.tasks) > 1 else None,
         "raw_id": job.id + offset,
         "state": task.state.value,
-        "reason": task.reason if task.state.terminal or task.attempts else job.reason,
+        "reason": reason_of(job, task),
+        "waits": describe_wait(job, task),
         "primary": spec.primary,
         "nodes": nodes,
         "cpus": cpus,

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from overspan.adapters.abilities import Arrays
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet
@@ -19,9 +20,10 @@ from overspan.bridge.controller.backoff import REFUSED, next_try
 from overspan.bridge.controller.bell import Bell
 from overspan.bridge.controller.bids import answer_bid, bid_of
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.clusters import Cluster
 from overspan.bridge.controller.drafts import Draft, is_end_of, is_kept, is_start
 from overspan.bridge.controller.outbox import SUBMIT, Lane
+from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Recorder, stored_handle
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
@@ -51,13 +53,14 @@ class Dispatcher:
     def __init__(
         self,
         recorder: Recorder,
-        clusters: Clusters,
+        places: Places,
         backoff: Backoff,
         limits: Mapping[str, ClusterSettings] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.recorder = recorder
-        self.clusters = clusters
+        self.places = places
+        self.clusters = places.clusters
         self.backoff = backoff
         self.environment = environment or {}
         self.admission = Admission(recorder, limits or {})
@@ -99,14 +102,16 @@ class Dispatcher:
     def _take(self, lane: Lane) -> list[OutboxRow]:
         if self.admission.limits(lane):
             return self.admission.take(lane, BATCH)
-        cluster = self.clusters.find(lane[0]) if lane[1] == SUBMIT else None
+        cluster = self.clusters.find(lane[0])
         try:
             adapter = None if cluster is None else cluster.adapter
         except OverspanError:
             adapter = None
-        if isinstance(adapter, Arrays):
+        if isinstance(adapter, Arrays) and lane[1] == SUBMIT:
             return self._take_whole(lane, adapter)
-        return self.recorder.outbox.take(lane, self.recorder.clock(), BATCH)
+        # What is ordered of all elements of an array is one order there.
+        most = max(BATCH, adapter.elements) if isinstance(adapter, Arrays) else BATCH
+        return self.recorder.outbox.take(lane, self.recorder.clock(), most)
 
     def _take_whole(self, lane: Lane, cluster: Arrays) -> list[OutboxRow]:
         """The oldest submissions, with the elements of an array as one of them."""
@@ -162,6 +167,7 @@ class Dispatcher:
         cluster = self.clusters.find(lane[0])
         try:
             if lane[1] == SUBMIT:
+                await self._arrive(cluster, rows)
                 await self._find_out(cluster, rows)
             if cluster is None:
                 raise OverspanError(f"the cluster {lane[0]} is not configured any more")
@@ -189,6 +195,16 @@ class Dispatcher:
         here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
         if here:
             self.recorder.wakes.unreached([row.job_id for row in here])
+
+    async def _arrive(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
+        """Be sure that a cluster's name leads where its launches are. Raises Unreachable: then nothing is sent."""
+        try:
+            if cluster is not None:
+                await self.places.leave(cluster)
+        except OverspanError:
+            outbox = self.recorder.outbox
+            outbox.untry([row.token for row in rows if outbox.is_first(row.token)])
+            raise
 
     async def _find_out(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
         """Whether the cluster answers, before jobs are sent that could go elsewhere. Raises Unreachable.
@@ -219,6 +235,9 @@ class Dispatcher:
             if entry is not None and job is not None:
                 throttle = self._find_throttle(job)
                 needs = self.recorder.waits.list_unmet(entry, job, cluster.name)
+                if self._is_cancelled(row):
+                    # It may be there already and has to be found; if not, it must not start before the cancel comes.
+                    job = replace(job, held=True)
                 launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs)))
         wanted: set[str] = set()
 
@@ -231,10 +250,19 @@ class Dispatcher:
         await self.recorder.wakes.sending(cluster.name)
         try:
             call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
-            await self._conclude(await self._hear(cluster, [row for row, _ in launches], call), write)
+            pairs = await self._hear(cluster, [row for row, _ in launches], call)
+            # Before the handles: none is ever stored without its place.
+            await self.places.keep(cluster, [answer for _, answer in pairs])
+            await self._conclude(pairs, write)
         finally:
             left = (row for row, _ in launches if row.token not in wanted and not self.recorder.outbox.owes(row.token))
             self.recorder.wakes.sent(cluster.name, any(left))
+
+    def _is_cancelled(self, row: OutboxRow) -> bool:
+        """Whether the launch is to be cancelled whole as soon as its cluster has it."""
+        rows = (other for other in self.recorder.outbox.of_job(row.job_id) if other.kind != SUBMIT)
+        orders = (event_from_document(dict(other.payload["event"])) for other in rows)
+        return any(isinstance(order, events.Cancel) and not order.task for order in orders)
 
     def _find_throttle(self, job: Job) -> int | None:
         """How many of the array that a job is of may run at once; as submitted where the array is over."""
@@ -253,7 +281,8 @@ class Dispatcher:
             if entry is not None and entry.launched and entry.handle_launch == row.payload["launch"]:
                 event = event_from_document(dict(row.payload["event"]))
                 needs = await self._find_needs(entry, event) if isinstance(event, events.SetDependency) else ()
-                orders.append((row, Order(row.token, entry.handle, event, needs)))
+                again = not self.recorder.outbox.is_first(row.token)
+                orders.append((row, Order(row.token, entry.handle, event, needs, again)))
         call = cluster.adapter.order([order for _, order in orders]) if orders else None
         await self._conclude(await self._hear(cluster, [row for row, _ in orders], call), _obey)
 
@@ -306,7 +335,9 @@ class Dispatcher:
                 for row, answer in by_job[draft.job.id]:
                     write(draft, row, answer, now)
 
-        await self.recorder.change(by_job, work)
+        # An order that was carried out is not given again because that cannot be written.
+        urgent = all(row.kind != SUBMIT and answer is None for row, answer in pairs)
+        await self.recorder.change(by_job, work, urgent=urgent)
         for row, answer in pairs:
             if row.kind == SUBMIT:
                 self._release_orders(row.job_id)
@@ -358,7 +389,7 @@ def _refuse(draft: Draft, message: str, now: float) -> None:
         draft.promote(draft.job.bids[0], now, message, refused=True)
         return
     if others:
-        draft.advance(events.Move(now, others[0], message, refused=True))
+        draft.advance(events.Move(now, others[0].cluster, message, True, others[0].candidate))
         return
     # For the submitter, who may wait for the verdict.
     draft.entry.refusal = word_refusals(draft.job, message)
@@ -374,6 +405,8 @@ def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         log.warning("job %d: the cluster refused %s: %s", draft.job.id, row.payload["event"], answer.message)
         if isinstance(event, events.Launch | events.NodeRelaunch):
             _give_up(draft, event, answer.message, now)
+        else:
+            draft.say(now, f"{type(event).__name__} was not carried out: {answer.message}", getattr(event, "task", ""))
     draft.done.append(row.token)
 
 

@@ -6,13 +6,14 @@ Pure but for the tokens it draws. Called by `recording`; the loops fill drafts w
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.book import Entry, join_handle, split_handle
-from overspan.bridge.controller.outbox import ORDER, SUBMIT, Outbox
+from overspan.bridge.controller.outbox import BACK, ORDER, SUBMIT, Outbox
 from overspan.bridge.controller.waits import Waits
 from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
@@ -27,7 +28,7 @@ from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Attempt, Bid, Job, NodeRun
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Change, OutboxRow
+from overspan.bridge.store.records import Change, OutboxRow, join_changes
 
 CARRIED_OVER = (
     events.Cancel,
@@ -41,6 +42,9 @@ CARRIED_OVER = (
 )
 """Orders that still count when the launch they were meant for is gone."""
 
+REQUEUING = frozenset({"slurm"})
+"""Kinds of clusters that run a job again by themselves, as the same native job; they order a requeue in this name."""
+
 _FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
 """What a cluster carries out where the daemon decides."""
 
@@ -50,6 +54,9 @@ _HEEDED = "heeded"
 """Marks an order that has had its effect here, and is only passed on."""
 
 _KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire, events.Terminate, events.Kill))
+
+_ENDS = frozenset(kind.__name__ for kind in (events.Terminate, events.Kill))
+"""Decisions that only end something."""
 
 _WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
 """Reasons why a job is not sent to its cluster."""
@@ -72,6 +79,10 @@ class Draft:
     """Calls owed for the job before this draft."""
     tried: bool = False
     """Whether a submission of the present launch is under way, so that the cluster may know of it."""
+    back: bool = False
+    """Whether the present launch is the native job of the one before, which waits in its cluster's queue again."""
+    requeued: bool = False
+    """Whether the cluster has just said that it runs the launch again."""
     handle: str | None = None
     native_id: str | None = None
     cursor: str | None = None
@@ -102,13 +113,20 @@ class Draft:
         """Whether somebody else may have the say: the job is on its cluster, or may be, and is not over."""
         if self.job.over:
             return False
-        return self.launched or (self.tried and self.job.launch == self.entry.job.launch)
+        return self.launched or self.back or (self.tried and self.job.launch == self.entry.job.launch)
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
-        fields = (self.handle, self.native_id, self.cursor)
-        return self.job is not self.entry.job or bool(self.add or self.done) or any(f is not None for f in fields)
+        fields = (self.handle, self.native_id, self.cursor, self.entry.unwritten)
+        said = self.add or self.done or self.timeline
+        return self.job is not self.entry.job or bool(said) or any(f is not None for f in fields)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has work ended, and starts none: that must not wait for a disk."""
+        kinds = {_kind(row) for row in self.add}
+        return bool(kinds & _ENDS) and kinds <= _ENDS
 
     def advance(self, event: Event) -> bool:
         """Reduce an event into the draft; False when it changed nothing because it was late."""
@@ -127,7 +145,10 @@ class Draft:
                 self.promote(self.job.bids[0], event.at, event.detail or "its launch was lost")
                 return
             event = read_withdrawal(self.job, event, orders)
+        launch = self.job.launch
         self.advance(event)
+        self.back = self.back or (self.requeued and self.job.launch == launch + 1 and not self.job.over)
+        self.requeued = isinstance(event, events.Requeue) and event.by in REQUEUING
         if isinstance(event, CARRIED_OVER):
             document = event_to_document(event)
             for row in self.open_rows():
@@ -151,10 +172,24 @@ class Draft:
                     self.advance(event)
                 self.strike(row)
 
+    def redeem(self) -> None:
+        """Aim orders at the present launch, which the cluster has; what does not outlive a launch is struck out."""
+        for row in self.open_rows():
+            if row.kind == ORDER:
+                event = event_from_document(dict(row.payload["event"]))
+                if isinstance(event, CARRIED_OVER):
+                    payload = {**row.payload, "launch": self.job.launch}
+                    self.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
+                self.strike(row)
+
     def amend(self, at: float, job: Job, text: str) -> None:
         """Replace facts that only the daemon keeps (labels, begin), with a line in the timeline."""
         self.job = job
         self.timeline.append(Transition(at, "", "", "", job.reason, "Update", text))
+
+    def say(self, at: float, text: str, task: str = "") -> None:
+        """Tell the user, in the timeline, what became of an order."""
+        self.timeline.append(Transition(at, task, "", "", self.job.reason, "Refused", text))
 
     def order(self, at: float, event: Event) -> None:
         """Owe an order to the job's cluster."""
@@ -180,7 +215,7 @@ class Draft:
     def to_change(self) -> Change:
         """The draft as the store takes it."""
         version = self.entry.job.version
-        return Change(
+        change = Change(
             job=replace(self.job, version=version + 1),
             expected_version=version,
             cluster=None if self.cluster == self.entry.cluster else self.cluster,
@@ -192,6 +227,8 @@ class Draft:
             outbox_add=tuple(self.add),
             outbox_done=tuple(self.done),
         )
+        unwritten = self.entry.unwritten
+        return change if unwritten is None else join_changes(unwritten, change)
 
 
 def open_draft(entry: Entry, outbox: Outbox) -> Draft:
@@ -216,6 +253,8 @@ class Completion:
         """Bring a draft to rest."""
         draft.wake_at = None
         self._clear(draft)
+        if draft.back and not draft.job.over:
+            self._take_back(draft, now)
         decides = draft.launched and decider_of(draft.cluster, draft.newest_handle) is Decider.DAEMON
         if not draft.away:
             draft.redirect()
@@ -233,6 +272,12 @@ class Completion:
         if draft.cluster != draft.entry.cluster and not (draft.handle and draft.launched):
             # What the former cluster calls it means nothing to this one.
             draft.handle = draft.native_id = draft.cursor = ""
+
+    def _take_back(self, draft: Draft, now: float) -> None:
+        """Owe the launch that its cluster has already, whether or not it may start: it is had, and orders reach it."""
+        draft.redeem()
+        if not any(row.kind == SUBMIT for row in draft.open_rows()):
+            self._owe(draft, draft.cluster, draft.job.launch, now, {BACK: True})
 
     def _heed(self, draft: Draft) -> None:
         """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
@@ -293,9 +338,11 @@ class Completion:
         if verdict.reason in _WAITING and draft.job.reason != verdict.reason:
             draft.advance(events.Queued(now, verdict.reason, verdict.at))
 
-    def _owe(self, draft: Draft, cluster: str, launch: int, now: float) -> None:
+    def _owe(
+        self, draft: Draft, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
+    ) -> None:
         token = f"{self.installation}-{draft.job.id}-{launch}"
-        draft.add.append(OutboxRow(token, draft.job.id, cluster, SUBMIT, {"launch": launch}, now))
+        draft.add.append(OutboxRow(token, draft.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
 
     def _enter(self, draft: Draft, now: float) -> None:
         """Bring the bids of a job that races in line with what it is to have; what ends here, the clusters release."""

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Sequence
 
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.lifecycle.candidates import Place
 from overspan.bridge.lifecycle.failover import failover_time, list_next
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -80,29 +81,29 @@ class Failover:
         cluster = self._clusters.find(name)
         return cluster is not None and cluster.gives_back
 
-    async def _find_next(self, job: Job, troubles: dict[str, str]) -> Cluster | None:
-        """The first of the next clusters that answers; `troubles` keeps what was found out."""
-        for name in list_next(job):
-            cluster = self._clusters.find(name)
+    async def _find_next(self, job: Job, troubles: dict[str, str]) -> Place | None:
+        """The first of the next places whose cluster answers; `troubles` keeps what was found out."""
+        for place in list_next(job):
+            cluster = self._clusters.find(place.cluster)
             if cluster is None:
                 continue
-            if name not in troubles:
-                troubles[name] = await cluster.find_trouble(self._recorder.clock())
-            if not troubles[name]:
-                return cluster
+            if place.cluster not in troubles:
+                troubles[place.cluster] = await cluster.find_trouble(self._recorder.clock())
+            if not troubles[place.cluster]:
+                return place
         return None
 
-    def _move_due(self, drafts: list[Draft], target: Cluster, text: str) -> bool:
+    def _move_due(self, drafts: list[Draft], target: Place, text: str) -> bool:
         return any(self._is_due(draft.job) and self._move(draft, target, text) for draft in drafts)
 
-    def _move(self, draft: Draft, target: Cluster, text: str) -> bool:
+    def _move(self, draft: Draft, target: Place, text: str) -> bool:
         """Let a job go, or order that it be had back; False where it is not known whether its cluster has it."""
         now = self._recorder.clock()
         if not draft.away:
-            return draft.advance(events.Move(now, target.name, text))
+            return draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
         if not draft.launched or not self._gives_back(draft.cluster):
             return False
-        event = events.Expire(now, Cause.FAILOVER.value, target.name)
+        event = events.Expire(now, Cause.FAILOVER.value, target.cluster, target.candidate)
         if self._clusters.get(draft.cluster).holds_back:
             return draft.advance(event)
         if not draft.asked(event):
@@ -123,10 +124,11 @@ class Failover:
             cluster = self._clusters.find(entry.cluster)
             text = f"no answer: {cluster.message}" if cluster is not None else "not configured any more"
 
-            def work(drafts: list[Draft], target: Cluster = target, text: str = text) -> None:
+            def work(drafts: list[Draft], target: Place = target, text: str = text) -> None:
                 for draft in drafts:
-                    if not draft.away and target.name in list_next(draft.job):
-                        draft.advance(events.Move(self._recorder.clock(), target.name, text))
+                    if not draft.away and target in list_next(draft.job):
+                        now = self._recorder.clock()
+                        draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
 
             try:
                 await self._recorder.change((job_id,), work)

@@ -9,17 +9,22 @@ from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.job import Job
+from overspan.bridge.store.records import JobQuery
 
+MOST_JOINED = 10_000
+"""How many ended jobs of a group's lifetime are looked through."""
 BY = "group"
 """Who has cancelled a job that ended with its group."""
 
 
 class Families:
-    """Knows which live jobs have joined which group. Nothing of it is stored: it follows from the jobs."""
+    """Knows which jobs have joined which group. Nothing of it is stored: it follows from the jobs."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._members: dict[int, set[int]] = {}
+        self._ended: dict[int, set[int]] = {}
+        """Jobs that joined groups that somebody has asked for, and are over."""
         recorder.followers.append(self.follow)
 
     def follow(self, before: Job | None, entry: Entry) -> None:
@@ -30,6 +35,8 @@ class Families:
             members = self._members.setdefault(group, set())
             if job.over:
                 members.discard(job.id)
+                if group in self._ended:
+                    self._ended[group].add(job.id)
             else:
                 members.add(job.id)
                 if before is None and self._ends(group):
@@ -42,6 +49,25 @@ class Families:
     def members(self, group: int) -> list[int]:
         """The live jobs that have joined a group."""
         return sorted(self._members.get(group, ()))
+
+    async def list_joined(self, entry: Entry) -> list[int]:
+        """All jobs that have joined a group, ended ones too."""
+        group = entry.job.id
+        if not entry.job.spec.group:
+            return []
+        if group not in self._ended:
+            self._ended[group] = set()
+            # Whoever joins a group does so while it lives.
+            window = JobQuery(
+                users=(entry.user,),
+                since=entry.job.submitted_at,
+                until=entry.job.ended_at,
+                over=True,
+                limit=MOST_JOINED,
+            )
+            stored = await self.recorder.ledger.find(window)
+            self._ended[group].update(each.job.id for each in stored if each.job.spec.parent == group)
+        return sorted({*self.members(group), *self._ended[group]})
 
     def _ends(self, group: int) -> bool:
         """Whether a group is over or about to be; one that nobody knows any more is."""

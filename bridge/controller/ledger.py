@@ -19,6 +19,9 @@ class Ledger(Protocol):
     async def next_ids(self, count: int) -> int:
         """The first of `count` consecutive ids that nobody else gets."""
 
+    async def reserve_ids(self, end: int) -> bool:
+        """Give no id below `end` any more; whether any of them was still to be given."""
+
     async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
         """Write new jobs with all that starts them, and the schedule they are a run of, in one transaction.
 

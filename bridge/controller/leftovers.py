@@ -77,15 +77,16 @@ class Leftovers:
         adapter = self._clusters.get(name).adapter
         if not isinstance(adapter, Traces):
             return await self._release(name, adapter, installation, sweep)
-        before, _ = self._releases.wanted(name)
+        before = frozenset(self._recorder.book.watched(name))
         traces = await adapter.find_traces()
         # After the look: what is submitted from here on is not among them.
-        handles, tokens = self._releases.wanted(name)
-        found = [_judge(trace, installation, handles, tokens) for trace in traces]
+        handles, tokens = self._releases.wanted()
+        live = {entry.job.id for entry in self._recorder.book if not entry.job.over}
+        found = [_judge(trace, installation, handles, tokens, live) for trace in traces]
         going = [one.trace for one in found if sweep.takes(one)]
         if going:
             await adapter.remove_traces(going)
-        absent = (before & handles) - {trace.handle for trace in traces}
+        absent = (before & self._recorder.book.watched(name).keys()) - {trace.handle for trace in traces}
         missing = [entry.job.id for entry in self._recorder.book if entry.cluster == name and entry.handle in absent]
         told = tuple(Found(one.trace, one.standing, sweep.takes(one)) for one in found)
         return Findings(installation, True, told, tuple(sorted(missing)))
@@ -93,11 +94,16 @@ class Leftovers:
     async def _release(self, name: str, adapter: Adapter, installation: str, sweep: Sweep) -> Findings:
         """Have a cluster that cannot list its launches let go of those that nobody wants."""
         if sweep.release and isinstance(adapter, Release):
-            await adapter.release(installation, *self._releases.wanted(name))
+            await adapter.release(installation, *self._releases.wanted())
         return Findings(installation, looked=False)
 
 
-def _judge(trace: Trace, installation: str, handles: Collection[str], tokens: Collection[str]) -> Found:
+def _judge(
+    trace: Trace, installation: str, handles: Collection[str], tokens: Collection[str], live: Collection[int]
+) -> Found:
     if trace.handle in handles or trace.token in tokens:
         return Found(trace, Standing.LIVE)
-    return Found(trace, Standing.LEFT if trace.installation == installation else Standing.OTHER)
+    if trace.installation != installation:
+        return Found(trace, Standing.OTHER)
+    # What the next launch of a live job takes over is that job's, whether it has been submitted or not.
+    return Found(trace, Standing.LIVE if trace.resumes and trace.job in live else Standing.LEFT)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Job, Task
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
-from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.model.resources import Gpus
+from overspan.bridge.model.spec import Form, TaskSpec
 
 
 def node_list(job: Job, specs: Iterable[TaskSpec]) -> str:
@@ -29,6 +31,21 @@ def limit_of(job: Job, task_name: str) -> int | None:
     return job.spec_of(task_name).time if changed is None else changed or None
 
 
+def given_spec(job: Job, spec: TaskSpec) -> TaskSpec:
+    """The task with the GPUs that it was given, where it has alternatives and its cluster has told the devices.
+
+    The kind is left open where several alternatives have that count.
+    """
+    choices = spec.resources.gpus
+    counts = {len(place.gpus) for place in job.placements if place.task == spec.name}
+    count = counts.pop() if len(choices) > 1 and len(counts) == 1 else 0
+    kinds = {choice.kind for choice in choices if choice.count == count}
+    if not kinds:
+        return spec
+    given = Gpus(count, kinds.pop() if len(kinds) == 1 else "")
+    return replace(spec, resources=replace(spec.resources, gpus=(given,)))
+
+
 def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
     """Nodes, CPUs and GPUs of these tasks together, and the memory (MiB) of their largest node."""
     nodes = cpus = memory = 0
@@ -41,6 +58,12 @@ def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
         memory = max(memory, need.memory_mib or 0)
         gpus += need.gpu_milli * spec.num_nodes / 1000
     return nodes, cpus, memory, int(gpus) if gpus == int(gpus) else gpus
+
+
+def work_dir(job: Job) -> str:
+    """The folder that a batch script works in, by its own words; of other jobs the one they were submitted in."""
+    first = job.spec.tasks[0]
+    return first.workdir if first.form is Form.BATCH and first.workdir else job.spec.origin.directory
 
 
 def stream_paths(entry: Entry, task_name: str) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
     notes = list(spec.notes)
     if spec.race:
         notes += _note_race(job, clusters)
-    if spec.failover_after is not None and len(spec.clusters) > 1:
+    if spec.failover_after is not None and spec.choice:
         if spec.array is not None:
             notes.append("failover_after has no effect on an array: its cluster is chosen at the submission")
         else:

@@ -14,8 +14,10 @@ from overspan.adapters.contract import Observation, Report
 from overspan.bridge.controller.backoff import next_try
 from overspan.bridge.controller.bell import Bell
 from overspan.bridge.controller.bids import follow_bid
-from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.clusters import Cluster
 from overspan.bridge.controller.drafts import Draft
+from overspan.bridge.controller.outbox import ORDER
+from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
@@ -31,18 +33,22 @@ GRACE = 0.05
 class Observer:
     """Watches the launches of every cluster."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff, tick: float) -> None:
+    def __init__(self, recorder: Recorder, places: Places, backoff: Backoff, tick: float) -> None:
         self.recorder = recorder
-        self.clusters = clusters
+        self.places = places
+        self.clusters = places.clusters
         self.backoff = backoff
         self.tick = tick
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._bells: dict[str, Bell] = {}
+        self._started = asyncio.Event()
+        """Until then clusters are asked, and nothing of it is written: an order may have to be given again first."""
         self._failures: Counter[str] = Counter()
         """How often each cluster has not answered, since it did."""
 
     def start(self) -> None:
-        """Begin with everything that runs already."""
+        """Begin with everything that runs already; what is owed to clusters is under way by now."""
+        self._started.set()
         for cluster in self.recorder.book.watched_clusters():
             self.wake(cluster)
 
@@ -65,10 +71,13 @@ class Observer:
         await asyncio.gather(*loops, return_exceptions=True)
 
     async def catch_up(self, seconds: float) -> None:
-        """Take in what happened while no daemon was there, from the clusters that are open; gives up in time."""
+        """Take in what happened while no daemon was there, from the clusters that are open; gives up in time.
+
+        Where an order is owed, its answer comes first: what it ended would be told as an end of its own.
+        """
         for cluster in self.clusters:
             since = self._cursors(cluster)
-            if not since or not cluster.opened:
+            if not since or not cluster.opened or self.recorder.outbox.of_lane((cluster.name, ORDER)):
                 continue
             try:
                 async with asyncio.timeout(seconds):
@@ -92,10 +101,18 @@ class Observer:
             await bell.wait()
             return
         try:
+            if cluster.displaced:
+                await self.places.find_again(cluster)
             observation = await self._ask(cluster, since, asyncio.ensure_future(bell.wait(seen=seen)))
-            if observation is not None:
-                self._judge(cluster, observation)
+            if not self._started.is_set():
+                # The next question is from the same cursors.
+                await self._started.wait()
+            elif observation is not None:
+                returns = self._judge(cluster, observation)
                 await self._write(cluster, observation)
+                if returns:
+                    # Who decides is not known of a cluster that cannot be opened: what was due is seen to now.
+                    await self.recorder.change(self.recorder.book.watched(cluster.name).values(), lambda drafts: None)
         except Exception as error:
             if not isinstance(error, OverspanError):
                 log.error("observing cluster %s", cluster.name, exc_info=error)
@@ -103,14 +120,14 @@ class Observer:
                 cluster.failed(self.recorder.clock(), error)
             await self._back_off(cluster)
 
-    def _judge(self, cluster: Cluster, observation: Observation) -> None:
-        """Whether all of the cluster has answered."""
+    def _judge(self, cluster: Cluster, observation: Observation) -> bool:
+        """Note whether all of the cluster has answered; whether it does again."""
         cluster.miss(self.recorder.clock(), observation.gap)
         if observation.trouble:
             cluster.failed(self.recorder.clock(), Unreachable(observation.trouble))
-        else:
-            self._failures.pop(cluster.name, None)
-            cluster.answered()
+            return False
+        cluster.answered()
+        return bool(self._failures.pop(cluster.name, 0))
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
         book = self.recorder.book

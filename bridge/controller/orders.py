@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from overspan.adapters.abilities import Admission, Verdict
 from overspan.bridge.controller.amendments import AMENDABLE, amend
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.ceilings import check_time
-from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.drafts import Draft, is_kept
+from overspan.bridge.controller.outbox import ORDER
+from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.references import Directory, Target
 from overspan.bridge.controller.requests import CancelRequest, Outcome, Update
@@ -25,6 +26,9 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Ove
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
+from overspan.bridge.store.records import OutboxRow
+
+_HOLDING = (events.Hold, events.Release)
 
 MakeEvent = Callable[[float, str], Event]
 """Makes the order of a time and a task's name."""
@@ -33,13 +37,17 @@ MakeEvent = Callable[[float, str], Event]
 class Orders:
     """Carries out what people ask of jobs."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, clusters: Clusters) -> None:
+    def __init__(self, recorder: Recorder, directory: Directory, places: Places) -> None:
         self.recorder = recorder
         self.directory = directory
-        self.clusters = clusters
+        self.places = places
+        self.clusters = places.clusters
 
     async def cancel(self, request: CancelRequest) -> Outcome:
-        """End or signal many jobs in one transaction; each has its own answer."""
+        """End or signal many jobs in one transaction; each has its own answer.
+
+        The job that fills a disk is the one to be ended: it needs no disk.
+        """
         number = parse_signal(request.signal) if request.signal else None
         outcome = Outcome([], [])
         chosen: dict[int, list[tuple[str, Target]]] = {}
@@ -60,7 +68,14 @@ class Orders:
                         given.setdefault(ref, error)
 
         if chosen:
-            await self.recorder.change(chosen, work)
+            await self.recorder.change(chosen, work, urgent=True)
+            trouble = self.recorder.ledger.trouble
+            unwritten = any(entry.unwritten is not None for entry in map(self.recorder.book.get, chosen) if entry)
+            if unwritten:
+                why = trouble.message if trouble is not None else "the store could not be written"
+                outcome = outcome._replace(note=f"{why}; what was asked is under way, and recorded when there is space")
+            else:
+                outcome = outcome._replace(note=self._word_waits(chosen))
             for job_id, named in chosen.items():
                 for ref, _ in named:
                     # Finished jobs that are only in the store have no draft.
@@ -68,6 +83,13 @@ class Orders:
         outcome.done.extend(ref for ref, error in given.items() if error is None)
         outcome.errors.extend((ref, error) for ref, error in given.items() if error is not None)
         return outcome
+
+    def _word_waits(self, chosen: Iterable[int]) -> str:
+        """Why what was asked of some of these jobs has no effect yet; empty where nothing hinders it."""
+        entries = [entry for entry in map(self.recorder.book.get, chosen) if entry is not None and not entry.job.over]
+        names = dict.fromkeys(name for entry in entries for name in entry.places())
+        troubles = [trouble for name in names if (trouble := self.places.find_trouble(name)) is not None]
+        return "\n".join(f"what was asked waits: {trouble.message}; {trouble.remedy}" for trouble in troubles)
 
     async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
         """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""
@@ -187,7 +209,18 @@ class Orders:
                 found += [(ref, target) for target in targets if request.filters.fits(target.entry)]
         allowed, refused = split_allowed(found, request.within)
         outcome.errors.extend(refused)
-        return allowed
+        strange = dict(_find_strangers(allowed, request.task))
+        outcome.errors.extend(strange.items())
+        return [(ref, target) for ref, target in allowed if ref not in strange]
+
+
+def _find_strangers(chosen: list[tuple[str, Target]], task: str) -> Iterator[tuple[str, NotFound]]:
+    """The ids whose jobs have no such task, with the error."""
+    for ref, target in chosen:
+        try:
+            _check_task(target, task)
+        except NotFound as error:
+            yield ref, error
 
 
 def _check_task(target: Target, task: str) -> None:
@@ -207,12 +240,34 @@ def _present(drafts: list[Draft], job_id: int) -> list[Draft]:
 def place(draft: Draft, event: Event, now: float) -> None:
     """Apply an order to the draft, or owe it to the cluster. Raises Conflict when it would change nothing."""
     waits = isinstance(event, events.Signal) and draft.job.granted_at is None
-    if waits or reduce(draft.job, event).late != draft.job.late:
+    job = _foresee(draft)
+    if waits or reduce(job, event).late != job.late:
         raise refuse(draft.job, event)
+    if isinstance(event, events.Release) and _asked_already(draft, events.Cancel(now)):
+        # The orders of a job may be carried out together: it would start before its end.
+        raise Conflict(f"job {draft.job.id}: Job/step already completing or completed")
     if not draft.away:
         draft.advance(event)
     elif not (isinstance(event, events.Cancel) and _asked_already(draft, event)):
+        if isinstance(event, _HOLDING):
+            # Put off and given again, an earlier one would undo this.
+            for row, _ in _list_holding(draft):
+                draft.strike(row)
         draft.order(now, event)
+
+
+def _foresee(draft: Draft) -> Job:
+    """The job as holds and releases leave it that its cluster has not answered yet: the next order comes after them."""
+    job = draft.job
+    for _, asked in _list_holding(draft):
+        job = reduce(job, asked)
+    return job
+
+
+def _list_holding(draft: Draft) -> list[tuple[OutboxRow, Event]]:
+    """The holds and releases that are owed, oldest first."""
+    owed = [(row, event_from_document(dict(row.payload["event"]))) for row in draft.open_rows() if row.kind == ORDER]
+    return [(row, asked) for row, asked in owed if isinstance(asked, _HOLDING)]
 
 
 def _asked_already(draft: Draft, event: events.Cancel) -> bool:

@@ -9,6 +9,8 @@ from overspan.bridge.store.records import OutboxRow
 
 SUBMIT = "submit"
 ORDER = "order"
+BACK = "back"
+"""Marks the submission of a launch that its cluster has in its queue already, since it runs lost ones again itself."""
 
 Lane = tuple[str, str]
 """A cluster and a kind of call; lanes do not wait for each other."""
@@ -135,8 +137,8 @@ class Outbox:
         return token in self._rows
 
     def tried(self, token: str) -> bool:
-        """Whether the cluster may know of the call."""
-        return token in self._tried
+        """Whether the cluster may know of the call, or has what it is about by itself."""
+        return token in self._tried or self._is_back(token)
 
     def of_job(self, job_id: int) -> list[OutboxRow]:
         """The calls owed for a job, oldest first."""
@@ -156,12 +158,16 @@ class Outbox:
             self._mixed.remove(lane)
             self._ready[lane] = dict.fromkeys(sorted(self._ready[lane], key=self._places.__getitem__))
 
+    def _is_back(self, token: str) -> bool:
+        row = self._rows.get(token)
+        return row is not None and bool(row.payload.get(BACK))
+
     def _try(self, token: str) -> None:
-        if token in self._tried:
+        if self.tried(token):
             self._first.discard(token)
         else:
             self._first.add(token)
-            self._tried.add(token)
+        self._tried.add(token)
 
     def _postpone(self, row: OutboxRow) -> None:
         heapq.heappush(self._later.setdefault(_lane(row), []), (row.next_try_at, row.token))

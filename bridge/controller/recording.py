@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.bell import Bell, JobBells
 from overspan.bridge.controller.book import Book, Entry, entry_of, join_handle, split_handle
-from overspan.bridge.controller.drafts import Completion, DeciderOf, Draft, open_draft, submitted
+from overspan.bridge.controller.drafts import Completion, DeciderOf, Draft, is_start, open_draft, submitted
 from overspan.bridge.controller.ledger import Ledger
-from overspan.bridge.controller.outbox import Lane, Outbox
+from overspan.bridge.controller.outbox import SUBMIT, Lane, Outbox
 from overspan.bridge.controller.rows import job_row
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.controller.waits import Waits
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import Conflict, OverspanError
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Job, new_element
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import JobQuery, NewJob
+from overspan.bridge.store.records import Change, JobQuery, NewJob
 from overspan.bridge.store.schedule_records import StoredSchedule
 
 log = logging.getLogger(__name__)
@@ -88,13 +88,14 @@ class Recorder:
             self._tell(None, entry)
         await self.change([entry.job.id for entry in self.book], lambda drafts: None)
 
-    async def change(self, job_ids: Iterable[int], work: Work[T]) -> T:
+    async def change(self, job_ids: Iterable[int], work: Work[T], *, urgent: bool = False) -> T:
         """Let `work` fill a draft of each job that is in memory, and write all drafts in one transaction.
 
         What `work` raises is raised here and nothing is written. StoreFailed when nothing could be written, Conflict
-        when a job was changed by somebody else.
+        when a job was changed by somebody else. What is urgent, as what ends work is, takes effect all the same where
+        the store fails, and is written with the job's next change, or in a moment.
         """
-        return await self._uninterrupted(self._change(list(job_ids), work))
+        return await self._uninterrupted(self._change(list(job_ids), work, urgent))
 
     async def insert(self, entries: list[Entry], schedule: StoredSchedule | None = None) -> None:
         """Write new jobs and what they owe, and the schedule they are a run of, in one transaction."""
@@ -108,9 +109,19 @@ class Recorder:
         return await self._uninterrupted(self._draw(array_id, ranges, reason))
 
     async def close(self) -> None:
-        """Wait for the changes under way."""
+        """Wait for the changes under way, and write what took effect ahead of the store."""
+        late = [entry.job.id for entry in self.book if entry.unwritten is not None]
+        try:
+            await self.change(late, lambda drafts: None)
+        except OverspanError as error:
+            log.error("ends that the next daemon will not know of, of jobs %s: %s", late, error)
         while self._running:
             await asyncio.wait(self._running)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way."""
+        return bool(self._running)
 
     def spawn(self, work: Awaitable[Any], name: str) -> None:
         """Run something whose end nobody waits for; a failure is logged."""
@@ -147,7 +158,7 @@ class Recorder:
             # Seen here, so that a failure whose caller has gone is no complaint of the event loop.
             task.exception()
 
-    async def _change(self, job_ids: list[int], work: Work[T]) -> T:
+    async def _change(self, job_ids: list[int], work: Work[T], urgent: bool) -> T:
         async with self.book.locked(job_ids):
             entries = [entry for entry in map(self.book.get, dict.fromkeys(job_ids)) if entry is not None]
             drafts = [open_draft(entry, self.outbox) for entry in entries]
@@ -155,24 +166,50 @@ class Recorder:
             now = self.clock()
             for draft in drafts:
                 self.completion.complete(draft, now, self.decider_of, self.waits)
-            await self._commit([draft for draft in drafts if draft.changed])
+            await self._commit([draft for draft in drafts if draft.changed], urgent)
             for draft in drafts:
-                self._arm(draft.job.id, draft.wake_at)
+                self._rearm(draft)
             self.book.forget_finished(now)
             return result
 
-    async def _commit(self, drafts: list[Draft]) -> None:
+    async def _commit(self, drafts: list[Draft], urgent: bool) -> None:
         if not drafts:
             return
         changes = [draft.to_change() for draft in drafts]
-        written = await self.ledger.apply(changes)
+        try:
+            written = await self.ledger.apply(changes)
+        except StoreFailed as error:
+            ahead = [
+                (draft, change) for draft, change in zip(drafts, changes, strict=True) if _may_precede(draft, urgent)
+            ]
+            self._go_ahead(ahead, error)
+            if len(ahead) < len(drafts):
+                raise
+            return
         for draft, change, good in zip(drafts, changes, written, strict=True):
             if good:
+                draft.entry.unwritten = None
                 self._publish(replace(draft, job=change.job))
         lost = [draft.job.id for draft, good in zip(drafts, written, strict=True) if not good]
         if lost:
             await self._reload(lost)
             raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
+
+    def _go_ahead(self, pairs: list[tuple[Draft, Change]], error: StoreFailed) -> None:
+        """Let changes take effect that could not be written; each is written with the job's next one."""
+        for draft, change in pairs:
+            if draft.entry.unwritten is None:
+                log.warning("job %d: what ends it is done and not recorded yet: %s", draft.job.id, error.message)
+            draft.entry.unwritten = change
+            self._publish(replace(draft, job=change.job))
+            self._rearm(draft)
+
+    def _rearm(self, draft: Draft) -> None:
+        at = draft.wake_at
+        if draft.entry.unwritten is not None:
+            again = self.clock() + RETRY_SECONDS
+            at = again if at is None else min(at, again)
+        self._arm(draft.job.id, at)
 
     async def _insert(self, entries: list[Entry], schedule: StoredSchedule | None) -> None:
         drafts = self._draft_new(entries)
@@ -203,6 +240,7 @@ class Recorder:
             if not await self.ledger.draw([_new_job(draft) for draft in drafts], change):
                 await self._reload([array_id])
                 raise Conflict(f"job {array_id} was changed by somebody else at the same time", remedy="try again")
+            entry.unwritten = None
             self._publish(replace(head, job=change.job))
             self._take_in(drafts)
             return True
@@ -273,6 +311,16 @@ class Recorder:
             self.timers.drop(f"job:{job_id}")
         else:
             self.timers.set(f"job:{job_id}", at, lambda: self.poke(job_id))
+
+
+def _may_precede(draft: Draft, urgent: bool) -> bool:
+    """Whether a draft may have its effect before it is written.
+
+    What a cluster has told may not: the cluster lets go of what has ended, and would not tell it again. Nor may a
+    start: a later daemon would know nothing of it and start the same again.
+    """
+    starts = any(row.kind == SUBMIT or is_start(row) for row in draft.add)
+    return (urgent or draft.ends) and not starts and draft.cursor is None and draft.handle is None
 
 
 def _new_job(draft: Draft) -> NewJob:

@@ -86,6 +86,16 @@ class Directory:
         stored = await self._stored(ref for ref in references if isinstance(ref, Reference))
         return [await self._answer(ref, stored) if isinstance(ref, Reference) else ref for ref in references]
 
+    async def find_elements(self, array: Entry, wanted: Ranges | None = None) -> list[Target]:
+        """The elements of an array that are or were jobs, all or those of some indices."""
+        spec = array.job.spec.array
+        ranges = wanted if wanted is not None else spec.ranges if spec is not None else ()
+        try:
+            found = await self._elements(array, Reference(str(array.job.id), array.job.id), ranges)
+        except NotFound:
+            return []
+        return [target for target in found if not target.waiting]
+
     async def _answer(self, reference: Reference, stored: dict[int, Entry]) -> list[Target] | NotFound:
         try:
             entry = self._known(reference) or stored.get(reference.job_id)

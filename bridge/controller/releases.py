@@ -18,7 +18,7 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.outbox import SUBMIT
 from overspan.bridge.controller.recording import Recorder
-from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff
 
@@ -81,7 +81,7 @@ class Releases:
         left = {bid.cluster for bid in before.bids if bid.launch not in present}
         if (entry.job.over and not before.over) or entry.job.launch != before.launch:
             left |= {entry.cluster, before.cluster}
-        for name in left & self._noted:
+        for name in sorted(left & self._noted):
             self._wake(name)
 
     def _wake(self, name: str) -> None:
@@ -115,21 +115,31 @@ class Releases:
         adapter = cluster.adapter
         if not isinstance(adapter, Release):
             return
-        wanted, rung = self.wanted(cluster.name), self._bells[cluster.name].count
-        # Two clusters of the configuration may be one place.
-        kin = [self.wanted(other.name) for other in self.clusters if other.config.kind == cluster.config.kind]
-        handles, tokens = (frozenset[str]().union(*parts) for parts in zip(*kin, strict=True))
-        await adapter.release(self.recorder.completion.installation, handles, tokens)
+        if any(entry.unwritten is not None for entry in self.recorder.book):
+            # The next daemon would take a launch whose end is not on record for one that was lost.
+            raise StoreFailed("there are ends that are not recorded yet")
+        busy, rung = self._is_busy(cluster.name), self._bells[cluster.name].count
+        await adapter.release(self.recorder.completion.installation, *self.wanted())
         # What ended during the call has not been released by it.
         idle = not self._sending[cluster.name] and self._bells[cluster.name].count == rung
-        if idle and not any(wanted) and not any(self.wanted(cluster.name)):
+        if idle and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.ledger.set_meta(_key(cluster.name), "")
 
-    def wanted(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
-        """The handles that are watched, and the tokens of submissions that are owed."""
-        owed = self.recorder.outbox.of_lane((name, SUBMIT))
-        return frozenset(self.recorder.book.watched(name)), frozenset(row.token for row in owed)
+    def wanted(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The handles that are watched and the tokens of submissions that are owed, of every cluster in the book.
+
+        What is wanted is what jobs say, not what the configuration says: two of its clusters may be one place, and one
+        that was renamed, removed or pointed elsewhere has its launches still.
+        """
+        book, outbox = self.recorder.book, self.recorder.outbox
+        watched = [book.watched(name) for name in book.watched_clusters()]
+        owed = [outbox.of_lane(lane) for lane in outbox.lanes() if lane[1] == SUBMIT]
+        return frozenset[str]().union(*watched), frozenset(row.token for rows in owed for row in rows)
+
+    def _is_busy(self, name: str) -> bool:
+        """Whether a cluster has launches, or is to have some."""
+        return bool(self.recorder.book.watched(name) or self.recorder.outbox.of_lane((name, SUBMIT)))
 
 
 def _key(cluster: str) -> str:

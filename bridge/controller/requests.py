@@ -60,6 +60,8 @@ class Outcome(NamedTuple):
 
     done: list[str]
     errors: list[tuple[str, OverspanError]]
+    note: str = ""
+    """What else there is to say."""
 
 
 @dataclass(frozen=True)

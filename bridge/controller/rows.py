@@ -11,8 +11,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.measures import limit_of, node_list, sizes, started_at, stream_paths
+from overspan.bridge.controller.measures import (
+    given_spec,
+    limit_of,
+    node_list,
+    sizes,
+    started_at,
+    stream_paths,
+    work_dir,
+)
 from overspan.bridge.controller.waits import describe_dependency
+from overspan.bridge.lifecycle.readiness import reason_of
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
 from overspan.bridge.model.job import Job
@@ -219,15 +228,19 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     job = entry.job
     task = job.tasks[offset]
     last = task.current
-    reason = task.reason if task.state.terminal or task.attempts else job.reason
+    reason = reason_of(job, task)
     exit_code, signal = (last.exit_code, last.signal) if last else (0, 0)
     facts = (task.state.value, reason, started_at(task), task.ended_at, exit_code, signal)
     limit = limit_of(job, task.name)
     specs = (job.spec_of(task.name),)
-    # The components of a script have no names of their own.
-    name = task.name if job.spec.group else _name(job)
+    name = task.name if _has_named_tasks(job) else _name(job)
     number, paused = (last.number, last.suspended) if last else (0, 0.0)
     return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, number, paused=paused))
+
+
+def _has_named_tasks(job: Job) -> bool:
+    """Whether its tasks are shown by their names; the components of a script have none of their own."""
+    return job.spec.group or (len(job.spec.tasks) > 1 and job.spec.tasks[0].form is Form.RUN)
 
 
 def _name(job: Job) -> str:
@@ -243,13 +256,13 @@ def _longest(job: Job) -> int | None:
 def _row(entry: Entry, part: _Part) -> list[Any]:
     """The values in the order of COLUMNS."""
     job = entry.job
-    nodes, cpus, memory, gpus = sizes(part.specs)
+    nodes, cpus, memory, gpus = sizes(given_spec(job, spec) for spec in part.specs)
     return [
         job.id,
         part.offset,
         part.raw_id,
         part.name,
-        job.spec.name if job.spec.group else "",
+        job.spec.name if _has_named_tasks(job) else "",
         entry.user,
         part.state,
         part.reason,
@@ -283,7 +296,7 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         spec.account,
         spec.qos,
         job.labels.get("comment", spec.comment),
-        origin.directory,
+        work_dir(job),
         os.path.join(origin.directory, origin.file) if origin.file else "",
         describe_dependency(job, entry.needed_arrays),
         memory,
@@ -308,7 +321,7 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         first.ntasks_per_node,
         first.cpus_per_task,
         first.resources.memory_mib_per_cpu,
-        first.resources.need().gpu_kind,
+        given_spec(job, first).resources.need().gpu_kind,
         origin.host,
         _gid(origin.uid),
         first.form is Form.BATCH and not is_allocation(first),

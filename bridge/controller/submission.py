@@ -11,7 +11,11 @@ from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
+from overspan.bridge.controller.fitting import find_misfit
+from overspan.bridge.controller.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
+from overspan.bridge.controller.missing_files import check_sources
 from overspan.bridge.controller.notes import list_notes
+from overspan.bridge.controller.plans import describe_conditions
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.rights import deny
 from overspan.bridge.controller.trials import describe_trial
@@ -20,7 +24,7 @@ from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, R
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.spec import Candidate, JobSpec
 from overspan.bridge.readers.submission import SCRIPT, Submission
 from overspan.bridge.store.schedule_records import StoredSchedule
 
@@ -87,7 +91,11 @@ class Submitter:
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
         """
-        reading, cluster, job = await self._prepare(submission)
+        return await self.take(await self._read(submission), submission, run)
+
+    async def take(self, reading: Reading, submission: Submission, run: Run | None = None) -> Submitted:
+        """Make the job of what was read; raises as `submit`."""
+        reading, cluster, job = await self._settle(reading, submission)
         if job.spec.cron is not None and run is None and self.schedule is not None:
             return await self.schedule(submission, _answer(job, cluster, reading), job.spec.cron, submission.test_only)
         if submission.test_only or reading.options.get("test_only"):
@@ -95,7 +103,7 @@ class Submitter:
         first = await self.recorder.ledger.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
-        job = replace(fresh, cluster=job.cluster, passed=job.passed, racers=job.racers)
+        job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
         entry = Entry(job, cluster.name, submission.user)
         await self.recorder.insert([entry], run.record(first) if run is not None else None)
         await self._hear(entry, cluster, submission.kind)
@@ -137,14 +145,32 @@ class Submitter:
         if not isinstance(adapter, Plan):
             raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
-        return await asyncio.to_thread(adapter.plan, job), job.spec.notes
+        return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job), job.spec.notes
 
     async def _prepare(self, submission: Submission) -> tuple[Reading, Cluster, Job]:
-        reading = await self._read(submission)
+        return await self._settle(await self._read(submission), submission)
+
+    async def _settle(self, reading: Reading, submission: Submission) -> tuple[Reading, Cluster, Job]:
         self._check(reading.spec, submission)
-        cluster, job, notes = await self._choose(reading.spec, submission)
-        notes = (*list_notes(job, self.clusters, cluster), *notes)
-        return reading, cluster, replace(job, spec=replace(job.spec, notes=notes))
+        spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
+        cluster, job, notes = await self._choose(spec, submission)
+        job = replace(job, spec=check_sources(job.spec, cluster, submission))
+        own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
+        notes = (*list_notes(job, self.clusters, cluster), *own, *notes)
+        return reading, cluster, replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
+
+    async def _note_unknown(self, job: Job) -> tuple[str, ...]:
+        """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
+        unknown = await self.recorder.waits.list_unknown(job.spec.dependency)
+        return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
+
+    def _name_default(self, spec: JobSpec) -> JobSpec:
+        """The spec whose alternatives name the default cluster where they name none."""
+        if not spec.candidates or spec.clusters:
+            return spec
+        name = self.clusters.get("").name
+        candidates = tuple(replace(candidate, cluster=name) for candidate in spec.candidates)
+        return replace(spec, clusters=(name,), candidates=candidates)
 
     async def _choose(self, spec: JobSpec, submission: Submission) -> tuple[Cluster, Job, tuple[str, ...]]:
         """The first cluster that takes the job, the job as it is for that one, and what became of those before it.
@@ -152,34 +178,40 @@ class Submitter:
         Where no other takes it, the first that is down has it. Rejected in each one's words where all refuse.
         """
         racers = self.clusters.list_racers(new_job(0, spec, self.recorder.clock()))
-        names = racers or spec.clusters or ("",)
-        down: list[tuple[Cluster, Job]] = []
+        places = [place for place in enumerate(spec.places) if not racers or place[1].cluster in racers]
+        places = places or [(0, Candidate(""))]
+        down: dict[str, tuple[Cluster, Job]] = {}
         passed: list[Departure] = []
-        for name in names:
-            cluster = self.clusters.get(name)
-            trouble = await cluster.find_trouble(self.recorder.clock()) if len(names) > 1 else ""
+        for number, candidate in places:
+            cluster = self.clusters.get(candidate.cluster)
+            if cluster.name in down:
+                continue
+            trouble = await cluster.find_trouble(self.recorder.clock()) if len(places) > 1 else ""
             try:
-                job = await self._fit(spec, cluster, submission, asked=not trouble)
+                job = await self._fit(spec.take(candidate), number, cluster, submission, asked=not trouble)
+                if not trouble and any(other.cluster == candidate.cluster for other in spec.places[number + 1 :]):
+                    await _check_size(cluster, job)
             except Rejected as error:
-                if len(names) == 1:
+                if len(places) == 1:
                     raise
-                passed.append(Departure(self.recorder.clock(), cluster.name, error.message, refused=True))
+                now = self.recorder.clock()
+                passed.append(Departure(now, cluster.name, error.message, refused=True, candidate=number))
                 continue
             if not trouble:
                 return cluster, _note_passed(job, passed), _word_passed(passed, f"it goes to {cluster.name}")
-            passed.append(Departure(self.recorder.clock(), cluster.name, trouble))
-            down.append((cluster, job))
+            passed.append(Departure(self.recorder.clock(), cluster.name, trouble, candidate=number))
+            down[cluster.name] = cluster, job
         if not down:
             raise Rejected(
                 "\n".join(f"{each.cluster}: {each.text}" for each in passed),
                 remedy="`span sinfo` shows what their nodes and partitions have",
             )
-        cluster, job = down[0]
+        cluster, job = next(iter(down.values()))
         before = [departure for departure in passed if departure.refused]
         return cluster, _note_passed(job, before), _word_passed(passed, f"it waits for {cluster.name}")
 
-    async def _fit(self, spec: JobSpec, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
-        """The job as it is for a cluster. Rejected in the cluster's words, where it is to be asked."""
+    async def _fit(self, spec: JobSpec, number: int, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
+        """The job as it is for the place of that number. Rejected in the cluster's words, where it is to be asked."""
         for task in spec.tasks:
             if task.cluster and task.cluster != cluster.name:
                 raise InvalidRequest(
@@ -187,13 +219,13 @@ class Submitter:
                     remedy="groups over several clusters are not carried out by this version; name one cluster",
                     place=Place(submission.file) if submission.file else None,
                 )
-        choice = len(spec.clusters) > 1
+        choice = spec.choice
         if not spec.partition and cluster.config.kind == "local" and not choice:
             # Here it is known where the job will run; elsewhere the choice is the cluster's own.
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
         if choice and spec.array is None:
-            job = replace(job, cluster=cluster.name, racers=self.clusters.list_racers(job))
+            job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
             await _admit(cluster, job, submission.kind, trial=choice and spec.array is not None)
             if "," in spec.partition and cluster.config.kind == "local":
@@ -211,11 +243,7 @@ class Submitter:
         if spec.parent is not None:
             self._check_parent(spec.parent, submission.user, place)
         if spec.later:
-            raise InvalidRequest(
-                f"this version cannot carry out {', '.join(sorted(spec.later))}",
-                remedy="leave it out, or wait for the version that can",
-                place=place,
-            )
+            raise _refuse_later(spec, place)
         if len(spec.tasks) > self.limits.max_tasks:
             raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
         if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
@@ -238,6 +266,18 @@ class Submitter:
             raise deny(f"the group {parent} is {entry.user}'s: submit the job with --no-job-group")
         if not entry.job.spec.group:
             raise InvalidRequest(f"job {parent} is no group", remedy="leave --job-group out", place=place)
+
+
+def _refuse_later(spec: JobSpec, place: Place | None) -> InvalidRequest:
+    """The refusal of what is read and cannot be carried out: the first of it, and each other in a line of its own."""
+    found = sorted(spec.later_places.items(), key=lambda item: item[1])
+    words = found[0][0] if found else ", ".join(sorted(spec.later))
+    lines = [f"this version cannot carry out {words}", *(f"{where}: nor {words}" for words, where in found[1:])]
+    return InvalidRequest(
+        "\n".join(lines),
+        remedy="leave it out, or wait for the version that can",
+        place=found[0][1] if found else place,
+    )
 
 
 def _note_passed(job: Job, passed: Sequence[Departure]) -> Job:
@@ -267,6 +307,16 @@ async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
     if refusal is not None and not refusal.transient:
         message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
         raise Rejected(message, remedy=f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have")
+
+
+async def _check_size(cluster: Cluster, job: Job) -> None:
+    """Refuse what no node of a cluster could ever hold, where it has another alternative: some take it and wait."""
+    try:
+        misfit = find_misfit(job, await cluster.adapter.nodes())
+    except Unreachable:
+        return
+    if misfit:
+        raise Rejected(misfit)
 
 
 async def _choose_partition(cluster: Cluster, job: Job) -> str:

@@ -26,6 +26,10 @@ class Waits:
         """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
         return replace(entry.job, dependency=dependency, resolved=())
 
+    async def list_unknown(self, dependency: Dependency) -> list[int]:
+        """The jobs that it names and nobody knows, or knows any more. Raises StoreFailed."""
+        return []
+
     async def list_takers(self, entries: Iterable[Entry], dependency: Dependency) -> set[int]:
         """The jobs that wait on a cluster which can wait for another dependency itself. Raises StoreFailed."""
         return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, NamedTuple, Optional
 
+from overspan.bridge.lifecycle.candidates import Place, list_open, take_place
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Bid, Departure, Job
@@ -45,11 +46,10 @@ def list_rivals(job: Job) -> tuple[str, ...]:
     """The clusters that a job may have bids on, in its order; none where it does not race."""
     if job.cluster not in job.racers:
         return ()
-    refused = {departure.cluster for departure in job.passed if departure.refused}
     return tuple(
         name
         for name in job.racers
-        if name != job.cluster and name not in refused and len(_losses(job, name)) < MOST_LOSSES
+        if name != job.cluster and list_open(job, name) and len(_losses(job, name)) < MOST_LOSSES
     )
 
 
@@ -75,14 +75,16 @@ def _enter(job: Job, event: events.Enter) -> Optional[Job]:
     if not merely_waits(job) or event.cluster not in list_rivals(job) or find_bid(job, event.cluster) is not None:
         return None
     number = job.next_launch
-    return replace(job, bids=(*job.bids, Bid(event.cluster, number, event.at)), newest=number)
+    bid = Bid(event.cluster, number, event.at, candidate=list_open(job, event.cluster)[0].candidate)
+    return replace(job, bids=(*job.bids, bid), newest=number)
 
 
 def _withdraw(job: Job, event: events.Withdraw) -> Optional[Job]:
-    if find_bid(job, event.cluster) is None:
+    bid = find_bid(job, event.cluster)
+    if bid is None:
         return None
     job = replace(job, bids=_without(job, event.cluster))
-    return _depart(job, event, event.cluster) if event.text else job
+    return _depart(job, event, Place(bid.candidate, bid.cluster)) if event.text else job
 
 
 def _promote(job: Job, event: events.Promote) -> Optional[Job]:
@@ -90,13 +92,12 @@ def _promote(job: Job, event: events.Promote) -> Optional[Job]:
     if bid is None or not merely_waits(job):
         return None
     after = replace(_take_place(job, bid), bids=_without(job, event.cluster))
-    return _depart(after, event, job.cluster) if event.text else after
+    return _depart(after, event, Place(job.candidate, job.cluster)) if event.text else after
 
 
 def _take_place(job: Job, bid: Bid) -> Job:
     return replace(
-        job,
-        cluster=bid.cluster,
+        take_place(job, Place(bid.candidate, bid.cluster)),
         launch=bid.launch,
         unstarted=job.unstarted + bid.launch - job.launch,
         offered_at=bid.at,
@@ -105,8 +106,9 @@ def _take_place(job: Job, bid: Bid) -> Job:
     )
 
 
-def _depart(job: Job, event: Any, cluster: str) -> Job:
-    return replace(job, passed=(*job.passed, Departure(event.at, cluster, event.text, event.refused, raced=True)))
+def _depart(job: Job, event: Any, place: Place) -> Job:
+    departure = Departure(event.at, place.cluster, event.text, event.refused, raced=True, candidate=place.candidate)
+    return replace(job, passed=(*job.passed, departure))
 
 
 def _without(job: Job, cluster: str) -> tuple[Bid, ...]:
@@ -114,7 +116,8 @@ def _without(job: Job, cluster: str) -> tuple[Bid, ...]:
 
 
 def _losses(job: Job, cluster: str) -> list[Departure]:
-    return [departure for departure in job.passed if departure.cluster == cluster and departure.raced]
+    """What the cluster had and lost; what it refused is another matter."""
+    return [one for one in job.passed if one.cluster == cluster and one.raced and not one.refused]
 
 
 def _entry_time(job: Job, cluster: str) -> float:

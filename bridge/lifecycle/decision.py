@@ -10,8 +10,10 @@ from typing import NamedTuple, Optional
 
 from overspan.bridge.lifecycle.dependencies import stand
 from overspan.bridge.lifecycle.needs import needs_met
+from overspan.bridge.lifecycle.readiness import ready_deadline
 from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.events import Decision, Expire, HoldOver, Kill, Launch, NodeRelaunch, Notice, Terminate, Warn
 from overspan.bridge.model.job import Attempt, Ending, Job, Task
 from overspan.bridge.model.spec import TaskSpec
@@ -49,13 +51,37 @@ def decide(job: Job, now: float) -> Decisions:
     """What is due at `now`."""
     agenda = _Agenda(now)
     if not job.over:
-        if job.ending is None and job.spec.deadline is not None and agenda.due(job.spec.deadline):
+        latest = _latest_time(job)
+        if job.ending is None and latest is not None and agenda.due(latest):
             agenda.events.append(Expire(now, Cause.DEADLINE.value))
         elif job.ending is None and job.spec.kill_on_invalid_dep and stand(job, now).never:
             agenda.events.append(Expire(now, Cause.DEPENDENCY.value))
         elif job.granted_at is not None:
             _decide_granted(job, agenda)
     return Decisions(tuple(agenda.events), agenda.wake_at)
+
+
+def _latest_time(job: Job) -> Optional[float]:
+    """When its deadline ends the job: while it waits, as soon as its limit leaves no time to be over by then.
+
+    As Slurm does (deadline_ok of its scheduler), which looks at no job that is held.
+    """
+    deadline = job.spec.deadline
+    if deadline is None or job.granted_at is not None or job.held:
+        return deadline
+    return deadline - max((_shortest(job, task) for task in job.tasks), default=0)
+
+
+def _shortest(job: Job, task: Task) -> int:
+    """The wall time that would do for a task: its --time-min, or else its limit; 0 without one."""
+    spec = job.spec_of(task.name)
+    text = spec.native.get("slurm", {}).get("time-min")
+    try:
+        least = parse_time_limit(str(text)) if text else None
+    except ValueError:
+        least = None
+    limit = spec.time if task.time is None else task.time
+    return least or limit or 0
 
 
 def _decide_granted(job: Job, agenda: _Agenda) -> None:
@@ -116,6 +142,9 @@ def _stop_cause(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda: 
             return node.cause
     if job.suspended_at is not None:
         return None
+    ready_by = ready_deadline(job, spec, task)
+    if ready_by is not None and agenda.due(ready_by):
+        return Cause.NOT_READY
     limit = spec.time if task.time is None else task.time
     return Cause.TIME if limit and _limit_reached(spec, task, attempt, limit, agenda) else None
 

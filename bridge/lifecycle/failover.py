@@ -1,11 +1,12 @@
-"""Which cluster of a list a waiting job goes to next, and when; the effect of its going there."""
+"""Which place of its list a waiting job goes to next, and when; the effect of its going there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
+from overspan.bridge.lifecycle.candidates import Place, find_place, list_places, take_place
 from overspan.bridge.lifecycle.eligibility import merely_waits
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.model import events
@@ -14,15 +15,16 @@ from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Departure, Job
 
 
-def list_next(job: Job) -> tuple[str, ...]:
-    """The clusters that may have the job after the present one, in order; none while it does not merely wait.
+def list_next(job: Job) -> tuple[Place, ...]:
+    """The places that may have the job after the present one, in order; none while it does not merely wait.
 
-    A job that races waits on them already.
+    A job that races waits on the other clusters already.
     """
-    names = job.spec.clusters
-    if job.cluster not in names or job.racers or not merely_waits(job):
+    present = find_place(job)
+    if present is None or not merely_waits(job):
         return ()
-    return names[names.index(job.cluster) + 1 :]
+    later = list_places(job)[present.candidate + 1 :]
+    return tuple(place for place in later if not job.racers or place.cluster == job.cluster)
 
 
 def failover_time(job: Job) -> Optional[float]:
@@ -33,7 +35,7 @@ def failover_time(job: Job) -> Optional[float]:
     after: Optional[float] = job.spec.failover_after
     if after is None and job.reason != "None":
         after = job.patience
-    if job.held or job.offered_at is None or after is None or not list_next(job):
+    if job.held or job.racers or job.offered_at is None or after is None or not list_next(job):
         return None
     return job.offered_at + after
 
@@ -51,7 +53,7 @@ def read_withdrawal(job: Job, event: Event, orders: Iterable[Event]) -> Event:
     if not isinstance(event, events.LaunchLost) or event.launch != job.launch or event.cause != Cause.CANCEL.value:
         return event
     for order in orders:
-        if isinstance(order, events.Expire) and is_withdrawal(order) and order.cluster in list_next(job):
+        if isinstance(order, events.Expire) and is_withdrawal(order) and _find_next(job, order) is not None:
             return order._replace(at=max(order.at, event.at))
     return event
 
@@ -64,10 +66,11 @@ def word_refusals(job: Job, message: str) -> str:
 
 def withdraw(job: Job, event: events.Expire) -> Optional[Job]:
     """The job with the next cluster, after its launch on the present one was ended without having started."""
-    if event.cluster not in list_next(job):
+    place = _find_next(job, event)
+    if place is None:
         return None
     text = f"not started within {event.at - (job.offered_at or event.at):.0f} s"
-    return _relocate(job, event.cluster, Departure(event.at, job.cluster, text, launch=job.launch))
+    return _relocate(job, place, event.at, text)
 
 
 def _offer(job: Job, event: events.Offer) -> Optional[Job]:
@@ -77,18 +80,24 @@ def _offer(job: Job, event: events.Offer) -> Optional[Job]:
 
 
 def _move(job: Job, event: events.Move) -> Optional[Job]:
-    if event.cluster not in list_next(job):
-        return None
-    return _relocate(job, event.cluster, Departure(event.at, job.cluster, event.text, event.refused, job.launch))
+    place = _find_next(job, event)
+    return None if place is None else _relocate(job, place, event.at, event.text, event.refused)
 
 
-def _relocate(job: Job, cluster: str, departure: Departure) -> Job:
+def _find_next(job: Job, event: Union[events.Expire, events.Move]) -> Optional[Place]:
+    """The place that an event names, if the job may go there."""
+    for place in list_next(job):
+        if place.cluster == event.cluster and event.candidate in (None, place.candidate):
+            return place
+    return None
+
+
+def _relocate(job: Job, place: Place, at: float, text: str, refused: bool = False) -> Job:
     """The job in the queue again, as its next launch; what was ordered of it while it waited still counts."""
-    again = reset(replace(job, requeue_held=job.held))
+    departure = Departure(at, job.cluster, text, refused, job.launch, candidate=job.candidate)
+    again = take_place(reset(replace(job, requeue_held=job.held)), place)
     reason = job.reason if job.held else "None"
-    return replace(
-        again, begin=job.begin, reason=reason, cluster=cluster, offered_at=None, passed=(*job.passed, departure)
-    )
+    return replace(again, begin=job.begin, reason=reason, offered_at=None, passed=(*job.passed, departure))
 
 
 HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {events.Offer: _offer, events.Move: _move}

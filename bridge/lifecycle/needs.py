@@ -12,6 +12,11 @@ def needs_met(job: Job, spec: TaskSpec) -> bool:
     return all(_met(job.task(need.task), need) for need in spec.needs)
 
 
+def list_unmet_needs(job: Job, spec: TaskSpec) -> tuple[Need, ...]:
+    """What is not true yet of all that the task waits for."""
+    return tuple(need for need in spec.needs if not _met(job.task(need.task), need))
+
+
 def needs_lost(job: Job, spec: TaskSpec) -> bool:
     """Whether something the task waits for can never become true."""
     return any(job.task(need.task).over and not _met(job.task(need.task), need) for need in spec.needs)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Optional
 
 from overspan.bridge.lifecycle.needs import is_spared
+from overspan.bridge.lifecycle.probes import describe_overdue
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, is_stopped
@@ -41,7 +42,7 @@ def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
         cause=cause,
         exit_code=node.exit_code,
         signal=node.signal,
-        detail=node.detail,
+        detail=describe_overdue(job, job.spec_of(task.name), task) if cause is Cause.NOT_READY else node.detail,
     )
     return follow(job, replace(put_attempt(task, closed), wanted=None, ready_at=None), closed, at)
 

@@ -16,6 +16,7 @@ from overspan.bridge.lifecycle import (
     failover,
     order_effects,
     preemption,
+    readiness,
     report_effects,
     suspension,
 )
@@ -26,6 +27,7 @@ from overspan.bridge.model.job import Job
 
 _HANDLERS = {
     **report_effects.HANDLERS,
+    **readiness.HANDLERS,
     **order_effects.HANDLERS,
     **preemption.HANDLERS,
     **suspension.HANDLERS,

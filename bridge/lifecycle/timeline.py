@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, Union
 
+from overspan.bridge.lifecycle.readiness import MOST_WORDS, describe_readiness
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Job, Task
+from overspan.bridge.model.names import one_line
 
 
 class Transition(NamedTuple):
@@ -51,7 +53,14 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
             told = _tell_task(new, event, text)
             rows.append(Transition(event.at, new.name, old.state.value, new.state.value, new.reason, cause, told))
     if before.state is not after.state or (before.reason != after.reason and not after.over):
-        rows.append(Transition(event.at, "", before.state.value, after.state.value, after.reason, cause, text))
+        # Of several tasks it is told whose event it was.
+        task = getattr(event, "task", "") if len(after.tasks) > 1 else ""
+        told = f"{task}: {text}" if task else text
+        rows.append(Transition(event.at, "", before.state.value, after.state.value, after.reason, cause, told))
+    if not rows and after.late == before.late and isinstance(event, events.Probed):
+        rows.append(
+            Transition(event.at, event.task, "", "", after.reason, cause, describe_readiness(after, event.task))
+        )
     if not rows and after.late == before.late and isinstance(event, _TOLD):
         rows.append(Transition(event.at, getattr(event, "task", ""), "", "", after.reason, cause, text))
     return rows
@@ -60,9 +69,9 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
 def describe(event: Event) -> str:
     """The event in a few words."""
     if isinstance(event, events.NodeEnded):
-        end = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
-        detail = f": {event.detail}" if event.detail else ""
-        return f"node {event.node} ended with {end}{detail}"
+        return _describe_end(event)
+    if isinstance(event, events.Probed):
+        return f"not ready after {event.tries} tries: {one_line(event.answer, MOST_WORDS)}"
     if isinstance(event, events.NodeStarted):
         return f"node {event.node} started"
     if isinstance(event, events.NodeRelaunch):
@@ -91,6 +100,16 @@ def describe(event: Event) -> str:
         by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
         return f"{type(event).__name__.lower()}{by}"
     return _WORDS.get(type(event), type(event).__name__)
+
+
+def _describe_end(event: events.NodeEnded) -> str:
+    end = f"ended with signal {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
+    if event.cause == Cause.NODE.value and not (event.exit_code or event.signal):
+        # Nobody saw how it ended.
+        end = "is lost"
+    elif event.cause == Cause.LAUNCH.value:
+        end = "could not start"
+    return f"node {event.node} {end}" + (f": {event.detail}" if event.detail else "")
 
 
 def describe_bid(event: Union[events.Enter, events.Withdraw, events.Promote]) -> str:

@@ -30,6 +30,7 @@ class Cause(str, Enum):
     SIGNAL = "signal"
     SETUP = "setup"
     LAUNCH = "launch"
+    NOT_READY = "not_ready"
     MEMORY = "memory"
     NODE = "node"
     PREEMPTION = "preemption"
@@ -47,6 +48,7 @@ class Cause(str, Enum):
     REFUSED = "refused"
     NEVER_STARTED = "never_started"
     FAILOVER = "failover"
+    SYSTEM = "system"
 
 
 class Consequence(NamedTuple):
@@ -76,6 +78,7 @@ CONSEQUENCES: dict[Cause, Consequence] = {
     Cause.SIGNAL: Consequence(State.FAILED, "RaisedSignal", Charge.ERRORS),
     Cause.SETUP: Consequence(State.FAILED, "SetupFailed", Charge.ERRORS),
     Cause.LAUNCH: Consequence(State.FAILED, "JobLaunchFailure", Charge.ERRORS),
+    Cause.NOT_READY: Consequence(State.FAILED, "NotReady", Charge.ERRORS),
     Cause.MEMORY: Consequence(State.OUT_OF_MEMORY, "OutOfMemory", Charge.ERRORS),
     Cause.NODE: Consequence(State.NODE_FAIL, "NodeDown", Charge.RECOVERIES),
     Cause.PREEMPTION: Consequence(State.PREEMPTED, "Preempted", Charge.RECOVERIES),
@@ -93,6 +96,7 @@ CONSEQUENCES: dict[Cause, Consequence] = {
     Cause.REFUSED: Consequence(State.FAILED, "BadConstraints", Charge.FINAL),
     Cause.NEVER_STARTED: Consequence(State.FAILED, "StartTimeout", Charge.RECOVERIES),
     Cause.FAILOVER: Consequence(State.CANCELLED, "FailedOver", Charge.OPERATOR),
+    Cause.SYSTEM: Consequence(State.FAILED, "SystemFailure", Charge.FINAL),
 }
 
 _BY_NAME: dict[str, Cause] = {cause.value: cause for cause in Cause}

@@ -46,6 +46,11 @@ def decode(kind: type[T], document: Any) -> T:
     return result
 
 
+def prepare(kind: type) -> None:
+    """Make now what the first `decode` of a class makes: a process that is forked later shares it."""
+    _decoder(kind)
+
+
 def _encode_fields(value: Any) -> dict[str, Any]:
     kind = type(value)
     plan = _plans.get(kind)

@@ -72,6 +72,19 @@ class TaskReady(NamedTuple):
     attempt: int
 
 
+class Probed(NamedTuple):
+    """The readiness probe of a task's attempt has not succeeded in that many tries; `answer` is what the last one met.
+
+    Told when the answer changes, and ever more rarely while it does not.
+    """
+
+    at: float
+    task: str
+    attempt: int
+    tries: int
+    answer: str = ""
+
+
 class LaunchLost(NamedTuple):
     """The cluster no longer knows the launch; `cause` is a `Cause` value (NODE, PREEMPTION, TIME, CANCEL...)."""
 
@@ -316,13 +329,14 @@ class Drawn(NamedTuple):
 class Expire(NamedTuple):
     """The job's deadline, its start timeout or its time on one of several clusters has passed before it could start.
 
-    `cluster` is where it goes next, for the cause `failover` only. As an order it ends a launch that waits, and never
-    one that has started.
+    `cluster` is where it goes next, for the cause `failover` only, and `candidate` which of the job's places that is.
+    As an order it ends a launch that waits, and never one that has started.
     """
 
     at: float
     cause: str
     cluster: str = ""
+    candidate: Optional[int] = None
 
 
 class Offer(NamedTuple):
@@ -337,12 +351,13 @@ class Offer(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The job goes to another of its clusters: the present one, which surely has it not, refused it or is down."""
+    """The job goes to another of its places: the present cluster, which surely has it not, refused it or is down."""
 
     at: float
     cluster: str
     text: str
     refused: bool = False
+    candidate: Optional[int] = None
 
 
 class Enter(NamedTuple):
@@ -370,7 +385,7 @@ class Promote(NamedTuple):
     refused: bool = False
 
 
-Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, LaunchLost, Resolved, Gathered]
+Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, Probed, LaunchLost, Resolved, Gathered]
 Order = Union[
     Cancel,
     Hold,

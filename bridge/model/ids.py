@@ -47,6 +47,10 @@ class ArraySpec(NamedTuple):
         for part in self.ranges:
             yield from part.values()
 
+    def rank(self, index: int) -> int:
+        """How many elements have a lower index: SKYPILOT_JOB_RANK."""
+        return sum(len(range(part.first, min(index, part.last + 1), part.step)) for part in self.ranges)
+
     def has(self, index: int) -> bool:
         """Whether an element of that index exists."""
         return any(index in part.values() for part in self.ranges)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.ids import IndexRange
-from overspan.bridge.model.spec import Dependency, DependencyKind, JobSpec, TaskSpec
+from overspan.bridge.model.spec import Dependency, DependencyKind, Form, JobSpec, TaskSpec
 from overspan.bridge.model.states import LIVE, State
 
 
@@ -98,6 +98,14 @@ class Attempt:
         return min((node.started_at for node in self.nodes if node.started_at is not None), default=None)
 
 
+class Probe(NamedTuple):
+    """What the readiness probe of an attempt has met so far: how many tries, and what came of the last one."""
+
+    attempt: int
+    tries: int
+    answer: str = ""
+
+
 @dataclass(frozen=True)
 class Task:
     """A task's facts. `attempts` holds every attempt; the last is the current one."""
@@ -112,6 +120,8 @@ class Task:
     next_start: Optional[float] = None
     """When the next attempt is due after a backoff."""
     ready_at: Optional[float] = None
+    probe: Optional[Probe] = None
+    """The last answer of a readiness probe that has not succeeded."""
     noticed_at: Optional[float] = None
     ended_at: Optional[float] = None
     wanted: Optional[Cause] = None
@@ -196,6 +206,8 @@ class Departure(NamedTuple):
     refused: bool = False
     launch: Optional[int] = None
     raced: bool = False
+    candidate: Optional[int] = None
+    """Which of the spec's `places` it was."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +225,8 @@ class Bid:
     native_id: str = ""
     cursor: str = ""
     reason: str = "None"
+    candidate: int = 0
+    """Which of the spec's `places` it is for."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +271,8 @@ class Job:
     """Seconds for which the present launch was suspended before; they do not count as run time."""
     cluster: str = ""
     """Which of several clusters has the job now; empty where there is no choice."""
+    candidate: int = 0
+    """Which of the spec's `places` that is; the spec's tasks ask for what it says."""
     offered_at: Optional[float] = None
     """Since when it waits for that one."""
     passed: tuple[Departure, ...] = ()
@@ -279,8 +295,13 @@ class Job:
 
     @property
     def restarts(self) -> int:
-        """How often it was put back after it had resources; a launch that only waited on another cluster is none."""
-        return self.launch - self.unstarted - sum(departure.launch is not None for departure in self.passed)
+        """How often it was put back after it had resources; a launch that only waited on another cluster is none.
+
+        A batch script that starts again on the nodes that it has counts too: Slurm would have requeued it.
+        """
+        count = self.launch - self.unstarted - sum(departure.launch is not None for departure in self.passed)
+        script = self.tasks[0].current if self.spec.tasks[0].form is Form.BATCH else None
+        return count if script is None else max(count, script.number)
 
     @property
     def next_launch(self) -> int:

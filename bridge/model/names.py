@@ -36,6 +36,13 @@ def dns_label(text: str) -> str:
     return label
 
 
+def one_line(text: str, most: int) -> str:
+    """Give a program's text as one line that is safe on a terminal: at most that many characters, `?` for others."""
+    words = " ".join(text.split())
+    safe = "".join(letter if letter.isprintable() else "?" for letter in words[: most + 1])
+    return safe if len(safe) <= most else f"{safe[: most - 3]}..."
+
+
 def member_name(task: str, index: int) -> str:
     """Name one node of a task: `task-index`, in the DNS form, so that it is the same on every cluster.
 

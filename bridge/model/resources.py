@@ -75,6 +75,29 @@ class Cpus(NamedTuple):
 
 
 @dataclass(frozen=True)
+class GpuDefaults:
+    """What a node with GPUs gets where its task names no CPUs or no memory: SkyPilot's rule, or the site's numbers.
+
+    0 asks for nothing. `memory_mib_per_gpu` is the most memory that is asked for without being named.
+    """
+
+    cpus_per_gpu: float = 4.0
+    memory_mib_per_cpu: int = 4096
+    memory_mib_per_gpu: Optional[int] = None
+
+    def bounded(self, cpus: float, memory_mib: int) -> "GpuDefaults":
+        """At most that much for each GPU: nobody asked for more, so it must not keep a task from a node."""
+        most = memory_mib if self.memory_mib_per_gpu is None else min(memory_mib, self.memory_mib_per_gpu)
+        return GpuDefaults(min(self.cpus_per_gpu, cpus), self.memory_mib_per_cpu, most)
+
+    def scaled(self, factor: float) -> "GpuDefaults":
+        """A part of it."""
+        most = self.memory_mib_per_gpu
+        scaled = None if most is None else int(most * factor)
+        return GpuDefaults(self.cpus_per_gpu * factor, int(self.memory_mib_per_cpu * bool(factor)), scaled)
+
+
+@dataclass(frozen=True)
 class Resources:
     """What one node of a task needs; None is the cluster's default.
 
@@ -89,6 +112,8 @@ class Resources:
     memory_at_least: bool = False
     gpus: tuple[Gpus, ...] = ()
     gres: tuple[Gres, ...] = ()
+    gpu_defaults: Optional[GpuDefaults] = None
+    """What GPUs bring with them that nobody named; None leaves it to the cluster."""
 
     def __post_init__(self) -> None:
         """ValueError for what no node can have, or for memory given twice."""
@@ -101,14 +126,28 @@ class Resources:
 
     def need(self, choice: int = 0, default_cpus: float = 1) -> NodeNeed:
         """Give the need of one node with the GPU alternative of that place; IndexError when there is none there."""
-        cpu_milli = to_milli(default_cpus if self.cpus is None else self.cpus)
+        gpus = None if choice == 0 and not self.gpus else self.gpus[choice]
+        cpus = default_cpus if self.cpus is None else self.cpus
+        if self.cpus is None and gpus is not None and self.gpu_defaults is not None:
+            cpus = self.gpu_defaults.cpus_per_gpu * gpus.count or default_cpus
+        cpu_milli = to_milli(cpus)
         memory = self.memory_mib
         if self.memory_mib_per_cpu is not None:
             memory = -(-self.memory_mib_per_cpu * cpu_milli // MILLI)
-        if choice == 0 and not self.gpus:
+        if gpus is None:
             return NodeNeed(cpu_milli, memory, gres=self.gres)
-        gpus = self.gpus[choice]
+        if memory is None:
+            memory = self._default_memory(cpu_milli, gpus)
         return NodeNeed(cpu_milli, memory, gpus.milli, gpus.kind, self.gres)
+
+    def _default_memory(self, cpu_milli: int, gpus: Gpus) -> Optional[int]:
+        """MiB that go with the GPUs' CPUs; None where that is nothing."""
+        if self.gpu_defaults is None:
+            return None
+        memory = self.gpu_defaults.memory_mib_per_cpu * cpu_milli // MILLI
+        if self.gpu_defaults.memory_mib_per_gpu is not None:
+            memory = min(memory, self.gpu_defaults.memory_mib_per_gpu * gpus.milli // MILLI)
+        return memory or None
 
     def needs(self, default_cpus: float = 1) -> tuple[NodeNeed, ...]:
         """Give the need of one node for every alternative, the preferred one first; always at least one."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Optional
 
+from overspan.bridge.model.errors import Place
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.schedule import Schedule
@@ -105,11 +106,15 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Ready:
-    """A readiness probe: a port, `PORT/path`, a file or a shell command; tried every `period` seconds."""
+    """A readiness probe: a port, `PORT/path`, a file or a shell command; tried every `period` seconds.
+
+    An attempt that tasks wait for, and that is not ready `timeout` seconds after its start, fails; 0 waits for ever.
+    """
 
     kind: ReadyKind
     target: str
     period: float = 0.5
+    timeout: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,8 @@ class TaskSpec:
     ntasks_per_node: Optional[int] = None
     cpus_per_task: Optional[int] = None
     workdir: str = ""
+    chdir: bool = False
+    """Whether a batch script names its working directory; else that is where it was submitted."""
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     file_mounts: Mapping[str, str] = field(default_factory=dict)
@@ -197,6 +204,28 @@ class TaskSpec:
     cluster: str = ""
     native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Native options by kind of cluster: `slurm`, `kubernetes`."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a task asks for on one cluster: the values of its fields of these names."""
+
+    resources: Resources = Resources()  # noqa: RUF009 - frozen
+    image: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cluster that may have the job, and what is asked for there: a demand for each task, in their order.
+
+    No demands: what the tasks say.
+    """
+
+    cluster: str
+    demands: tuple[Demand, ...] = ()
+    partition: str = ""
 
 
 class Start(str, Enum):
@@ -232,6 +261,8 @@ class JobSpec:
     """Whether the tasks form a named group (their names end in the job's name)."""
     clusters: tuple[str, ...] = ()
     """Clusters to try in order; empty is the default cluster."""
+    candidates: tuple[Candidate, ...] = ()
+    """Where what is asked for depends on the place: what to try, in order. The tasks are those of the present one."""
     race: bool = False
     failover_after: Optional[int] = None
     start: Start = Start.TOGETHER
@@ -268,6 +299,10 @@ class JobSpec:
     """Options that were accepted without effect; printed on stderr at submission."""
     later: Mapping[str, Any] = field(default_factory=dict)
     """Checked keys that this version reads but cannot carry out; a submission with any is refused."""
+    later_places: Mapping[str, Place] = field(default_factory=dict)
+    """What exactly cannot be carried out, in words for the refusal, and where it stands."""
+    mount_places: Mapping[str, Place] = field(default_factory=dict)
+    """Where the sources of `file_mounts` stand, by the source; only while the submission is checked."""
 
     def task(self, name: str) -> TaskSpec:
         """The task of that name; KeyError when there is none."""
@@ -276,12 +311,42 @@ class JobSpec:
                 return task
         raise KeyError(name)
 
+    @property
+    def places(self) -> tuple[Candidate, ...]:
+        """What to try, in order; empty for the default cluster alone."""
+        return self.candidates or tuple(Candidate(name) for name in self.clusters)
+
+    @property
+    def choice(self) -> bool:
+        """Whether there is more than one thing to try."""
+        return len(self.candidates or self.clusters) > 1
+
+    def take(self, candidate: Candidate) -> JobSpec:
+        """The spec that asks for what a candidate says."""
+        from dataclasses import replace
+
+        if not candidate.demands:
+            return self
+        tasks = tuple(_ask(task, demand) for task, demand in zip(self.tasks, candidate.demands))
+        return replace(self, tasks=tasks, partition=candidate.partition)
+
     def public(self) -> JobSpec:
         """The spec with its secrets' values blanked, for every eye but the work's own."""
         from dataclasses import replace
 
         tasks = tuple(replace(task, secrets=_blank(task.secrets)) if task.secrets else task for task in self.tasks)
         return replace(self, tasks=tasks)
+
+
+def demand_of(task: TaskSpec) -> Demand:
+    """What a task asks for now."""
+    return Demand(task.resources, task.image, task.labels, task.native)
+
+
+def _ask(task: TaskSpec, demand: Demand) -> TaskSpec:
+    from dataclasses import replace
+
+    return replace(task, resources=demand.resources, image=demand.image, labels=demand.labels, native=demand.native)
 
 
 def _blank(secrets: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.bridge.model.durations import parse_delay, parse_time_limit, parse_when
+from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.names import check_task_name, find_collisions, member_name
 from overspan.bridge.model.sbatch_options import Treatment
@@ -158,7 +159,7 @@ def _name_tasks(components: Sequence[GivenOptions]) -> list[str]:
 
 def _make_task(options: GivenOptions, index: int, text: str, context: ReadContext) -> tuple[TaskSpec, list[str]]:
     geometry = read_geometry(options)
-    workdir = os.path.normpath(os.path.join(context.directory, read_text(options, "chdir")))
+    workdir = join_path(context.directory, read_text(options, "chdir"))
     requeue = _read_requeue(options)
     native = {
         name: given.value or ""
@@ -177,6 +178,7 @@ def _make_task(options: GivenOptions, index: int, text: str, context: ReadContex
         ntasks_per_node=geometry.ntasks_per_node,
         cpus_per_task=geometry.cpus_per_task,
         workdir=workdir,
+        chdir=bool(read_text(options, "chdir")),
         env=_read_environment(options, context),
         time=read_time(options),
         signal=read_option(options, "signal", parse_signal_before),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.model.schedule import Schedule, parse_cron, split_cron
+from overspan.bridge.model.schedule import Schedule, find_wrong_field, parse_cron, split_cron
 from overspan.bridge.readers.findings import Findings
 from overspan.bridge.readers.sbatch_arguments import split_directive
 from overspan.bridge.readers.schedule_fields import find_zone
@@ -133,7 +133,9 @@ def _read_entry(words: str, place: Place, variables: dict[str, str], found: Find
     try:
         parse_cron(times)
     except ValueError as error:
-        found.add(str(error), place)
+        number = find_wrong_field(times)
+        start = list(re.finditer(r"\S+", words))[number].start()
+        found.add(str(error), place._replace(column=place.column + start))
         return None
     if not command:
         found.add("the entry has no command", place, "write the command after the times")

@@ -9,10 +9,13 @@ from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.spec import RestartScope, Start
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.resource_fields import RESOURCES
 from overspan.bridge.readers.schedule_fields import cron
 from overspan.bridge.readers.shapes import (
+    Effect,
     Field,
     Record,
+    anything,
     boolean,
     by_form,
     checked,
@@ -94,6 +97,9 @@ _GROUP: dict[str, Field] = {
         "How long auxiliary tasks live after the primaries: 30s, or one for each task with a default.",
     ),
     "inter_connection": Field(boolean(), "Whether the tasks find each other by name."),
+    "placement": Field(
+        anything(), "Where the tasks run.", Effect.NOTED, "the tasks of a job are on one cluster, as with SAME_INFRA"
+    ),
 }
 
 JOB: dict[str, Field] = {
@@ -131,20 +137,33 @@ HEADER_ONLY = frozenset(_GROUP) - {"name"}
 HEADER = Record(
     "the header",
     _HEADER_KEYS,
-    dict.fromkeys(TASK_ONLY, "it belongs in the document of a task, after a line of ---"),
+    {
+        **dict.fromkeys(RESOURCES.fields, "it belongs under `resources` of a task, after a line of ---"),
+        **dict.fromkeys(TASK_ONLY, "it belongs in the document of a task, after a line of ---"),
+    },
 )
 """The first document of a group or pipeline."""
+
+_OF_RESOURCES = dict.fromkeys(frozenset(RESOURCES.fields) - frozenset(_TASK_KEYS), "it belongs under `resources`")
 
 TASK = Record(
     "a task",
     _TASK_KEYS,
-    {key: "it belongs in the header, the first document of the file" for key in _HEADER_KEYS if key not in _TASK_KEYS},
+    {
+        **_OF_RESOURCES,
+        **dict.fromkeys(_HEADER_KEYS, "it belongs in the header, the first document of the file"),
+    },
 )
 """A task of a group or pipeline."""
 
 SINGLE = Record(
     "the job",
     {**_TASK_KEYS, **JOB, "needs": _SHARED["needs"], **POOL_KEY},
-    dict.fromkeys(HEADER_ONLY, "it belongs in the header of a group: a first document with `execution: parallel`"),
+    {
+        **_OF_RESOURCES,
+        **dict.fromkeys(
+            HEADER_ONLY, "it belongs in the header of a group: a first document with `execution: parallel`"
+        ),
+    },
 )
 """A file of one document: the job and its only task."""

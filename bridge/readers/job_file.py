@@ -13,6 +13,7 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import join_dependencies
 from overspan.bridge.readers.findings import Findings, nearest, refuse
@@ -83,11 +84,14 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
     specs, later = _finish_tasks(layout, values, drafts, found)
     spec = _make_job(layout, values, drafts, context, found)
     found.raise_any()
+    placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
     return replace(
-        spec,
+        replace(spec, tasks=placed).take(spec.candidates[0]),
         name=job_name,
-        tasks=tuple(replace(task, cluster=placed.cluster) for task, placed in zip(specs, spec.tasks, strict=True)),
+        candidates=spec.candidates if differ(spec.candidates) else (),
         later={**spec.later, **later},
+        mount_places={source: place for draft in drafts for source, place in draft.mount_places.items()},
+        later_places={**_later_places(layout, spec, drafts), **_collect_places(drafts)},
         notes=tuple(found.notes),
         origin=replace(context.origin, file=context.origin.file or file, text=context.origin.text or text),
     )
@@ -177,6 +181,17 @@ def _finish_tasks(
     return specs, {key: value for draft in drafts for key, value in draft.later.items()}
 
 
+def _collect_places(drafts: Sequence[Draft]) -> dict[str, Place]:
+    return {words: place for draft in drafts for words, place in draft.later_places.items()}
+
+
+def _later_places(layout: _Layout, spec: JobSpec, drafts: Sequence[Draft]) -> dict[str, Place]:
+    """The places of what the header and the choice of clusters have that cannot be carried out."""
+    places = {key: place_in(layout.top, key) for key in spec.later if key in LATER_KEYS}
+    lists = {f"{draft.spec.name}.cluster": draft.wish.place for draft in drafts}
+    return {**places, **{key: place for key, place in lists.items() if key in spec.later}}
+
+
 def _chain(drafts: Sequence[Draft], needs: dict[str, tuple[Need, ...]]) -> None:
     """In a pipeline each task needs the success of the one before it, besides what it names itself."""
     for before, draft in pairwise(drafts):
@@ -194,14 +209,18 @@ def _make_job(
     names = [draft.spec.name for draft in drafts]
     clusters = _read_clusters(layout, values, context, found)
     placed = place_job(clusters, [draft.wish for draft in drafts], names, context, found)
-    partitions = {draft.partition for draft in drafts}
     native = {} if layout.single else {kind: values[kind] for kind in ("slurm", "kubernetes") if values.get(kind)}
     options: Mapping[str, str] = (drafts[0].spec.native if layout.single else native).get("slurm", {})
+    written = [choice.demand.native for choice in drafts[0].choices] if layout.single else [native]
+    partitions = {options.get("slurm", {}).get("partition", "") for options in written}
+    partition = partitions.pop() if len(partitions) == 1 else ""
+    candidates = list_candidates(placed.clusters, [draft.choices for draft in drafts], partition, found)
     inter_connection = values.get("inter_connection", True)
     together = layout.single or (layout.group and inter_connection)
     job = JobSpec(
         name="",
         tasks=tuple(replace(draft.spec, cluster=own) for draft, own in zip(drafts, placed.of_task, strict=True)),
+        candidates=candidates,
         group=layout.group,
         clusters=placed.clusters,
         race=values.get("race", False),
@@ -215,7 +234,7 @@ def _make_job(
         begin=_read_when("begin", values, top, context, found),
         deadline=_read_deadline(values, top, context, found),
         hold_on_failure=values.get("hold_on_failure", 0),
-        partition=options.get("partition", "") or (partitions.pop() if len(partitions) == 1 else ""),
+        partition=candidates[0].partition,
         account=options.get("account", ""),
         qos=options.get("qos", ""),
         comment=options.get("comment", ""),
@@ -294,7 +313,7 @@ def _check_job(job: JobSpec, layout: _Layout, found: Findings) -> None:
     """Keys of the header that need each other."""
     if job.race and len(job.clusters) < 2:
         found.add("race needs several clusters", place_in(layout.top, "race"), "write `cluster: [a, b]`")
-    if job.failover_after is not None and len(job.clusters) < 2:
+    if job.failover_after is not None and not job.choice:
         found.note(f"{place_in(layout.top, 'failover_after')}: failover_after has no effect with one cluster")
     if job.race and job.failover_after is not None:
         found.add("race and failover_after exclude each other", place_in(layout.top, "race"), "keep one of them")

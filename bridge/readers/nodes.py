@@ -77,6 +77,14 @@ def place_in(node: Node, *path: str | int) -> Place:
     return node.place
 
 
+def key_place(table: Table, key: str, entry: str) -> Place:
+    """The position of an entry's own key in the mapping under a key; of that mapping where it has no such entry."""
+    node = table.get(key)
+    if isinstance(node, Table) and entry in node.entries:
+        return node.entries[entry].place
+    return place_in(table, key)
+
+
 def plain(node: Node) -> Any:
     """The value as dicts, lists and scalars. The depth was bounded when the text was read."""
     if isinstance(node, Table):

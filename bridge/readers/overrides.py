@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.readers.findings import nearest
-from overspan.bridge.readers.nodes import Node, Scalar, Table, with_entry
+from overspan.bridge.readers.nodes import Items, Node, Scalar, Table, with_entry
 from overspan.bridge.readers.yaml_documents import read_value
 
 EVERY_TASK = "*"
@@ -20,7 +21,8 @@ def apply_overrides(
     """Lay overrides over the documents, in order.
 
     PATH=VALUE, with VALUE as YAML and an empty one taking the key away. The first part of a path is a task's name
-    or `*` for every task; else the path is the header's, or the only document's. Raises InvalidRequest.
+    or `*` for every task; else the path is the header's, or the only document's. `resources.*.KEY` sets a key of
+    `resources` and takes it out of its alternatives. Raises InvalidRequest.
     """
     changed = list(tasks)
     for text in overrides:
@@ -63,6 +65,28 @@ def _check_owner(header: Table, parts: tuple[str, ...], names: list[str], place:
 
 def _changed(table: Table, path: tuple[str, ...], value: Node, place: Place) -> Table:
     try:
+        if path[:2] == ("resources", EVERY_TASK) and len(path) > 2:
+            path = ("resources", *path[2:])
+            table = _without_alternatives(table, path[1:])
         return with_entry(table, path, value)
     except ValueError as error:
         raise InvalidRequest(str(error), place=place) from None
+
+
+def _without_alternatives(table: Table, path: tuple[str, ...]) -> Table:
+    """The task whose alternatives of `resources` say nothing of a key."""
+    resources = table.get("resources")
+    if not isinstance(resources, Table):
+        return table
+    for key in ("any_of", "ordered"):
+        listed = resources.get(key)
+        if isinstance(listed, Items):
+            items = tuple(_without(item, path[0]) for item in listed.items)
+            resources = with_entry(resources, (key,), replace(listed, items=items))
+    return with_entry(table, ("resources",), resources)
+
+
+def _without(node: Node, key: str) -> Node:
+    if not isinstance(node, Table):
+        return node
+    return replace(node, entries={name: entry for name, entry in node.entries.items() if name != key})

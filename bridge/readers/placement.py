@@ -20,6 +20,21 @@ class Target(NamedTuple):
     partition: str = ""
 
 
+class Infra(NamedTuple):
+    """Where to run, in SkyPilot's three parts; empty leaves a part open. A context of Kubernetes is a region."""
+
+    cloud: str = ""
+    region: str = ""
+    zone: str = ""
+
+    def __str__(self) -> str:
+        """As `infra` has it."""
+        parts = [part or "*" for part in self]
+        while len(parts) > 1 and parts[-1] == "*":
+            parts.pop()
+        return "/".join(parts)
+
+
 class Wish(NamedTuple):
     """What one task says of its place: the clusters to try, and the position to point at."""
 
@@ -27,32 +42,57 @@ class Wish(NamedTuple):
     place: Place
 
 
-def resolve_infra(infra: str, place: Place, context: ReadContext) -> Target | None:
-    """The target of `cloud[/region[/zone]]`; None where it leaves the choice open.
+def split_infra(text: str, place: Place) -> Infra:
+    """Read `cloud[/region[/zone]]`, where `*` leaves a part open. Raises Fault."""
+    parts = [_open_part(part) for part in text.strip().strip("/").split("/")]
+    if _kind_of(parts[0]) == "kubernetes":
+        # Names of contexts may have slashes in them.
+        return Infra(parts[0], "/".join(parts[1:]).strip("/"))
+    if len(parts) > 3:
+        raise Fault(f"{text!r} has too many parts; write cloud/region/zone", place)
+    return Infra(*parts)
+
+
+def join_infra(values: Mapping[str, Any]) -> Infra:
+    """The older keys `cloud`, `region` and `zone`; `*` and null leave a part open."""
+    return Infra(*(_open_part(str(values.get(key) or "")) for key in Infra._fields))
+
+
+def overlay_infra(below: Infra, above: Infra) -> Infra:
+    """One place laid over another: a part that is named leaves the finer parts below it without meaning."""
+    for depth, part in enumerate(above):
+        if part and part != below[depth]:
+            return Infra(*below[:depth], *above[depth:])
+    return below
+
+
+def resolve_infra(infra: Infra, place: Place, context: ReadContext, found: Findings) -> Target | None:
+    """The target of a place; None where it leaves the choice open.
 
     Raises Fault for a cloud that is neither a kind of cluster nor configured under that name.
     """
-    first, second, third = _parts(infra, place)
+    first, second, third = infra
     if not first:
+        if second or third:
+            found.note(f"{place}: {infra} has no effect: it names no cloud; write kubernetes/CONTEXT or slurm/CLUSTER")
         return None
-    if context.clusters is not None and first in context.clusters and not (first in KINDS and second):
+    if context.clusters is not None and first in context.clusters and not (_kind_of(first) and second):
         return Target(first, second if context.kind_of(first) == "slurm" else "")
-    kind = KINDS.get(first.lower())
+    kind = _kind_of(first)
     if kind is None:
         raise Fault(f"{first!r} is no cluster that Overspan knows", place, _REMEDY)
-    # A zone means something on Slurm alone: its partition.
+    if third and kind != "slurm":
+        found.note(f"{place}: the zone {third} has no effect: only Slurm has zones, which are its partitions")
     return Target(_cluster_of(kind, second, place, context), third if kind == "slurm" else "")
 
 
-def _parts(infra: str, place: Place) -> tuple[str, str, str]:
-    # Names of Kubernetes contexts may have slashes in them.
-    parts = ["" if part == "*" else part for part in infra.strip().strip("/").split("/")]
-    if parts[0].lower() in ("kubernetes", "k8s"):
-        parts = [parts[0], "/".join(parts[1:])]
-    if len(parts) > 3:
-        raise Fault(f"{infra!r} has too many parts; write cloud/region/zone", place)
-    first, second, third = [*parts, "", ""][:3]
-    return first, second, third
+def _kind_of(cloud: str) -> str | None:
+    return KINDS.get(cloud.lower())
+
+
+def _open_part(text: str) -> str:
+    text = text.strip()
+    return "" if text == "*" else text
 
 
 def _cluster_of(kind: str, name: str, place: Place, context: ReadContext) -> str:
@@ -84,6 +124,15 @@ def _known(context: ReadContext) -> str:
     return f"the clusters are {names}; --cluster NAME chooses one" if names else "configure one first"
 
 
+def _is_chosen(name: str, context: ReadContext) -> bool:
+    """Whether --cluster names a cluster, or one of the kind that a text of `infra` leaves open."""
+    kind, _, rest = name.partition("/")
+    named = _kind_of(kind)
+    if name in context.chosen or named is None:
+        return name in context.chosen
+    return any(context.kind_of(own) == named and rest.partition("/")[0] in ("", own) for own in context.chosen)
+
+
 class Placed(NamedTuple):
     """Clusters of the job in order, the cluster of each task that has one of its own, and lists left for later."""
 
@@ -98,7 +147,7 @@ def place_job(
     """Bring together what the header and the tasks say; --cluster replaces all of it, with a note."""
     if context.cluster:
         ignored = sorted({cluster for wish in wishes for cluster in wish.clusters} | set(header))
-        other = [cluster for cluster in ignored if cluster not in context.chosen]
+        other = [name for name in ignored if not _is_chosen(name, context)]
         if other:
             found.note(f"{', '.join(other)} in the file is ignored: --cluster {context.cluster} was given")
         return Placed(context.chosen, ("",) * len(wishes), {})

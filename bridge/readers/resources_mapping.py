@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+from overspan.bridge.model.errors import Place
 from overspan.bridge.model.resources import Cpus, Gpus, Resources
 from overspan.bridge.model.sizes import Memory
 from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.findings import Fault, Findings
 from overspan.bridge.readers.nodes import Table, place_in
-from overspan.bridge.readers.placement import Target, resolve_infra
+from overspan.bridge.readers.placement import Infra, Target, join_infra, overlay_infra, resolve_infra, split_infra
 from overspan.bridge.readers.resource_fields import alternative_nodes
 from overspan.bridge.readers.shapes import attempt
 
@@ -19,80 +21,151 @@ IMAGE_PREFIX = "docker:"
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """One way to run a task: the cluster that it names (empty: none), the partition there, and what it asks for."""
+
+    cluster: str = ""
+    partition: str = ""
+    resources: Resources = field(default_factory=Resources)
+    image: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    priority_class: str = ""
+
+
+@dataclass(frozen=True)
 class Wanted:
     """Everything that `resources` says. `infra` keeps the texts, for a note where --cluster replaces them."""
 
-    resources: Resources = field(default_factory=Resources)
-    targets: tuple[Target, ...] = ()
+    alternatives: tuple[Alternative, ...] = (Alternative(),)
+    """In order of preference; at least one."""
     infra: tuple[str, ...] = ()
-    image: str = ""
     ports: tuple[str, ...] = ()
-    labels: dict[str, str] = field(default_factory=dict)
     recovery: Values = field(default_factory=dict)
     priority: int | None = None
-    priority_class: str = ""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that are named, in order."""
+        return tuple(dict.fromkeys(part.cluster for part in self.alternatives if part.cluster))
+
+
+class Layer(NamedTuple):
+    """A mapping of `resources` with its place apart from its other keys; `whole` where `infra` was written."""
+
+    values: Values
+    infra: Infra
+    whole: bool
 
 
 def map_resources(values: Values, node: Table, context: ReadContext, found: Findings) -> Wanted:
     """Map the values of `resources`; its alternatives are laid over its other keys, one after another."""
     tables = alternative_nodes(node)
     base = _unalias(values, node, found)
-    listed = [key for key in ("any_of", "ordered") if base.get(key)]
+    listed = [key for key in ("any_of", "ordered") if base.values.get(key)]
     if len(listed) > 1:
         found.add("any_of and ordered exclude each other", place_in(node, "ordered"))
-    written = base.get(listed[0], ()) if listed else ()
-    alternatives = [
-        {**base, **_unalias(part, table, found)} for part, table in zip(written, tables[1:], strict=False)
-    ] or [base]
-    alternatives = _alike(alternatives, node, found)
-    first = alternatives[0]
+    written = base.values.get(listed[0], ()) if listed else ()
+    layers = [
+        (_lay(base, _unalias(part, table, found)), table) for part, table in zip(written, tables[1:], strict=False)
+    ] or [(base, node)]
+    first = layers[0][0].values
+    infra = tuple(dict.fromkeys(str(layer.infra) for layer, _ in layers if any(layer.infra)))
+    alternatives = [_map_alternative(layer, table, node, context, found) for layer, table in layers]
     return Wanted(
-        resources=_node_need(alternatives, node, found),
-        targets=_targets(alternatives, node, context, found),
-        infra=tuple(dict.fromkeys(part["infra"] for part in alternatives if part.get("infra"))),
-        image=_image(first.get("image_id"), node, found),
+        alternatives=merge_gpus(_keep_chosen(alternatives, context)),
+        infra=infra,
         ports=first.get("ports", ()),
-        labels=first.get("labels", {}),
         recovery=_recovery(first.get("job_recovery"), node, found),
         priority=first.get("priority"),
-        priority_class=first.get("priority_class", ""),
     )
 
 
-def _unalias(values: Values, node: Table, found: Findings) -> Values:
+def merge_gpus(alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:
+    """Join those that differ in nothing but their GPUs: the cluster itself chooses among kinds of GPUs."""
+    merged: list[Alternative] = []
+    for one in alternatives:
+        bare = _without_gpus(one)
+        place = next((place for place, kept in enumerate(merged) if _without_gpus(kept) == bare), None)
+        if place is None:
+            merged.append(one)
+        elif one.resources.gpus and merged[place].resources.gpus:
+            gpus = tuple(dict.fromkeys((*merged[place].resources.gpus, *one.resources.gpus)))
+            merged[place] = replace(merged[place], resources=replace(merged[place].resources, gpus=gpus))
+        elif one != merged[place]:
+            merged.append(one)
+    return tuple(merged)
+
+
+def _without_gpus(one: Alternative) -> tuple[Alternative, bool]:
+    return replace(one, resources=replace(one.resources, gpus=())), bool(one.resources.gpus)
+
+
+def _unalias(values: Values, node: Table, found: Findings) -> Layer:
     """Bring `gpus`, and `cloud`, `region`, `zone`, under their present names."""
     values = dict(values)
     if "gpus" in values:
         if "accelerators" in values:
             found.add("gpus and accelerators are the same key", place_in(node, "gpus"), "keep one of them")
         values["accelerators"] = values.pop("gpus")
-    older = [str(values.pop(key, "")) for key in ("cloud", "region", "zone")]
+    older = join_infra({key: values.pop(key, "") for key in Infra._fields})
+    written = values.pop("infra", None)
+    if written is None:
+        return Layer(values, older, False)
     if any(older):
-        if "infra" in values:
-            found.add("infra says what cloud, region and zone say", place_in(node, "infra"), "keep infra")
-        else:
-            values["infra"] = "/".join(part or "*" for part in older)
-    return values
+        found.add("infra says what cloud, region and zone say", place_in(node, "infra"), "keep infra")
+    with found.collecting():
+        return Layer(values, split_infra(written, place_in(node, "infra")), True)
+    return Layer(values, Infra(), True)
 
 
-def _alike(alternatives: list[Values], node: Table, found: Findings) -> list[Values]:
-    """Keep the alternatives that ask for CPUs and memory as the first does: any of them is enough for the user."""
-
-    def key(part: Values) -> tuple[Any, ...]:
-        return part.get("cpus"), part.get("memory"), bool(part.get("accelerators"))
-
-    kept = [part for part in alternatives if key(part) == key(alternatives[0])]
-    if len(kept) < len(alternatives):
-        place = place_in(node, "any_of" if node.get("any_of") else "ordered")
-        found.note(f"{place}: alternatives with other CPUs, memory or no GPUs are left out; the first counts")
-    return kept
+def _lay(base: Layer, part: Layer) -> Layer:
+    infra = part.infra if part.whole else overlay_infra(base.infra, part.infra)
+    return Layer({**base.values, **part.values}, infra, base.whole or part.whole)
 
 
-def _node_need(alternatives: list[Values], node: Table, found: Findings) -> Resources:
-    first = alternatives[0]
-    cpus: Cpus | None = first.get("cpus")
-    memory: Memory = first.get("memory") or Memory()
-    gpus: list[Gpus] = [choice for part in alternatives for choice in part.get("accelerators", ())]
+def _map_alternative(layer: Layer, table: Table, node: Table, context: ReadContext, found: Findings) -> Alternative:
+    target = _target(layer.infra, _place_of_infra(table, node), context, found)
+    return Alternative(
+        cluster=target.cluster,
+        partition=target.partition,
+        resources=_node_need(layer.values, table, found),
+        image=_image(layer.values.get("image_id"), table if table.get("image_id") else node, found),
+        labels=layer.values.get("labels", {}),
+        priority_class=layer.values.get("priority_class", ""),
+    )
+
+
+def _place_of_infra(*tables: Table) -> Place:
+    """Where the place of an alternative is written: in it, or in the mapping around it."""
+    for table in tables:
+        for key in ("infra", *Infra._fields):
+            if table.get(key):
+                return place_in(table, key)
+    return tables[0].place
+
+
+def _target(infra: Infra, place: Place, context: ReadContext, found: Findings) -> Target:
+    try:
+        return resolve_infra(infra, place, context, found) or Target("")
+    except Fault as fault:
+        # Under --cluster a file for another cloud runs as it is.
+        if not context.cluster:
+            found.add(fault.message, fault.place, fault.remedy)
+        return Target("")
+
+
+def _keep_chosen(alternatives: Sequence[Alternative], context: ReadContext) -> list[Alternative]:
+    """Under --cluster: the alternatives that name a chosen cluster, or no place; all, without place, if none does."""
+    if not context.cluster:
+        return list(alternatives)
+    kept = [one for one in alternatives if one.cluster in context.chosen]
+    return kept or [replace(one, cluster="", partition="") for one in alternatives]
+
+
+def _node_need(values: Values, node: Table, found: Findings) -> Resources:
+    cpus: Cpus | None = values.get("cpus")
+    memory: Memory = values.get("memory") or Memory()
+    gpus: tuple[Gpus, ...] = values.get("accelerators", ())
     count: float | None = None if cpus is None else cpus[0]
     with found.collecting():
         need: Resources = attempt(
@@ -108,18 +181,6 @@ def _node_need(alternatives: list[Values], node: Table, found: Findings) -> Reso
         )
         return need
     return Resources()
-
-
-def _targets(alternatives: list[Values], node: Table, context: ReadContext, found: Findings) -> tuple[Target, ...]:
-    # Not even looked at under --cluster, so that a file for another cloud runs as it is.
-    if context.cluster:
-        return ()
-    targets = []
-    for part in alternatives:
-        if part.get("infra"):
-            with found.collecting():
-                targets.append(resolve_infra(part["infra"], place_in(node, "infra"), context))
-    return tuple(dict.fromkeys(target for target in targets if target is not None))
 
 
 _IMAGE_PATHS = ("/", "./", "~/")

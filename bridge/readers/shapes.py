@@ -64,6 +64,8 @@ def text(limit: int = MAX_TEXT) -> Shape:
         scalar = _scalar(node, "text")
         if isinstance(scalar.value, bool):
             raise Fault(f"text is wanted here, not {scalar.text}", node.place, f'write "{scalar.text}" with quotes')
+        if "\0" in scalar.text:
+            raise Fault("no program can be given a NUL character", node.place, "take \\0 out of it")
         if len(scalar.text) > limit:
             raise Fault(f"the text has {len(scalar.text)} characters; the limit is {limit}", node.place)
         return scalar.text

@@ -6,11 +6,13 @@ import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from overspan.bridge.model.errors import Place
+from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.spec import (
     Backoff,
+    Demand,
     OnFailure,
     Ready,
     ReadyKind,
@@ -19,15 +21,24 @@ from overspan.bridge.model.spec import (
 )
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.findings import Fault, Findings
+from overspan.bridge.readers.login_shells import add_login
 from overspan.bridge.readers.native_options import slurm_options
-from overspan.bridge.readers.nodes import Node, Table, describe, place_in
+from overspan.bridge.readers.nodes import Node, Table, describe, key_place, place_in
 from overspan.bridge.readers.placement import Wish, check_clusters
-from overspan.bridge.readers.resources_mapping import Wanted, map_resources
+from overspan.bridge.readers.resources_mapping import Alternative, Wanted, map_resources
 from overspan.bridge.readers.shapes import Record
 from overspan.bridge.readers.variables import fill_variables, read_variables
 
 Values = dict[str, Any]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Choice(NamedTuple):
+    """One way to run a task: its cluster (empty: any), the partition that `infra` names there, what it asks for."""
+
+    cluster: str
+    partition: str
+    demand: Demand
 
 
 @dataclass(frozen=True)
@@ -38,14 +49,33 @@ class Draft:
     table: Table
     values: Values
     wish: Wish
-    infra: tuple[str, ...]
-    partition: str
+    choices: tuple[Choice, ...]
     priority: int | None
     later: Mapping[str, Any]
+    later_places: Mapping[str, Place]
+
+    @property
+    def mount_places(self) -> dict[str, Place]:
+        """Where each source of `file_mounts` stands."""
+        mounts = self.spec.file_mounts
+        return {source: place_in(self.table, "file_mounts", target) for target, source in mounts.items()}
 
     def place(self, *path: str | int) -> Place:
         """A position in the task's document."""
         return place_in(self.table, *path)
+
+
+class _Later(NamedTuple):
+    """What of a task is read and cannot be carried out: the values by key, and the places by words for a refusal."""
+
+    task: str
+    values: dict[str, Any]
+    places: dict[str, Place]
+
+    def add(self, key: str, value: Any, place: Place, detail: str = "") -> None:
+        """Keep a key's value, and name its place."""
+        self.values[f"{self.task}.{key}"] = value
+        self.places[f"{self.task}.{key}" + (f" ({detail})" if detail else "")] = place
 
 
 def read_task(table: Table, record: Record, name: str, context: ReadContext, found: Findings) -> Draft:
@@ -54,17 +84,20 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
     table = fill_variables(table, variables, found)
     values = record.read(table, found)
     wanted = _read_wanted(table, values, context, found)
-    targets = wanted.targets
+    choices = tuple(
+        Choice(one.cluster, one.partition, _read_demand(table, values, one, found)) for one in wanted.alternatives
+    )
+    first = choices[0].demand
     spec = TaskSpec(
         name=name,
         run=values.get("run", ""),
         setup=values.get("setup", ""),
         num_nodes=values.get("num_nodes", 1),
-        resources=wanted.resources,
+        resources=first.resources,
         env=variables.env,
         secrets=variables.secrets,
-        image=wanted.image,
-        labels=wanted.labels,
+        image=first.image,
+        labels=first.labels,
         ports=tuple(dict.fromkeys((*values.get("ports", ()), *wanted.ports))),
         grace_period=values.get("grace_period", 30),
         notice_signal=values.get("notice_signal", ""),
@@ -77,22 +110,32 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
         ready=_read_ready(values.get("ready"), table, found),
         share=values.get("share", ""),
         spread=values.get("spread", False),
-        native=_read_native(table, values, wanted, found),
+        native=first.native,
     )
-    later: Values = {}
+    if values.get("login"):
+        spec = _log_in(spec, table, found)
+    later = _Later(name, {}, {})
     spec = replace(spec, **_read_files(table, values, context, later, found))
     if "event_callback" in values:
-        later["event_callback"] = values["event_callback"]
+        later.add("event_callback", values["event_callback"], place_in(table, "event_callback"))
     return Draft(
         spec=spec,
         table=table,
         values=values,
         wish=_read_wish(table, values, wanted, context, found),
-        infra=wanted.infra,
-        partition=targets[0].partition if targets else "",
+        choices=choices,
         priority=wanted.priority,
-        later={f"{name}.{key}": value for key, value in later.items()},
+        later=later.values,
+        later_places=later.places,
     )
+
+
+def _log_in(spec: TaskSpec, table: Table, found: Findings) -> TaskSpec:
+    """The task with the login environment in its shell texts."""
+    names = [*spec.env, *spec.secrets]
+    if spec.run.startswith("#!"):
+        found.add("login is for the shell, and `run` has a #! line", place_in(table, "login"), "leave one of them out")
+    return replace(spec, setup=add_login(spec.setup, names), run=add_login(spec.run, names))
 
 
 def _read_wanted(table: Table, values: Values, context: ReadContext, found: Findings) -> Wanted:
@@ -106,13 +149,13 @@ def _read_wish(table: Table, values: Values, wanted: Wanted, context: ReadContex
     """The task's clusters: its own key, or else those of `infra`."""
     place = place_in(table, "cluster")
     if not isinstance(values.get("cluster"), tuple):
-        clusters = tuple(dict.fromkeys(target.cluster for target in wanted.targets))
-        return Wish(clusters or (wanted.infra if context.cluster else ()), place_in(table, "resources", "infra"))
+        named = wanted.clusters or (wanted.infra if context.cluster else ())
+        return Wish(named, place_in(table, "resources", "infra"))
     if context.cluster:
         return Wish(values["cluster"], place)
     with found.collecting():
         clusters = check_clusters(values["cluster"], place, context)
-        if wanted.targets and set(clusters) != {target.cluster for target in wanted.targets}:
+        if wanted.clusters and set(clusters) != set(wanted.clusters):
             raise Fault("cluster and infra name different clusters", place, "keep one of them")
         return Wish(clusters, place)
     return Wish((), place)
@@ -154,10 +197,14 @@ def _read_ready(values: Values | None, table: Table, found: Findings) -> Ready |
         target = f"{port}/{path}"
     if not target.strip():
         found.add(f"{kind.value} is empty", place_in(table, "ready", kind.value))
-    return Ready(kind, target, values.get("period", Ready.period))
+    return Ready(kind, target, values.get("period", Ready.period), float(values.get("timeout", Ready.timeout)))
 
 
-def _read_native(table: Table, values: Values, wanted: Wanted, found: Findings) -> dict[str, Values]:
+def _read_demand(table: Table, values: Values, one: Alternative, found: Findings) -> Demand:
+    return Demand(one.resources, one.image, one.labels, _read_native(table, values, one, found))
+
+
+def _read_native(table: Table, values: Values, one: Alternative, found: Findings) -> dict[str, Values]:
     """Native options of the task: its own keys laid over SkyPilot's `config`."""
     config = values.get("config", {})
     slurm: Values = {}
@@ -166,11 +213,11 @@ def _read_native(table: Table, values: Values, wanted: Wanted, found: Findings) 
         with found.collecting():
             slurm.update(slurm_options().read(options, found))
     slurm.update(values.get("slurm", {}))
-    if wanted.targets and wanted.targets[0].partition:
-        slurm.setdefault("partition", wanted.targets[0].partition)
+    if one.partition:
+        slurm.setdefault("partition", one.partition)
     pod: Values = {}
-    if wanted.priority_class:
-        pod = {"spec": {"priorityClassName": wanted.priority_class}}
+    if one.priority_class:
+        pod = {"spec": {"priorityClassName": one.priority_class}}
     if _config_node(table, "kubernetes", "pod_config", found) is not None:
         pod = overlay(pod, config["kubernetes"]["pod_config"])
     pod = overlay(pod, values.get("kubernetes", {}))
@@ -205,35 +252,41 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
     return merged
 
 
-def _read_files(table: Table, values: Values, context: ReadContext, later: Values, found: Findings) -> Values:
+def _read_files(table: Table, values: Values, context: ReadContext, later: _Later, found: Findings) -> Values:
     """workdir, file_mounts and volumes; repositories, storage and sized volumes go to `later`."""
     files: Values = {"file_mounts": {}, "volumes": {}}
     workdir = values.get("workdir")
     if isinstance(workdir, str):
         files["workdir"] = absolute(workdir, context)
     elif workdir:
-        later["workdir"] = workdir
+        later.add("workdir", workdir, place_in(table, "workdir"), f"the repository {workdir.get('url', '')}")
     storage: Values = {}
     for target, source in values.get("file_mounts", {}).items():
         if isinstance(source, str) and not _URL.match(source):
             files["file_mounts"][target] = absolute(source, context)
         else:
             storage[target] = source if isinstance(source, dict) else {"source": source}
-    if storage:
-        later["file_mounts"] = storage
+            # SkyPilot mounts what a mapping names, and copies what a URL alone names.
+            mode = source.get("mode", "MOUNT") if isinstance(source, dict) else "copy"
+            words = f"{mode} of {_name_source(storage[target])} at {target}"
+            later.add("file_mounts", storage, key_place(table, "file_mounts", target), words)
     sized: Values = {}
     for target, volume in values.get("volumes", {}).items():
         if not target.startswith(("/", "~", ".")):
             found.add(f"{target!r} is not a path", place_in(table, "volumes", target), "write /PATH: VOLUME")
-        if isinstance(volume, dict) and not set(volume) - {"name"} and volume.get("name"):
-            volume = volume["name"]
+        if isinstance(volume, dict) and not set(volume) - {"name", "sub_path"} and volume.get("name"):
+            volume = os.path.join(volume["name"], volume.get("sub_path", "")).rstrip("/")
         if isinstance(volume, str):
             files["volumes"][target] = absolute(volume, context) if volume.startswith(("~/", "./", "../")) else volume
         else:
             sized[target] = volume
-    if sized:
-        later["volumes"] = sized
+            later.add("volumes", sized, key_place(table, "volumes", target), f"a volume of its own at {target}")
     return files
+
+
+def _name_source(storage: Mapping[str, Any]) -> str:
+    sources = storage.get("source") or storage.get("name") or "a bucket"
+    return sources if isinstance(sources, str) else ", ".join(sources)
 
 
 def absolute(path: str, context: ReadContext) -> str:
@@ -241,4 +294,4 @@ def absolute(path: str, context: ReadContext) -> str:
     home = context.environment.get("HOME", "")
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
-    return os.path.normpath(os.path.join(context.directory, path))
+    return join_path(context.directory, path)

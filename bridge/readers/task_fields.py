@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from enum import Enum
 from typing import Any
 
@@ -72,6 +73,14 @@ def _parse_mode(value: Any) -> str:
         raise ValueError(f"{value!r} is not a mode; write MOUNT, COPY or MOUNT_CACHED") from None
 
 
+def parse_sub_path(value: Any) -> str:
+    """Read a folder in a volume: a relative path that stays in it. Raises ValueError."""
+    path = str(value).strip("/")
+    if str(value).startswith("/") or not path or ".." in path.split("/"):
+        raise ValueError(f"{value!r} is no path in a volume; write FOLDER/FOLDER")
+    return posixpath.normpath(path)
+
+
 def clusters() -> Shape:
     """One cluster, or several in the order to try them."""
     return list_of(text(253), single=True)
@@ -87,6 +96,7 @@ STORAGE = Record(
         "mode": Field(checked(_parse_mode, {"type": "string"}), "MOUNT, COPY or MOUNT_CACHED."),
         "type": Field(text(), "Kind of storage."),
         "config": Field(anything(), "Options of the mount."),
+        "mount_options": Field(anything(), "Options of the program that mounts."),
     },
 )
 
@@ -106,6 +116,7 @@ VOLUME = Record(
         "type": Field(text(), "Kind of volume."),
         "config": Field(anything(), "Options of the volume."),
         "labels": Field(mapping_of(text()), "Labels of the volume."),
+        "sub_path": Field(checked(parse_sub_path, {"type": "string"}), "Folder in the volume that is mounted."),
     },
 )
 
@@ -137,6 +148,7 @@ READY = Record(
         "file": Field(text(4096), "A file that exists."),
         "command": Field(program(), "Shell text that exits with 0."),
         "period": Field(number(0.05, 3600), "Seconds between two tries."),
+        "timeout": Field(delay(), "How long tasks wait for it from its start before it fails; 0 is for ever."),
     },
 )
 
@@ -157,6 +169,12 @@ CONFIG = Record(
         "slurm": Field(anything(), "Settings for Slurm; sbatch_options are passed to sbatch."),
         "docker": Field(anything(), "Settings for Docker.", Effect.NOTED, "no container is run by Docker here"),
         "nvidia_gpus": Field(anything(), "GPU settings.", Effect.NOTED, "it belongs to cloud machines"),
+        "hooks": Field(
+            anything(),
+            "Commands for a cluster's events.",
+            Effect.NOTED,
+            "`on_preemption` runs a command before its end",
+        ),
         "jobs": Field(anything(), "Settings of a job server.", Effect.NOTED, "the daemon has settings of its own"),
         **{
             cloud: Field(anything(), f"Settings for {cloud}.", Effect.NOTED, "it belongs to cloud machines")
@@ -200,12 +218,16 @@ SKYPILOT: dict[str, Field] = {
         anything(), "", Effect.REFUSED, "list the names under `secrets` and give them with --secret"
     ),
     "service": Field(
-        anything(), "", Effect.REFUSED, "serving is not a batch job; run the server as an auxiliary task of a group"
+        anything(),
+        "Replicas of a server.",
+        Effect.NOTED,
+        "the file runs as one job, without replicas, probes and an endpoint",
     ),
 }
 
 OWN: dict[str, Field] = {
     "cluster": Field(clusters(), "Cluster to run on; a list is tried in order."),
+    "login": Field(boolean(), "Whether `setup` and `run` have the login environment, as ~/.bashrc makes it."),
     "share": Field(text(), "Another task on whose nodes this one runs."),
     "spread": Field(boolean(), "Whether the task has nodes of its own."),
     "restart": Field(choice(RestartScope), "What starts again when a node is lost: task, group or node."),

@@ -109,6 +109,11 @@ def _read(task: Table, key: str, option: str, given: Mapping[str, str], found: F
     for name in values:
         if not _NAME.fullmatch(name):
             found.add(f"{name!r} is not the name of a variable", _key_place(task, key, name))
+    for name in given:
+        if not _NAME.fullmatch(name):
+            found.add(
+                f"{name!r} is not the name of a variable", Place(f"{option} {name}"), "use letters, digits and '_'"
+            )
     merged: dict[str, str] = {}
     for name, value in {**values, **given}.items():
         if value is not None:

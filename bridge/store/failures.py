@@ -65,7 +65,7 @@ def _from_sqlite(error: sqlite3.Error, place: str) -> OverspanError:
         return StoreFailed(
             f"the store {place} could not be written: {why}",
             remedy="look at the free space, the quota and the file size limit there (df, quota, ulimit -f); "
-            "nothing of this request was written",
+            "nothing was written, and until there is room only cancels and signals take effect",
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreFailed(

@@ -118,8 +118,12 @@ def renew_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> Lease
 
 
 def release_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> None:
-    """Give the lease back; does nothing when it was lost."""
-    if _highest(path) == lease.number:
+    """Give the lease back; does nothing when it was lost.
+
+    Numbers begin anew where the folder was removed under its daemon, so only the holder tells whose lease it is.
+    """
+    present = _read(path, _highest(path))
+    if present is not None and (present.number, present.holder) == (lease.number, lease.holder):
         _replace(path, lease._replace(heartbeat=now, released=True))
 
 

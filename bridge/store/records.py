@@ -6,7 +6,7 @@ Times are seconds since the epoch. Payloads are JSON objects.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from overspan.bridge.model.job import Job
@@ -101,6 +101,25 @@ class Change:
     timeline: tuple[Transition, ...] = ()
     outbox_add: tuple[OutboxRow, ...] = ()
     outbox_done: tuple[str, ...] = ()
+
+
+def join_changes(first: Change, second: Change) -> Change:
+    """Two changes of a job as one, where nothing of the first was written."""
+    added = {row.token for row in first.outbox_add}
+    done = tuple(token for token in second.outbox_done if token not in added)
+    kept = tuple(row for row in first.outbox_add if row.token not in second.outbox_done)
+    return replace(
+        second,
+        expected_version=first.expected_version,
+        cluster=first.cluster if second.cluster is None else second.cluster,
+        handle=first.handle if second.handle is None else second.handle,
+        native_id=first.native_id if second.native_id is None else second.native_id,
+        cursor=first.cursor if second.cursor is None else second.cursor,
+        spec=first.spec if second.spec is None else second.spec,
+        timeline=(*first.timeline, *second.timeline),
+        outbox_add=(*kept, *second.outbox_add),
+        outbox_done=(*first.outbox_done, *done),
+    )
 
 
 @dataclass(frozen=True, slots=True)

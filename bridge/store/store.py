@@ -71,6 +71,10 @@ class Store(ScheduleMethods):
             raise ValueError("count must be at least 1")
         return self._writer.draw_ids(count)
 
+    async def reserve_ids(self, end: int) -> bool:
+        """Give no id below `end` any more; whether any of them was still to be given."""
+        return self._writer.reserve_ids(end)
+
     async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
         """Write new jobs with their outbox and timeline, and the schedule they are a run of, all or none.
 

@@ -85,10 +85,11 @@ class Writer:
             self._next_id += count
             return first
 
-    def reserve_ids(self, end: int) -> None:
-        """Never draw an id below `end` again."""
+    def reserve_ids(self, end: int) -> bool:
+        """Never draw an id below `end` again; whether any of them was still to be drawn."""
         with self._ids:
-            self._next_id = max(self._next_id, end)
+            before, self._next_id = self._next_id, max(self._next_id, end)
+            return before < end
 
     def _run(self) -> None:
         try:

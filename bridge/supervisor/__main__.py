@@ -1,4 +1,4 @@
-"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or an entry (shell, of `steps` or `remote`) and its words."""
+"""`python -m overspan.bridge.supervisor`: HOST_DIRECTORY, or an entry (its own, of `steps`, `remote`) and its words."""
 
 import sys
 
@@ -12,6 +12,10 @@ def _serve_host() -> int:
     return main()
 
 
+if sys.argv[1] == "forkserver":
+    from overspan.bridge.supervisor.forkserver import main as _fork
+
+    sys.exit(_fork())
 if sys.argv[1] == "shell":
     from overspan.bridge.supervisor.entering import main as _enter
 

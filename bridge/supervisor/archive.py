@@ -19,21 +19,40 @@ PACKAGES = ("model", "lifecycle", "supervisor", "supervisor/steps", "supervisor/
 _FORMAT = 1
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Collecting garbage while modules load costs a tenth of the start; what they made is kept out of later rounds, so that
-# forked shims share it. dataclasses names `inspect`, a quarter of the start, and needs it for classes without a
-# docstring only: a stand-in loads it when it is asked for something.
+# forked shims share it. zipimport reads and unmarshals each module twice, the first time only to learn the name of its
+# file: that is known here. dataclasses names `inspect`, a quarter of the start, and needs it for classes without a
+# docstring, and from Python 3.12 on for the annotations of each class: a stand-in knows these, and loads it when it is
+# asked for something else.
 _MAIN = """\
 import gc
 import sys
+from zipimport import zipimporter
 
 gc.disable()
 
 
+class Importer(zipimporter):
+    def get_filename(self, name):
+        stem = "%s/%s%s" % (self.archive, self.prefix, name.rpartition(".")[2])
+        return stem + ("/__init__.py" if self.is_package(name) else ".py")
+
+
+sys.path_hooks.insert(0, Importer)
+sys.path_importer_cache.clear()
+
+
 class Later(type(sys)):
     def __getattr__(self, name):
-        sys.modules.pop("inspect", None)
+        if sys.modules.get("inspect") is self:
+            del sys.modules["inspect"]
         import inspect
 
         return getattr(inspect, name)
+
+    def get_annotations(self, kind, **options):
+        if options or not isinstance(kind, type):
+            return self.__getattr__("get_annotations")(kind, **options)
+        return dict(kind.__dict__.get("__annotations__") or {})
 
 
 sys.modules["inspect"] = Later("inspect")
@@ -56,7 +75,10 @@ if sys.argv[1] == "shell":
     gc.enable()
     sys.exit(enter(sys.argv[2:]))
 
-from overspan.bridge.supervisor.host import main
+if sys.argv[1] == "forkserver":
+    from overspan.bridge.supervisor.forkserver import main
+else:
+    from overspan.bridge.supervisor.host import main
 
 gc.freeze()
 gc.enable()

@@ -185,4 +185,25 @@ def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
                 break
         except ValueError as error:
             raise StartError("exec", f"cannot execute {name}: {error}", errno.EINVAL) from error
-    raise StartError("exec", f"cannot execute {name}: {os.strerror(number)}", number)
+    raise StartError("exec", f"cannot execute {name}: {_explain(candidates, number)}", number)
+
+
+def _explain(candidates: list[str], number: int) -> str:
+    """Why no candidate could be executed: the interpreter that is missing, where a script is there and it is not."""
+    if number == errno.ENOENT:
+        for candidate in filter(os.path.isfile, candidates):
+            interpreter = _read_interpreter(candidate)
+            if interpreter and not os.path.exists(interpreter):
+                return f"its first line names {interpreter}, which is not there"
+    return os.strerror(number)
+
+
+def _read_interpreter(path: str) -> str:
+    """The program that a script's `#!` line names; empty for anything else."""
+    try:
+        with open(path, "rb") as script:
+            first = script.readline(1024)
+    except OSError:
+        return ""
+    words = first[2:].split() if first.startswith(b"#!") else []
+    return os.fsdecode(words[0]) if words else ""

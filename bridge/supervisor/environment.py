@@ -103,12 +103,20 @@ def _skypilot(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
         "SKYPILOT_TASK_IDS": "\n".join(f"overspan-{job.id}-{task.name}" for task in job.spec.tasks),
         "SKYPILOT_MANAGED_JOB_ID": str(job.id),
         "SKYPILOT_ROOT_JOB_ID": str(job.id),
-        "SKYPILOT_JOB_RANK": "0",
-        "SKYPILOT_NUM_JOBS": "1",
+        **rank_job(job),
     }
     if job.spec.group:
         variables["SKYPILOT_JOBGROUP_NAME"] = job.spec.name
     return variables
+
+
+def rank_job(job: Job) -> dict[str, str]:
+    """Which of the jobs of one submission this is, and how many they are: those of an array are its elements."""
+    array, element = job.spec.array, job.element
+    if array is None:
+        return {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
+    rank = array.rank(element.index) if element is not None else 0
+    return {"SKYPILOT_JOB_RANK": str(rank), "SKYPILOT_NUM_JOBS": str(array.size())}
 
 
 def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:

@@ -3,6 +3,7 @@
     lock         held by flock while it lives; says who it is
     inbox.jsonl  {"run": DIRECTORY, "launch": R}: the runs to look after
     log          what went wrong
+    urgent       FIFO: orders that could not be written, for the time that a disk is full
 
 SIGUSR1 means that an inbox or an orders file has news; both are read again every second all the same.
 """
@@ -17,7 +18,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from typing import Optional
 
 from overspan.bridge.model.events import Granted
@@ -26,11 +26,23 @@ from overspan.bridge.supervisor import kernel
 from overspan.bridge.supervisor.environment import has_names, list_members
 from overspan.bridge.supervisor.forker import Forker
 from overspan.bridge.supervisor.isolation import ENV, Isolation, Probe, prepare_isolation, probe
-from overspan.bridge.supervisor.node_runs import SHORTAGES, NodeRuns
+from overspan.bridge.supervisor.leftovers import SUPERVISOR
+from overspan.bridge.supervisor.losses import (
+    LONG_PATIENCE,
+    PATIENCE,
+    Loss,
+    is_damage,
+    name_loss,
+    word_damage,
+    write_loss,
+)
+from overspan.bridge.supervisor.node_runs import NodeRuns
 from overspan.bridge.supervisor.nodes import Nodes, Setting
+from overspan.bridge.supervisor.orders import URGENT, read_urgent
 from overspan.bridge.supervisor.processes import EndWatch, Shim, reap_all
 from overspan.bridge.supervisor.run import Run, Services
 from overspan.bridge.supervisor.rundir import Plan, RunDirectory
+from overspan.bridge.supervisor.shortages import EX_TEMPFAIL, is_shortage
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
@@ -50,6 +62,8 @@ class Host:
         """When each run is to have its next turn without news; None where only news can bring one."""
         self._looked_at = 0.0
         self._postponed: list[tuple[str, int]] = []
+        self._failing: dict[tuple[str, int], float] = {}
+        """Since when runs have not had a turn without an error."""
         self._inbox_offset = 0
         self._probe: Optional[Probe] = None
         self._idle_since = time.time()
@@ -63,13 +77,17 @@ class Host:
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         self._poller.register(wakeup, select.POLLIN)
+        urgent = _open_fifo(os.path.join(self.path, URGENT))
+        if urgent >= 0:
+            self._poller.register(urgent, select.POLLIN)
         ended: list[Shim] = []
         ready: list[int] = []
         while True:
             now = time.time()
             self._read_inbox(now)
             ended = self._ends.ended(ready)
-            self._turn(ended, now, wakeup in ready or not 0 <= now - self._looked_at < LOOK_SECONDS)
+            told = urgent in ready and self._hear(urgent)
+            self._turn(ended, now, told or wakeup in ready or not 0 <= now - self._looked_at < LOOK_SECONDS)
             if self._displaced() or (not self._runs and not self._postponed and self._may_leave(now)):
                 return
             ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
@@ -88,15 +106,19 @@ class Host:
             if not (shims or everybody or (due is not None and due <= now)):
                 continue
             try:
+                if everybody:
+                    run.check()
                 run.turn(shims, now)
                 self._due[name] = run.wake_at(now)
-            except Exception:
+            except Exception as error:
                 # What is wrong with one run must not end the others; it is taken up again from its journal.
-                self.log(f"{name[0]} launch {name[1]}: {traceback.format_exc()}")
-                self._postponed.append(name)
+                if name not in self._failing:
+                    self.log(f"{name[0]} launch {name[1]}: {_word_exception()}")
                 run.close()
                 del self._runs[name], self._due[name]
+                self._postpone(name, error, now)
                 continue
+            self._failing.pop(name, None)
             if run.done:
                 run.close()
                 del self._runs[name], self._due[name]
@@ -115,6 +137,15 @@ class Host:
             if due is not None:
                 waits.append(max(0.001, due - now))
         return min(waits)
+
+    def _hear(self, fifo: int) -> bool:
+        """Pass on orders that could not be written; whether there were any."""
+        orders = read_urgent(_drain(fifo))
+        for order in orders:
+            run = self._runs.get((order.run, order.launch))
+            if run is not None:
+                run.obey(order.token, order.event)
+        return bool(orders)
 
     def _read_inbox(self, now: float) -> None:
         names, self._postponed = self._postponed, []
@@ -140,19 +171,44 @@ class Host:
         return data[:size].splitlines()
 
     def _open(self, name: tuple[str, int], now: float) -> None:
+        if os.path.lexists(self._name_loss(name)):
+            # It is being ended, whatever its files say now.
+            self._failing.pop(name, None)
+            return
         try:
             run = Run(RunDirectory(*name), self._services, now)
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in SHORTAGES:
-                self._postponed.append(name)
-                return
-            self.log(f"cannot look after {name[0]} launch {name[1]}: {error!r}")
+            if name not in self._failing and not is_shortage(error):
+                self.log(f"cannot look after {name[0]} launch {name[1]}: {error!r}")
+            self._postpone(name, error, now)
             return
         if run.done:
+            self._failing.pop(name, None)
             run.close()
         else:
             self._runs[name] = run
             self._due[name] = now
+
+    def _postpone(self, name: tuple[str, int], error: Exception, now: float) -> None:
+        """Take a run up again in a moment; one whose files stay damaged is left to the daemon, which ends it."""
+        if is_shortage(error):
+            self._failing.pop(name, None)
+        elif now - self._failing.setdefault(name, now) >= (PATIENCE if is_damage(error) else LONG_PATIENCE):
+            path = self._name_loss(name)
+            try:
+                write_loss(path, Loss(now, word_damage(error)))
+            except OSError:
+                # It is told when there is space.
+                self._postponed.append(name)
+                return
+            del self._failing[name]
+            self._idle_since = now
+            self._wake(os.path.basename(path))
+            return
+        self._postponed.append(name)
+
+    def _name_loss(self, name: tuple[str, int]) -> str:
+        return name_loss(os.path.dirname(self._wake_path), *name)
 
     def _displaced(self) -> bool:
         """Whether the host directory was removed, or made anew for another supervisor."""
@@ -224,16 +280,38 @@ class Host:
             pass
 
 
+def _word_exception() -> str:
+    """The traceback of the exception that is being handled."""
+    # Not at the top: with what it imports, it costs each start 2 ms, and only trouble needs it.
+    import traceback
+
+    return traceback.format_exc()
+
+
 def _read_grant(directory: RunDirectory) -> Granted:
     return directory.read_grant().event()
 
 
-def _drain(fd: int) -> None:
+def _drain(fd: int) -> bytes:
+    parts = []
     try:
-        while os.read(fd, 4096):
-            pass
+        while part := os.read(fd, 65536):
+            parts.append(part)
     except BlockingIOError:
         pass
+    return b"".join(parts)
+
+
+def _open_fifo(path: str) -> int:
+    """Open a FIFO that never ends, made where it is missing; -1 where it cannot be had."""
+    try:
+        try:
+            os.mkfifo(path, 0o600)
+        except FileExistsError:
+            pass
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def _lock(path: str) -> Optional[int]:
@@ -252,18 +330,28 @@ def _lock(path: str) -> Optional[int]:
 
 
 def main() -> int:
-    """Serve the host directory named on the command line; 0 at the end, 1 when another process serves it."""
+    """Serve the host directory named on the command line, as `serve` does."""
+    return serve(sys.argv[1])
+
+
+def serve(path: str) -> int:
+    """Serve a host directory with the whole process; 0 at the end, 1 when another process serves it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
-    path = os.path.abspath(sys.argv[1])
-    # Before the lock, which is the supervisor's alone, and before there is anything to copy.
-    forker = Forker()
-    lock = _lock(path)
+    path = os.path.abspath(path)
+    try:
+        # Before the lock, which is the supervisor's alone, and before there is anything to copy.
+        forker = Forker()
+        lock = _lock(path)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        return EX_TEMPFAIL
     if lock is None:
         return 1
-    kernel.set_comm("span-supervisor")
+    kernel.set_comm(SUPERVISOR)
     try:
         kernel.set_subreaper()
     except OSError:
@@ -272,9 +360,9 @@ def main() -> int:
     host = Host(path, lock, forker)
     try:
         host.serve()
-    except Exception:
-        host.log(traceback.format_exc())
-        return 70
+    except Exception as error:
+        host.log(_word_exception())
+        return EX_TEMPFAIL if is_shortage(error) else 70
     return 0
 
 

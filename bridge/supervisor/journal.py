@@ -6,6 +6,7 @@ the same job.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import Any, NamedTuple
@@ -27,10 +28,11 @@ class Journal:
 
     def __init__(self, path: str, job: int, launch: int) -> None:
         self._buffer: list[bytes] = []
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            lines, self._size = _read_lines(self._fd)
-            self.entries = [_entry(line) for line in lines if "event" in line]
+            lines, self._size = _read_lines(self._fd, path)
+            self.entries = [_entry(line, path) for line in lines if "event" in line]
             self.ended = bool(lines) and bool(lines[-1].get("end"))
             os.ftruncate(self._fd, self._size)
             os.lseek(self._fd, self._size, os.SEEK_SET)
@@ -73,6 +75,13 @@ class Journal:
         self._size += len(data)
         self._buffer.clear()
 
+    def check(self) -> None:
+        """Raise FileNotFoundError where what is written here would be found by nobody: the file was removed."""
+        held = os.fstat(self._fd)
+        there = os.stat(self._path)
+        if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+            raise FileNotFoundError(errno.ENOENT, "the file was replaced by another", self._path)
+
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
@@ -81,8 +90,8 @@ class Journal:
         self._buffer.append(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
 
-def _read_lines(fd: int) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines of the file and their length in bytes."""
+def _read_lines(fd: int, path: str) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of the file and their length in bytes. ValueError names the line that is none of a journal."""
     parts = []
     while True:
         part = os.read(fd, 1 << 20)
@@ -91,8 +100,21 @@ def _read_lines(fd: int) -> tuple[list[dict[str, Any]], int]:
         parts.append(part)
     data = b"".join(parts)
     size = data.rfind(b"\n") + 1
-    return [json.loads(line) for line in data[:size].splitlines()], size
+    return [_parse(line, f"{path}, line {number}") for number, line in enumerate(data[:size].splitlines(), 1)], size
 
 
-def _entry(document: dict[str, Any]) -> Entry:
-    return Entry(event_from_document(document), int(document.get("order", 0)))
+def _parse(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(f"{place}: this is no line of a journal")
+    return document
+
+
+def _entry(document: dict[str, Any], path: str) -> Entry:
+    try:
+        return Entry(event_from_document(document), int(document.get("order", 0)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} has an event that cannot be read: {error!r}") from error

@@ -1,30 +1,131 @@
-"""`file_mounts` and `volumes` where the work sees the submitter's file system: links to what they name."""
+"""`file_mounts` and `volumes` where the work sees the submitter's file system: links to what they name.
+
+On the local cluster each link that a launch makes, or shares, is on record for it:
+
+    ROOT/mounts/DIGEST@N.R    the link, by its path's digest, is used by the launch N.R: {"target", "source"}
+
+A launch is over when it has no ticket (ROOT/tickets/N.R).
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
+import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
+from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.spec import TaskSpec
 
+FOLDER = "mounts"
+TICKETS = "tickets"
 
-def link_mounts(spec: TaskSpec, cwd: str, volumes: str) -> None:
+
+class Ledger(NamedTuple):
+    """Where the links of a cluster are on record, and the launch that makes them; an empty root keeps no record."""
+
+    root: str = ""
+    handle: str = ""
+
+    @property
+    def folder(self) -> str:
+        return os.path.join(self.root, FOLDER)
+
+    def list_users(self, target: str) -> list[str]:
+        """The launches that a link is on record for."""
+        digest = _digest(target)
+        names = os.listdir(self.folder) if self.root and os.path.isdir(self.folder) else []
+        return [name.partition("@")[2] for name in names if name.startswith(f"{digest}@")]
+
+    def is_live(self, handle: str) -> bool:
+        """Whether a launch is not over."""
+        return os.path.exists(os.path.join(self.root, TICKETS, handle))
+
+    def record(self, target: str, source: str) -> None:
+        """Put the link on record for the launch."""
+        if self.root:
+            path = os.path.join(self.folder, f"{_digest(target)}@{self.handle}")
+            with open(path, "w") as file:
+                json.dump({"target": target, "source": source}, file)
+
+
+def link_mounts(spec: TaskSpec, cwd: str, volumes: str, ledger: Ledger = Ledger()) -> None:  # noqa: B008 - immutable
     """Make each target a link to its source; a volume is a folder below `volumes`, or the path it names.
 
-    Raises OSError with a sentence when a target is taken by something else, or cannot be made.
+    A link of launches that are over is replaced. Raises OSError with a sentence when a target is taken by something
+    else, or cannot be made.
     """
-    for target, source in _pairs(spec, cwd, volumes):
-        if os.path.realpath(target) == os.path.realpath(source):
-            continue
-        if os.path.lexists(target):
-            raise OSError(errno.EEXIST, f"cannot mount {source}, there is something else", target)
-        try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.symlink(source, target)
-        except FileExistsError:
-            if os.path.realpath(target) != os.path.realpath(source):
-                raise
+    if not spec.file_mounts and not spec.volumes:
+        return
+    with _locked(ledger):
+        for target, source in _pairs(spec, cwd, volumes):
+            _link(target, source, ledger)
+
+
+def sweep_links(root: str, handle: str = "") -> None:
+    """Forget what is on record for a launch that is over, or for all, and remove links that nobody uses any more."""
+    everything = Ledger(root)
+    if not os.path.isdir(everything.folder):
+        return
+    with _locked(everything):
+        for name in os.listdir(everything.folder):
+            user = name.partition("@")[2]
+            if user and handle in ("", user) and not everything.is_live(user):
+                _forget(everything, os.path.join(everything.folder, name))
+
+
+def _forget(ledger: Ledger, path: str) -> None:
+    try:
+        with open(path) as file:
+            known = json.load(file)
+        target, source = str(known["target"]), str(known["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        target, source = "", ""
+    os.unlink(path)
+    if target and not ledger.list_users(target):
+        with suppress(OSError):
+            if os.readlink(target) == source:
+                os.unlink(target)
+
+
+def _link(target: str, source: str, ledger: Ledger) -> None:
+    users = ledger.list_users(target)
+    if os.path.realpath(target) == os.path.realpath(source):
+        # What was there before any launch stays afterwards too.
+        if users:
+            ledger.record(target, source)
+        return
+    if os.path.islink(target) and users and not any(map(ledger.is_live, users)):
+        os.unlink(target)
+    elif os.path.lexists(target):
+        raise OSError(errno.EEXIST, f"cannot mount {source}, there is something else", target)
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        ledger.record(target, source)
+        os.symlink(source, target)
+    except FileExistsError:
+        if os.path.realpath(target) != os.path.realpath(source):
+            raise
+
+
+@contextmanager
+def _locked(ledger: Ledger) -> Iterator[None]:
+    """Nobody else makes or removes links of the cluster."""
+    if not ledger.root:
+        yield
+        return
+    os.makedirs(ledger.folder, mode=0o700, exist_ok=True)
+    with open(os.path.join(ledger.folder, "lock"), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(target: str) -> str:
+    return hashlib.sha256(os.fsencode(target)).hexdigest()[:32]
 
 
 def _pairs(spec: TaskSpec, cwd: str, volumes: str) -> Iterator[tuple[str, str]]:
@@ -40,4 +141,4 @@ def _pairs(spec: TaskSpec, cwd: str, volumes: str) -> Iterator[tuple[str, str]]:
 
 
 def _resolve(path: str, cwd: str) -> str:
-    return os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))
+    return join_path(cwd, os.path.expanduser(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from typing import Optional, Protocol
@@ -11,16 +10,14 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded
 from overspan.bridge.model.job import Job
 from overspan.bridge.supervisor.commands import Command, prepare_command
-from overspan.bridge.supervisor.mounts import link_mounts
+from overspan.bridge.supervisor.mounts import TICKETS, Ledger, link_mounts
 from overspan.bridge.supervisor.processes import Shim
 from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.supervisor.shortages import word_shortage
 from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths, record_paths
 
 LAUNCH_SIGNAL = 53
 """Slurm's exit code of a job that could not be launched is 0:53."""
-
-SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What the machine lacks is not the user's fault."""
 
 
 class NodeRuns(Protocol):
@@ -51,7 +48,11 @@ def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
     """The working directory of a node run, with the task's links in it. Raises OSError."""
     spec = job.spec_of(key.task)
     cwd = spec.workdir or job.spec.origin.directory or directory.path
-    link_mounts(spec, cwd, os.path.join(os.path.dirname(os.path.dirname(directory.path)), "volumes"))
+    root = os.path.dirname(os.path.dirname(directory.path))
+    # Only the local cluster has tickets, and so knows when a link is of no use any more.
+    here = os.path.isdir(os.path.join(root, TICKETS))
+    ledger = Ledger(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else Ledger()
+    link_mounts(spec, cwd, os.path.join(root, "volumes"), ledger)
     return cwd
 
 
@@ -78,8 +79,16 @@ def report_end(
 
 def report_failure(key: NodeKey, now: float, error: Exception) -> Event:
     """A node run that could not be started."""
-    cause = Cause.NODE if isinstance(error, OSError) and error.errno in SHORTAGES else Cause.LAUNCH
-    return report_end(key, now, cause=cause, signal=LAUNCH_SIGNAL, detail=f"cannot start: {error}")
+    number = error.errno if isinstance(error, OSError) else None
+    return report_unlaunched(key, now, f"cannot start: {error}", number or 0)
+
+
+def report_unlaunched(key: NodeKey, at: float, text: str, number: int) -> Event:
+    """A start that failed with an errno before the program ran: for what the machine lacks it is tried again."""
+    words = word_shortage(number)
+    if words:
+        return report_end(key, at, cause=Cause.NODE, signal=LAUNCH_SIGNAL, detail=f"{text} ({words})")
+    return report_end(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=text)
 
 
 def report_unstarted(job: Job, key: NodeKey, now: float) -> Optional[Event]:

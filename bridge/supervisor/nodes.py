@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple, Optional
@@ -16,12 +17,12 @@ from overspan.bridge.supervisor.commands import Command
 from overspan.bridge.supervisor.environment import Place, build_environment, name_members
 from overspan.bridge.supervisor.isolation import Isolation
 from overspan.bridge.supervisor.node_runs import (
-    LAUNCH_SIGNAL,
     mark_setup,
     prepare_folder,
     prepare_work,
     report_end,
     report_failure,
+    report_unlaunched,
     report_unstarted,
 )
 from overspan.bridge.supervisor.processes import Shim
@@ -88,6 +89,10 @@ class Nodes:
         """Take over a node run that an earlier supervisor began, or begin it; the reports of what it missed."""
         node = processes.adopt(self._folder, str(key))
         if node.state == processes.ABSENT:
+            if _is_started(job, key):
+                # Begun again, it would run twice.
+                claim = os.path.join(self._folder, f"{key}.claim")
+                raise FileNotFoundError(errno.ENOENT, "the claim of a program that has started is gone", claim)
             return self.start(job, key, now)
         if node.shim is not None:
             self._watch(key, node.shim)
@@ -204,7 +209,7 @@ class Nodes:
         if record.failed_at == _LOST:
             return report_end(key, at, cause=Cause.NODE, detail=record.error)
         if record.failed_at:
-            return report_end(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=record.error)
+            return report_unlaunched(key, at, record.error, record.errno)
         cause = Cause.SETUP if record.exit_code and os.path.exists(mark_setup(self._setting.directory, key)) else None
         return report_end(key, at, cause=cause, exit_code=record.exit_code or 0, signal=record.signal or 0)
 

@@ -1,6 +1,7 @@
 """Orders: numbered lines that the daemon appends for a running launch.
 
 The file is the truth and the signal a hint: it is read again on every wake and every second, from where it was left.
+Where the disk is full, what ends work comes through a FIFO at once, and in the file, with the same token, when it can.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.model.events import ORDERS, Event, event_from_document
 
+URGENT = "urgent"
+"""The FIFO in a host's folder."""
+
 
 class NumberedOrder(NamedTuple):
-    """One line: its number, counting from 1, and what is wanted."""
+    """One line: its number, counting from 1, what is wanted, and the token by which the daemon knows it."""
 
     seq: int
     event: Event
+    token: str = ""
 
 
 class OrderFile:
@@ -40,10 +45,32 @@ class OrderFile:
         return [order for order in orders if order is not None and isinstance(order.event, self._heard)]
 
 
+class UrgentOrder(NamedTuple):
+    """An order that could not be written: the launch it is for, its token, and what is wanted."""
+
+    run: str
+    launch: int
+    token: str
+    event: Event
+
+
+def read_urgent(data: bytes) -> list[UrgentOrder]:
+    """The orders in what was read from the FIFO `urgent` of a host; each line was written at once, so it is whole."""
+    found = []
+    for line in data.splitlines():
+        try:
+            document = json.loads(line)
+            event = event_from_document(document["event"])
+            found.append(UrgentOrder(str(document["run"]), int(document["launch"]), str(document["token"]), event))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found
+
+
 def _parse(line: bytes) -> NumberedOrder | None:
     try:
         document = json.loads(line)
         event = event_from_document(document["event"])
-        return NumberedOrder(int(document["seq"]), event)
+        return NumberedOrder(int(document["seq"]), event, str(document.get("token", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -133,6 +133,28 @@ def read_record(directory: str, key: str) -> Optional[NodeRecord]:
     return None
 
 
+def list_records(directory: str) -> dict[tuple[str, int, int, int], NodeRecord]:
+    """The records in a folder by task, node, attempt and run; those that cannot be read are left out."""
+    found: dict[tuple[str, int, int, int], NodeRecord] = {}
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return found
+    for name in names:
+        key, _, suffix = name.rpartition(".")
+        task, *numbers = key.rsplit(".", 3)
+        if suffix not in ("start", "end") or len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+            continue
+        try:
+            record = read_record(directory, key)
+        except OSError:
+            continue
+        if record is not None:
+            node, attempt, run = (int(number) for number in numbers)
+            found[task, node, attempt, run] = record
+    return found
+
+
 def is_claimed(directory: str, key: str) -> bool:
     """Tell whether a start of this key was ever begun."""
     return os.path.exists(_path(directory, key, ".claim"))

@@ -73,6 +73,8 @@ class Run:
         self._probes = Probes()
         self._pending: list[Event] = []
         self._seen_order = 0
+        self._told: set[str] = set()
+        """Tokens of orders that came before they could be written."""
         self._closing = self._leaving = False
         self._retry_at: Optional[float] = None
         self._kill_again_at = 0.0
@@ -85,6 +87,8 @@ class Run:
                 self._seen_order = max(self._seen_order, entry.order)
             if self.done:
                 return
+            if not self._journal.entries:
+                self._check_unbegun()
             if self.job.granted_at is None and not self._journal.entries:
                 self._record(services.grant(directory))
             self._nodes = services.open_nodes(directory, self._plan, self.job)
@@ -106,14 +110,24 @@ class Run:
         for order in self._orders.read():
             if order.seq > self._seen_order:
                 self._seen_order = order.seq
-                self._record(order.event, order.seq)
+                if not order.token or order.token not in self._told:
+                    self._record(order.event, order.seq)
         for event in self._nodes.collect(ended, now):
             self._record(event)
         for task, attempt in self._probes.step(now):
             self._record(events.TaskReady(now, task, attempt))
+        for answer in self._probes.news(now):
+            self._record(events.Probed(now, answer.task, answer.attempt, answer.tries, answer.text))
         self._decide(now)
         self._commit(now)
         self._insist(now)
+
+    def obey(self, token: str, event: Event) -> None:
+        """Take in an order that could not be written; it has its effect with the next turn, and once."""
+        if token in self._told or self.done or self._closing or not isinstance(event, self._rules.heard):
+            return
+        self._told.add(token)
+        self._record(event)
 
     def wake_at(self, now: float) -> Optional[float]:
         """When the next turn is due without news; None when only news can bring one."""
@@ -124,6 +138,10 @@ class Run:
         times = [self._rules.decide(self.job, now).wake_at, self._nodes.wake_at, self._probes.wake_at]
         known = [time for time in times if time is not None]
         return min(known) if known else None
+
+    def check(self) -> None:
+        """Raise OSError where the run directory has gone from below this run."""
+        self._journal.check()
 
     def close(self) -> None:
         """Close the files."""
@@ -173,7 +191,7 @@ class Run:
     def _end_unrecorded(self, now: float) -> None:
         pending, self._pending = self._pending, []
         for event in pending:
-            if isinstance(event, (events.Terminate, events.Kill)):
+            if isinstance(event, (events.Terminate, events.Kill, events.Signal)):
                 self._act(event, now)
             else:
                 self._pending.append(event)
@@ -227,7 +245,9 @@ class Run:
         environment = build_environment(self.job, place)
         cwd = spec.workdir or self.job.spec.origin.directory or self.directory.path
         target = Target(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
-        self._probes.watch(name, number, target, now)
+        probe = self.job.task(name).probe
+        tries = probe.tries if probe is not None and probe.attempt == number else 0
+        self._probes.watch(name, number, target, now, tries)
 
     def _insist(self, now: float) -> None:
         """Send KILL again to what has not ended by it: a program that was missed at its start is then found."""
@@ -281,6 +301,19 @@ class Run:
         if attempt is None or not attempt.live or not number:
             return False
         return self._nodes.signal(task, attempt.number, number, scope)
+
+    def _check_unbegun(self) -> None:
+        """Raise ValueError where node runs of this launch have begun, which an empty journal does not know."""
+        try:
+            names = os.listdir(self.nodes_folder)
+        except FileNotFoundError:
+            return
+        known = {task.name: len(task.attempts) for task in self._plan.job.tasks}
+        for name in names:
+            task, *numbers = name.rsplit(".", 4)
+            if name.endswith(".claim") and len(numbers) == 4 and int(numbers[1]) >= known.get(task, 0):
+                path = self.directory.file("journal.jsonl")
+                raise ValueError(f"{path} is empty or was removed, and {name} says that work has begun")
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 

@@ -71,20 +71,31 @@ class RunDirectory:
     def read_plan(self) -> Plan:
         """The plan; ValueError when it is of another format, OSError when it is not there."""
         document = self._read("plan.json")
-        job = decode(Job, document["job"])
-        return Plan(str(document["token"]), job, document.get("environment", {}), str(document.get("cluster", "local")))
+        try:
+            job, token = decode(Job, document["job"]), str(document["token"])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{self.file('plan.json')} holds no plan: {error!r}") from error
+        return Plan(token, job, document.get("environment", {}), str(document.get("cluster", "local")))
 
     def read_grant(self) -> Grant:
         """The grant; errors as for the plan."""
         document = self._read("grant.json")
-        members = tuple(
-            (task, index, node, address, tuple(gpus)) for task, index, node, address, gpus in document["members"]
-        )
-        return Grant(document["at"], members, document.get("isolation", "env"))
+        try:
+            members = tuple(
+                (task, index, node, address, tuple(gpus)) for task, index, node, address, gpus in document["members"]
+            )
+            return Grant(document["at"], members, document.get("isolation", "env"))
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{self.file('grant.json')} holds no grant: {error!r}") from error
 
     def _read(self, name: str) -> Any:
-        with open(self.file(name), encoding="utf-8") as file:
-            document = json.load(file)
+        try:
+            with open(self.file(name), encoding="utf-8") as file:
+                document = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{self.file(name)} is damaged: {error}") from error
+        if not isinstance(document, dict):
+            raise ValueError(f"{self.file(name)} is damaged: it holds no object")
         if document.get("format") != FORMAT:
             raise ValueError(f"{self.file(name)} has format {document.get('format')}; this version reads {FORMAT}")
         return document

@@ -27,7 +27,8 @@ from overspan.bridge.supervisor.records import NodeRecord
 
 __all__ = ["ALL_SIGNALS", "NodeLaunch", "Tree", "detach", "fork_child", "hold", "run_shim", "spawn"]
 
-_COMM = "span-shim"
+COMM = "span-shim"
+"""The name of a shim's process."""
 # Descriptors above this are not in use by any supervisor.
 _DESCRIPTORS = 65536
 # Seconds between two rounds of killing, and until a process that cannot be killed is left (Slurm's
@@ -115,7 +116,7 @@ def run_shim(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch:
 def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: int) -> int:
     """Run the node from gate to record; gives the shim's exit status: 0, or the errno that kept the record away."""
     os.setsid()
-    kernel.set_comm(_COMM)
+    kernel.set_comm(COMM)
     subreaper = True
     try:
         kernel.set_subreaper()
@@ -193,7 +194,12 @@ def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
     tree.follow()
     told = kernel.read_descriptor(report)
     directory, key = records.split_claim(claim)
-    file, ended = _complete(directory, key, tree)
+    try:
+        file, ended = _complete(directory, key, tree)
+    except OSError as error:
+        # The record cannot be reached any more; nothing is left behind all the same.
+        tree.clear()
+        return error.errno or errno.EIO
     if told:
         ended = _add_failure(ended, child.parse_failure(told, 0))
     written = _try_update(file, ended)

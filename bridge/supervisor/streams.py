@@ -7,6 +7,7 @@ import os
 import re
 from typing import NamedTuple
 
+from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
 from overspan.bridge.model.spec import Form
@@ -63,7 +64,7 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
     def resolve(pattern: str) -> str:
         if pattern == _NONE:
             return ""
-        return os.path.normpath(os.path.join(cwd, expand_filename(pattern, fields)))
+        return join_path(cwd, expand_filename(pattern, fields))
 
     source = resolve(streams.input) if streams.input else ""
     again = streams.append or key.attempt > 0 or key.run > 0 or job.launch > 0

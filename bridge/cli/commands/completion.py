@@ -37,7 +37,7 @@ complete -c span -n '__fish_seen_subcommand_from submit sbatch plan' -F
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _TAKES_JOBS = frozenset(
-    "show logs wait timeline hold release requeue restart scancel squeue sacct scontrol".split()  # noqa: SIM905
+    "show logs wait timeline hold release requeue restart resubmit scancel squeue sacct scontrol".split()  # noqa: SIM905
 )
 
 

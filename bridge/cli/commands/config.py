@@ -6,8 +6,8 @@ import os
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.output import write, write_json
-from overspan.bridge.config.paths import find_paths, find_server
+from overspan.bridge.cli.output import say, write, write_json
+from overspan.bridge.config.paths import find_paths, find_server, list_missing
 
 
 def run(call: Call) -> int:
@@ -21,6 +21,8 @@ def run(call: Call) -> int:
     if chosen.json:
         write_json({"format": 1, **places})
         return 0
+    for variable, path in list_missing(call.environment, paths):
+        say(call, f"{variable} names {path}, which is not there: it says nothing")
     for name, path in places.items():
         write(f"{name:<12} {path}{'' if os.path.exists(path) else '  (none)'}\n")
     return 0

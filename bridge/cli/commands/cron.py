@@ -70,7 +70,7 @@ def run(call: Call) -> int:
             client.remove_crontab()
         elif chosen.file:
             text = decode_text(sys.stdin.buffer.read(), "stdin") if chosen.file == "-" else read_text(chosen.file)
-            _tell(call, client.install_crontab(text))
+            _tell(call, client.install_crontab(text, "stdin" if chosen.file == "-" else chosen.file))
         else:
             _edit(call, client)
     return 0

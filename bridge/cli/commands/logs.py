@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.output import paint, use_colour, write_json
+from overspan.bridge.cli.log_lines import LinePrinter, prefix
+from overspan.bridge.cli.no_output import explain_silence
+from overspan.bridge.cli.output import say, use_colour, write_json
 from overspan.bridge.cli.references import find_job, split_ref
-from overspan.bridge.client import LogWish, Stream
-from overspan.bridge.client.following import choose_streams
+from overspan.bridge.client import Client, JobFilter, LogWish, Stream
+from overspan.bridge.client.array_logs import ArrayLogs
+from overspan.bridge.client.following import LogSource, choose_streams, read_logs
+from overspan.bridge.model.errors import NotFound
 
 _EXAMPLES = """\
   span logs 42                 everything, prefixed where there is more than one
   span logs -f rlhf trainer    follow one task until the job is over
+  span logs -f 50              all elements of an array, as they start
   span logs 42 rollout --node 1 --attempt 0 -e -n 20
 """
-_PALETTE = ("cyan", "green", "magenta", "yellow", "blue")
 
 
 def run(call: Call) -> int:
@@ -30,12 +36,15 @@ def run(call: Call) -> int:
     parser.add_argument("--stream", choices=("output", "error"), default="", help="one of the two; default both")
     parser.add_argument("-e", "--errors", action="store_true", help="the same as --stream error")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
+    parser.add_argument("-t", "--timestamps", action="store_true", help="with -f: when each line came")
     parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines")
     parser.add_argument("--list", action="store_true", help="list the logs: task, node, attempt, stream, size, path")
     parser.add_argument("--json", action="store_true", help="with --list: one JSON document")
     chosen = parser.parse_args(call.words)
     if chosen.lines is not None and chosen.lines < 0:
         parser.error("--lines: give a number of lines, 0 or more")
+    if chosen.timestamps and not chosen.follow:
+        parser.error("--timestamps: when a line was written is known only while it is followed, with -f")
     wish = LogWish(
         task=chosen.task,
         node=chosen.node,
@@ -46,51 +55,88 @@ def run(call: Call) -> int:
     )
     with call.client() as client:
         job, task = split_ref(find_job(client, chosen.job))
-        tasks = client.show(job)["tasks"]
-        job, wish = _resolve_task(tasks, job, wish._replace(task=wish.task or task))
+        shown = client.show(job)
+        job, wish = _resolve_task(shown["tasks"], job, wish._replace(task=wish.task or task))
+        names = [str(known["name"]) for known in shown["tasks"]]
+        if wish.task and wish.task not in names:
+            raise NotFound(f"job {job} has no task {wish.task!r}", remedy=f"its tasks: {', '.join(names)}")
+        source = ArrayLogs(client) if shown.get("array") or "[" in job else client
         if chosen.list or chosen.json:
-            _print_list([s for s in client.streams(job) if wish.task in ("", s.task)], chosen.json)
+            _print_list([s for s in source.streams(job) if wish.task in ("", s.task)], chosen.json)
             return 0
-        many = len({prefix(stream) for stream in choose_streams(client.streams(job), wish)}) > 1
-        parts = client.logs(job, wish)
-        # A job that is followed from before its start has no streams yet.
-        single = bool(wish.task) or (len(tasks) == 1 and tasks[0].get("nodes", 1) == 1)
-        if not many and (single or not wish.follow):
-            for _, data in parts:
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
-            return 0
-        width = max(len(prefix(stream)) for stream in client.streams(job)) if many else 0
-        colour = use_colour(sys.stdout, call.environment)
-        for stream, line in merge_lines(parts):
-            sys.stdout.buffer.write(_painted(stream, width, colour).encode() + line + b"\n")
-            sys.stdout.buffer.flush()
+        printed = Printed(call, source, job, wish, chosen.timestamps)
+        if not printed.find():
+            silence = _explain(client, job, shown, wish.task)
+            if not wish.follow or shown.get("ended_at"):
+                raise silence
+            say(call, silence.message)
+            printed.print(shown["tasks"])
+            if not printed.find():
+                raise _explain(client, job, client.show(job), wish.task)
+        else:
+            printed.print(shown["tasks"])
     return 0
 
 
-def prefix(stream: Stream) -> str:
-    """The member that a line is from: `trainer-0`."""
-    return f"{stream.task}-{stream.node}"
+def _explain(client: Client, job: str, shown: Mapping[str, Any], task: str) -> NotFound:
+    if shown.get("array") and shown.get("ended_at"):
+        # The array itself starts nothing: an element knows more.
+        rows = client.history(JobFilter(ids=(job,))).rows
+        job = next((row.ref for row in rows if row.array_index is not None), job)
+        shown = client.show(job)
+    return explain_silence(job, shown, task, client.clusters())
 
 
-def merge_lines(parts: Iterable[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, bytes]]:
-    """Give whole lines, without their ends, so that lines of two logs never mix; the rest of each comes last."""
-    rests: dict[Stream, bytes] = {}
+class Printed:
+    """The logs that are printed."""
+
+    def __init__(self, call: Call, source: LogSource, job: str, wish: LogWish, timestamps: bool) -> None:
+        self._call = call
+        self._source = source
+        self._job = job
+        self._wish = wish
+        self._timestamps = timestamps
+        self._present: list[Stream] = []
+
+    def find(self) -> bool:
+        """Whether there are any; a node or attempt that there is not is told by whoever reads."""
+        self._present = self._source.streams(self._job)
+        return any(self._wish.task in ("", stream.task) for stream in self._present)
+
+    def print(self, tasks: list[dict[str, Any]]) -> None:
+        """Print them; of one node as they are, else line by line."""
+        wish = self._wish
+        prefixes = {prefix(stream) for stream in choose_streams(self._present, wish)}
+        # A job that is followed from before its start has no streams yet.
+        single = bool(wish.task) or (len(tasks) == 1 and tasks[0].get("nodes", 1) == 1)
+        alone = not isinstance(self._source, ArrayLogs) and len(prefixes) < 2 and (single or not wish.follow)
+        if alone and not self._timestamps:
+            for _, data in _mark_attempts(self._call, read_logs(self._source, self._job, wish)):
+                _write(data)
+            return
+        width = max((len(prefix(stream)) for stream in self._present), default=0) if len(prefixes) > 1 else 0
+        colour = use_colour(sys.stdout, self._call.environment)
+        clock = time.time if self._timestamps else None
+        printer = LinePrinter(_write, width, colour, named=not alone, clock=clock)
+        for stream, data in _mark_attempts(self._call, read_logs(self._source, self._job, wish, printer.pause)):
+            printer.feed(stream, data)
+        printer.close()
+
+
+def _mark_attempts(call: Call, parts: Iterator[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, bytes]]:
+    """Say where a node's next attempt begins."""
+    newest: dict[tuple[str, str, int], int] = {}
     for stream, data in parts:
-        # The size changes as a log grows; it is no part of which log it is.
-        key = stream._replace(size=0)
-        *lines, rest = (rests.get(key, b"") + data).split(b"\n")
-        for line in lines:
-            yield key, line
-        rests[key] = rest
-    for key, rest in rests.items():
-        if rest:
-            yield key, rest
+        place = (stream.job, stream.task, stream.node)
+        if stream.attempt > newest.setdefault(place, stream.attempt):
+            newest[place] = stream.attempt
+            say(call, f"{prefix(stream)}: attempt {stream.attempt} begins")
+        yield stream, data
 
 
-def _painted(stream: Stream, width: int, colour: bool) -> str:
-    text = f"{prefix(stream):<{width}} | "
-    return paint(text, _PALETTE[sum(stream.task.encode()) % len(_PALETTE)], colour)
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 def _resolve_task(tasks: list[dict[str, object]], job: str, wish: LogWish) -> tuple[str, LogWish]:
@@ -104,7 +150,9 @@ def _resolve_task(tasks: list[dict[str, object]], job: str, wish: LogWish) -> tu
 
 def _print_list(streams: list[Stream], as_json: bool) -> None:
     if as_json:
-        write_json({"format": 1, "streams": [stream._asdict() for stream in streams]})
+        rows = [stream._asdict() for stream in streams]
+        write_json({"format": 1, "streams": [{k: v for k, v in row.items() if k != "job" or v} for row in rows]})
         return
     for s in streams:
-        sys.stdout.write(f"{s.task:<16} {s.node:>4} {s.attempt:>4} {s.stream:<6} {s.size:>10} {s.path}\n")
+        element = f"{s.job:<16} " if s.job else ""
+        sys.stdout.write(f"{element}{s.task:<16} {s.node:>4} {s.attempt:>4} {s.stream:<6} {s.size:>10} {s.path}\n")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.output import report
+from overspan.bridge.cli.output import report, say
 from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Client
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.states import TERMINAL
 
 _ABOUT = {
     "hold": "Keep pending jobs from starting, until `span release`.",
@@ -37,7 +39,10 @@ def run(call: Call) -> int:
     with call.client() as client:
         for word in chosen.jobs:
             try:
-                give_order(client, find_job(client, word), call.verb, vars(chosen))
+                ref = find_job(client, word)
+                state = _find_state(client, ref) if call.verb == "requeue" else ""
+                give_order(client, ref, call.verb, vars(chosen))
+                _tell(call, ref, state, vars(chosen))
             except OverspanError as error:
                 if error.transient:
                     raise
@@ -56,3 +61,31 @@ def give_order(client: Client, ref: str, verb: str, chosen: dict[str, object]) -
     else:
         orders: dict[str, Callable[[str], None]] = {"hold": client.hold, "release": client.release}
         orders[verb](ref)
+
+
+def _find_state(client: Client, ref: str) -> str:
+    """The state of a job before the order; the order itself tells of a job that there is not."""
+    try:
+        return client.wait(ref, 0).state
+    except OverspanError:
+        return ""
+
+
+def _tell(call: Call, ref: str, state: str, chosen: dict[str, object]) -> None:
+    """Say on a terminal what was ordered; that a job which has done its work runs again is said everywhere."""
+    if state == "COMPLETED" or sys.stderr.isatty():
+        say(call, word_order(call.verb, ref, state, chosen))
+
+
+def word_order(verb: str, ref: str, state: str, chosen: dict[str, object]) -> str:
+    """What an order that was accepted brings about."""
+    if verb == "requeue":
+        held = ", held until `span release`" if chosen.get("hold") else ""
+        if state in {each.value for each in TERMINAL}:
+            return f"job {ref} was {state}: it goes back into the queue and runs again{held}"
+        return f"job {ref} is ended and goes back into the queue{held}"
+    if verb == "restart":
+        job, task = split_ref(ref)
+        task = str(chosen.get("task") or task)
+        return f"task {task} of job {job} starts again in place" if task else f"job {job} starts again in place"
+    return f"job {ref} is held until `span release`" if verb == "hold" else f"job {ref} is released"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands.submit import read_job
+from overspan.bridge.cli.file_options import add_file_options, hide_secrets, read_changes
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.client import Submission
+from overspan.bridge.model.errors import InvalidRequest
 
 
 def run(call: Call) -> int:
@@ -15,20 +17,28 @@ def run(call: Call) -> int:
     parser = make_parser(call, about, "  span plan rlhf.yaml -M local\n  span plan train.sh\n")
     parser.add_argument("file", metavar="FILE", help="job file or batch script; - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="plan for this cluster")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change a key of the file")
+    add_file_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
     chosen = parser.parse_args(call.words)
     text = read_job(chosen.file)
     script = text.startswith("#!")
     file = "stdin" if chosen.file == "-" else chosen.file
+    changes = read_changes(call, chosen)
+    if script and (any(changes) or chosen.name):
+        raise InvalidRequest(
+            "--set, --env and their like are for job files", remedy="write options of sbatch for a script"
+        )
     submission = Submission(
         kind="script" if script else "job_file",
         text=text,
         file=file,
         argv=(file,) if script else (),
-        command=("span", "plan", *call.words),
+        command=("span", "plan", *hide_secrets(call.words)),
         cluster=chosen.cluster,
-        overrides=chosen.set,
+        name=chosen.name,
+        overrides=changes.overrides,
+        env=changes.env,
+        secrets=changes.secrets,
     )
     with call.client() as client:
         plan, notes = client.plan(submission)

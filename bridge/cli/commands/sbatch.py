@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.output import say, write, write_json
+from overspan.bridge.cli.output import say, shown, write, write_json
 from overspan.bridge.cli.sbatch_options import SbatchWords, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
@@ -18,6 +18,7 @@ from overspan.bridge.model.sizes import parse_memory
 _UNKNOWN_OPTION = 255
 _FAILED = "Batch job submission failed: "
 _MEMORY = "Memory specification can not be satisfied"
+_EMPTY = "Batch script is empty"
 _MAX_HOSTS_FILE = 1 << 20
 _FILE_OPTIONS = {
     "bbf": "Invalid --bbf specification",
@@ -55,6 +56,9 @@ def run(call: Call) -> int:
     except OverspanError as error:
         if call.json:
             raise
+        if error.message.startswith(_EMPTY) and os.path.isdir(found.script):
+            # Slurm reads a folder as an empty script.
+            error.remedy, error.place = f"{found.script} is a directory", None
         return _report(call, error, trial=found.has("test-only"))
 
 
@@ -90,7 +94,7 @@ def _show_options(found: SbatchWords) -> None:
 def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
     """Print an error in Slurm's form: its words first, then where and how to mend it."""
     sys.stdout.flush()
-    for line in error.message.splitlines() or ["the submission failed"]:
+    for line in shown(error.message).splitlines() or ["the submission failed"]:
         if trial and line == _MEMORY:
             # Slurm looks at memory only when a job is really submitted.
             continue
@@ -100,7 +104,7 @@ def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
         own = line.startswith(("sbatch: ", "Try ", "Invalid time specification"))
         print(line if own else f"sbatch: error: {line}", file=sys.stderr)
     place = f"{error.place}: " if error.place else ""
-    for line in (place + error.remedy).rstrip(": ").splitlines():
+    for line in shown(place + error.remedy).rstrip(": ").splitlines():
         print(f"  {line}", file=sys.stderr)
     if isinstance(error.exit_code, ExitCode):
         code = call.environment.get("SLURM_EXIT_ERROR", "")
@@ -119,7 +123,6 @@ def make_submission(call: Call, found: SbatchWords) -> Submission:
             print("sbatch: reading the script from the terminal, end with Ctrl-D", file=sys.stderr)
         text = decode_text(sys.stdin.buffer.read(), "stdin")
     else:
-        # Slurm reads a folder as an empty script.
         text = "" if os.path.isdir(file) else _read_script(file, found)
     return Submission(
         kind="script",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import say, write, write_json
-from overspan.bridge.cli.references import is_ref, parse_states, split_ref, split_refs
+from overspan.bridge.cli.references import find_job, is_ref, parse_states, split_ref, split_refs
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
-from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.getopt import VALUE, Option, Words
+
+if TYPE_CHECKING:
+    from overspan.bridge.client.exchange import Failed
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of this account"),
@@ -41,7 +45,7 @@ OPTIONS = (
     Option("version", "V"),
     Option("wckey", "", VALUE),
 )
-_USAGE = "usage: span scancel [OPTION...] ID...\n       span scancel [OPTION...] ID TASK"
+_USAGE = "usage: span scancel [OPTION...] ID...\n       span scancel [OPTION...] ID|NAME TASK"
 _SILENT = ("not_found", "conflict")
 _ENDED = "Job/step already completing or completed"
 
@@ -63,6 +67,7 @@ def run(call: Call) -> int:
     order = make_order(words, call.environment)
     with call.client() as client:
         check_clusters(client, order.filter.clusters)
+        order = _resolve_name(client, order)
         if words.has("interactive"):
             order = order._replace(refs=_ask(client, order), filter=JobFilter())
             if not order.refs:
@@ -76,9 +81,21 @@ def run(call: Call) -> int:
             return min(1, failed)
         result = client.cancel(order)
     if call.json:
-        errors = [{"ref": ref, "code": code, "message": message} for ref, code, message in result.errors]
+        errors = [failed._asdict() for failed in result.errors]
         write_json({"format": 1, "done": list(result.done), "errors": errors})
+    if result.note:
+        sys.stderr.write(f"scancel: warning: {result.note}\n")
     return max(min(1, failed), _report(words, order, result.errors))
+
+
+def _resolve_name(client: Client, order: CancelOrder) -> CancelOrder:
+    """Give the id for the name in `NAME TASK`, as the other verbs that take a task do."""
+    if not order.task or is_ref(order.refs[0]):
+        return order
+    try:
+        return order._replace(refs=(find_job(client, order.refs[0]),))
+    except NotFound:
+        raise InvalidRequest(f"Invalid job id {order.refs[0]}") from None
 
 
 def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
@@ -104,14 +121,16 @@ def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
     return 1
 
 
-def _report(words: Words, order: CancelOrder, errors: Sequence[tuple[str, str, str]]) -> int:
+def _report(words: Words, order: CancelOrder, errors: Sequence[Failed]) -> int:
     """Tell what could not be done; a job that is gone is an error only where a signal was to reach it."""
     code = 0
-    for ref, kind, message in errors:
+    for ref, kind, message, remedy in errors:
         if kind == "not_found" and (order.task or split_ref(ref)[1]):
             # A task that is not known is a slip of the pen, not a job that has gone.
             code = 1
-            sys.stderr.write(f"scancel: error: Invalid job id {ref}{'.' * bool(order.task)}{order.task}\n")
+            known = message.startswith("job ")
+            text = message if known else f"Invalid job id {ref}{'.' * bool(order.task)}{order.task}"
+            sys.stderr.write(f"scancel: error: {text}\n" + (f"  {remedy}\n" if known and remedy else ""))
             continue
         loud = bool(order.signal) or order.batch_only or kind not in _SILENT
         if loud:
@@ -135,6 +154,9 @@ def make_order(words: Words, environment: Mapping[str, str] | None = None) -> Ca
     task = ""
     if len(others) == 1 and len(refs) == 1 and given[0] == refs[0]:
         task = others[0]
+    elif len(others) == 2 and not any(map(is_ref, given)):
+        # `NAME TASK`: no form of Slurm's, which takes ids alone.
+        return CancelOrder((others[0],), others[1], _make_filter(words, environment or {}), *_signal_of(words))
     elif others:
         raise InvalidRequest(f"Invalid job id {others[0]}")
     if len(refs) == 1 and not task:
@@ -143,8 +165,12 @@ def make_order(words: Words, environment: Mapping[str, str] | None = None) -> Ca
     chosen = _make_filter(words, environment or {})
     if not refs and chosen.empty:
         raise InvalidRequest("No job identification provided")
-    signal = words.last("signal").upper().removeprefix("SIG")
-    return CancelOrder(refs, task, chosen, signal, words.has("batch"), words.has("full"))
+    return CancelOrder(refs, task, chosen, *_signal_of(words))
+
+
+def _signal_of(words: Words) -> tuple[str, bool, bool]:
+    """The signal, and whether the script alone, or all, has it."""
+    return words.last("signal").upper().removeprefix("SIG"), words.has("batch"), words.has("full")
 
 
 def _make_filter(words: Words, environment: Mapping[str, str]) -> JobFilter:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
+from overspan.bridge.cli.array_text import describe_shares, sum_up, write_shares
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
+from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
 from overspan.bridge.model.errors import NotFound
 
@@ -31,15 +33,40 @@ def run(call: Call) -> int:
     chosen = parser.parse_args(call.words)
     with call.client() as client:
         ref, task = split_ref(find_job(client, chosen.job))
+        if "[" in ref:
+            return _show_elements(call, client, ref, chosen.json)
         job = client.show(ref)
         names = [str(known["name"]) for known in job["tasks"]]
         if task and task not in names:
             raise NotFound(f"job {ref} has no task {task}", remedy=f"its tasks: {', '.join(names)}")
+        if job.get("array"):
+            listing = client.history(JobFilter(ids=(ref,)))
+            job["array"]["elements"] = sum_up(listing.rows, listing.now)
     if chosen.json:
-        write_json({"format": 1, "job": job})
-        return 0
-    write(job_text(job, use_colour(sys.stdout, call.environment)))
+        write_json({"format": 1, "job": _document(job)})
+    else:
+        write(job_text(job, use_colour(sys.stdout, call.environment)))
     return 0
+
+
+def _show_elements(call: Call, client: Client, ref: str, as_json: bool) -> int:
+    """Show some elements of an array: each that is a job, and how many wait."""
+    rows = client.history(JobFilter(ids=(ref,))).rows
+    if not rows:
+        raise NotFound(f"no job {ref}", remedy="`span squeue` and `span sacct` list the jobs")
+    jobs = [client.show(row.ref) for row in rows if row.array_index is not None]
+    rest = [f"{row.ref} {row.state}" for row in rows if row.array_waiting]
+    if as_json:
+        write_json({"format": 1, "jobs": jobs, "waiting": [row.ref for row in rows if row.array_waiting]})
+        return 0
+    texts = [job_text(job, use_colour(sys.stdout, call.environment)) for job in jobs]
+    write("\n".join([*texts, *(f"{line}\n" for line in rest)]))
+    return 0
+
+
+def _document(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    array = job.get("array")
+    return job if not array else {**job, "array": {**array, "elements": describe_shares(array["elements"])}}
 
 
 def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
@@ -67,13 +94,15 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
         ("Expected", format_timestamp(job.get("expected_start"), "") if state == "PENDING" else ""),
         ("Started", format_timestamp(job.get("started_at"), "")),
         ("Ended", format_timestamp(job.get("ended_at"), "")),
-        ("Stale since", format_timestamp(job.get("stale_since"), "")),
+        ("Stale since", " ".join(filter(None, (format_timestamp(job.get("stale_since"), ""), job.get("stale_why"))))),
         ("Command", str(job.get("command") or "")),
         ("Directory", str(job.get("work_dir") or "")),
         ("Comment", str(job.get("comment") or "")),
     ]
     lines = [f"{name + ':':<12} {value}" for name, value in facts if value]
     lines += [f"{'Note:':<12} {note}" for note in job.get("notes") or ()]
+    if array.get("elements"):
+        return "\n".join([*lines, "", *write_shares(job.get("id"), array["elements"])]) + "\n"
     tasks = job.get("tasks") or []
     rows = [_HEADER, *(_task_cells(job, task, now) for task in tasks)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
@@ -112,7 +141,7 @@ def _task_cells(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> 
 
 
 def _attempt_lines(task: Mapping[str, Any]) -> list[str]:
-    """Attempts that ended otherwise than well, with why; and when the next one is due."""
+    """Attempts that ended otherwise than well, with why; what the task waits for, and when the next one is due."""
     lines = []
     for attempt in task.get("attempts") or ():
         detail = str(attempt.get("detail") or "")
@@ -122,6 +151,8 @@ def _attempt_lines(task: Mapping[str, Any]) -> list[str]:
         words = [f"{task.get('name')} attempt {attempt.get('number')}:", str(attempt.get("state"))]
         words += [str(attempt.get("cause") or ""), _exit(attempt), when, detail]
         lines.append(" ".join(filter(None, words)))
+    if task.get("waits"):
+        lines.append(str(task["waits"]))
     if task.get("next_start"):
         lines.append(f"{task.get('name')}: next attempt at {format_timestamp(task['next_start'])}")
     return lines

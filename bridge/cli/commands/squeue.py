@@ -189,7 +189,8 @@ def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Lis
         write(time.strftime(_DATE, time.localtime(listing.now)) + "\n")
     header = not words.has("noheader")
     if words.has("clusters"):
-        _write_by_cluster(layout, rows, listing, header)
+        named = [name for name in words.listed("clusters") if name != "all"]
+        _write_by_cluster(layout, rows, listing, named, header)
     else:
         write(render(layout, rows, listing.now, header))
 
@@ -211,13 +212,14 @@ def _write_steps(call: Call, words: Words, rows: list[JobRow], listing: Listing)
     return 0
 
 
-def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, header: bool) -> None:
-    """Slurm's form for -M: a line with the cluster's name before each table."""
-    by_cluster: dict[str, list[JobRow]] = {}
+def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, named: Sequence[str], header: bool) -> None:
+    """Slurm's form for -M: each cluster's name before its table, of those without jobs too; nothing of it with -h."""
+    by_cluster: dict[str, list[JobRow]] = {name: [] for name in named}
     for row in rows:
         by_cluster.setdefault(row.cluster, []).append(row)
-    for name in sorted(by_cluster):
-        write(f"CLUSTER: {name}\n" + render(layout, by_cluster[name], listing.now, header))
+    for number, name in enumerate(by_cluster if named else sorted(by_cluster)):
+        title = ("\n" if number else "") + f"CLUSTER: {name}\n" if header else ""
+        write(title + render(layout, by_cluster[name], listing.now, header))
 
 
 def _known_users(call: Call, users: tuple[str, ...]) -> tuple[str, ...]:

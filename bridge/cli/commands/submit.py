@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from overspan.bridge.cli.arguments import make_parser, read_pairs
+from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.commands.wait import exit_code
+from overspan.bridge.cli.ends import exit_code, explain_end
+from overspan.bridge.cli.file_options import add_file_options, hide_secrets, read_changes
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.client import Accepted, Submission
 from overspan.bridge.client.submission import decode_text, read_text
@@ -42,19 +43,17 @@ def run(call: Call) -> int:
         if accepted.schedule or not chosen.wait:
             return 0
         sys.stdout.flush()
-        return exit_code(client.wait(str(accepted.id)))
+        outcome = client.wait(str(accepted.id))
+        if outcome.state != "COMPLETED" and not chosen.json:
+            say(call, explain_end(client, str(accepted.id), outcome))
+        return exit_code(outcome)
 
 
 def _parse(call: Call) -> argparse.Namespace:
     parser = make_parser(call, "Submit a job file.", _EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="job file (YAML); - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="cluster to run on; of several the first that takes it")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change a key of the file")
-    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="set a variable of every task")
-    parser.add_argument(
-        "--secret", action="append", default=[], metavar="KEY[=VALUE]", help="set a secret; without a value from here"
-    )
-    parser.add_argument("--name", default="", help="name of the job")
+    add_file_options(parser)
     parser.add_argument("--hold", action="store_true", help="do not start it before `span release`")
     parser.add_argument("--job-group", default="", metavar="ID", help="join a group; the default inside one")
     parser.add_argument("--no-job-group", action="store_true", help="join no group")
@@ -68,17 +67,18 @@ def _make_submission(call: Call, chosen: argparse.Namespace) -> Submission:
     text = read_job(chosen.file)
     if text.startswith("#!"):
         raise InvalidRequest(f"{chosen.file} is a batch script, not a job file", remedy=f"span sbatch {chosen.file}")
+    changes = read_changes(call, chosen)
     return Submission(
         kind="job_file",
         text=text,
         file="stdin" if chosen.file == "-" else chosen.file,
-        command=("span", "submit", *_hide_secrets(call.words)),
+        command=("span", "submit", *hide_secrets(call.words)),
         cluster=chosen.cluster,
         name=chosen.name,
         hold=chosen.hold,
-        overrides=chosen.set,
-        env=_variables(chosen.env, "--env", call),
-        secrets=_variables(chosen.secret, "--secret", call),
+        overrides=changes.overrides,
+        env=changes.env,
+        secrets=changes.secrets,
     )
 
 
@@ -99,30 +99,3 @@ def _tell(call: Call, accepted: Accepted, chosen: argparse.Namespace) -> None:
 def read_job(file: str) -> str:
     """Read a job file, or standard input for `-`."""
     return decode_text(sys.stdin.buffer.read(), "stdin") if file == "-" else read_text(file)
-
-
-def _variables(items: list[str], option: str, call: Call) -> dict[str, str]:
-    """Read KEY=VALUE; KEY alone takes the value that it has here, so that secrets need no command line."""
-    full = []
-    for item in items:
-        if "=" not in item and item not in call.environment:
-            raise InvalidRequest(
-                f"{option} {item}: the variable is not set here", remedy=f"write {option} {item}=VALUE"
-            )
-        full.append(item if "=" in item else f"{item}={call.environment[item]}")
-    return read_pairs(full, option)
-
-
-def _hide_secrets(words: tuple[str, ...]) -> list[str]:
-    """Blank secrets' values: the command line is stored and shown."""
-    shown = []
-    secret = False
-    for word in words:
-        option, equals, value = word.partition("=")
-        if secret:
-            word = word.partition("=")[0]
-        elif option.startswith("--sec") and equals:
-            word = f"{option}={value.partition('=')[0]}"
-        secret = word.startswith("--sec") and not equals
-        shown.append(word)
-    return shown

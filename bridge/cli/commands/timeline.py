@@ -22,14 +22,15 @@ def run(call: Call) -> int:
     if chosen.json:
         write_json({"format": 1, "rows": [{**row._asdict(), "at": rfc3339(row.at)} for row in rows]})
     else:
-        write("".join(transition_line(row) for row in rows))
+        width = max((len(row.task) for row in rows), default=0)
+        write("".join(transition_line(row, width) for row in rows))
     return 0
 
 
-def transition_line(row: Transition) -> str:
-    """One line: time with milliseconds, task, change, reason and text."""
+def transition_line(row: Transition, width: int = 0) -> str:
+    """One line: time with milliseconds, task in a column of some width, change, reason and text."""
     milli = int(row.at * 1000) % 1000
     change = f"{row.start or '-'} -> {row.end}" if row.end else ""
     reason = f"({row.reason})" if row.reason not in ("", "None") else ""
     words = filter(None, (change, reason, row.text))
-    return f"{format_timestamp(row.at)}.{milli:03d}  {row.task or 'job':<12}  {' '.join(words)}\n"
+    return f"{format_timestamp(row.at)}.{milli:03d}  {row.task or 'job':<{max(width, 12)}}  {' '.join(words)}\n"

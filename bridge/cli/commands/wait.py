@@ -7,6 +7,7 @@ import time
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.ends import exit_code, explain_end
 from overspan.bridge.cli.output import say, write_json
 from overspan.bridge.cli.references import find_job
 from overspan.bridge.client import Outcome
@@ -17,7 +18,9 @@ _NOTES = """\
   span wait rlhf --timeout 3600
 
 Exit code: 0 when every job COMPLETED, else the highest of the jobs' own: the exit
-code, 128 + the signal's number, or 1. 124 when the time is over, 4 for an unknown job.
+code, 128 + the signal's number, or 1 (it could not start, or was cancelled before
+it did). 124 when the time is over, 4 for an unknown job. Why a job did not complete is
+told on stderr.
 """
 
 
@@ -33,7 +36,10 @@ def run(call: Call) -> int:
     with call.client() as client:
         refs = [find_job(client, word) for word in chosen.jobs]
         for ref in refs:
-            results[ref] = client.wait(ref, None if end is None else max(0.0, end - time.monotonic()))
+            outcome = client.wait(ref, None if end is None else max(0.0, end - time.monotonic()))
+            results[ref] = outcome
+            if outcome.over and outcome.state != "COMPLETED" and not chosen.json:
+                say(call, explain_end(client, ref, outcome))
     if chosen.json:
         write_json({"format": 1, "jobs": [{"ref": ref, **outcome._asdict()} for ref, outcome in results.items()]})
     late = [f"{ref} ({outcome.state})" for ref, outcome in results.items() if not outcome.over]
@@ -42,12 +48,3 @@ def run(call: Call) -> int:
         say(call, f"still not over after {chosen.timeout:g} s: {', '.join(late)}")
         return ExitCode.TIMED_OUT
     return max(map(exit_code, results.values()))
-
-
-def exit_code(outcome: Outcome) -> int:
-    """The code of a shell that ran the job: its exit code, 128 + signal, 0 for COMPLETED, 1 for other ends."""
-    if outcome.state == "COMPLETED":
-        return 0
-    if outcome.signal:
-        return 128 + outcome.signal
-    return outcome.exit_code or 1

@@ -13,7 +13,7 @@ from overspan.bridge.lifecycle.decision import Decisions
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause, find_cause
 from overspan.bridge.model.events import DECISIONS, Event
-from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Stop, Task
+from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Probe, Stop, Task
 from overspan.bridge.model.spec import OnFailure, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.supervisor.run import Rules
@@ -142,6 +142,10 @@ def _put(attempt: Attempt, node: NodeRun) -> Attempt:
     return replace(attempt, nodes=nodes, ended_at=over)
 
 
+def _probed(job: Job, task: Task, event: events.Probed) -> Optional[Task]:
+    return replace(task, probe=Probe(event.attempt, event.tries, event.answer))
+
+
 _HANDLERS: dict[type, Callable[[Job, Task, Any], Optional[Task]]] = {
     events.Launch: _launch,
     events.NodeRelaunch: _relaunch,
@@ -150,6 +154,7 @@ _HANDLERS: dict[type, Callable[[Job, Task, Any], Optional[Task]]] = {
     events.Terminate: _terminate,
     events.Kill: _kill,
     events.TaskReady: _ready,
+    events.Probed: _probed,
 }
 """Each gives the task after the event; None where the event is about another attempt."""
 

@@ -22,6 +22,7 @@ from overspan.bridge.supervisor.node_runs import (
     prepare_work,
     report_end,
     report_failure,
+    report_unlaunched,
     report_unstarted,
 )
 from overspan.bridge.supervisor.processes import Shim
@@ -276,9 +277,7 @@ class RemoteNodes:
             return report_end(key, at, cause=verdict.cause, signal=LAUNCH_SIGNAL, detail=verdict.detail)
         end = live.end
         if end.get("failed_at"):
-            return report_end(
-                key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=f"{end.get('error', '')} on {self._node(key)}"
-            )
+            return report_unlaunched(key, at, f"{end.get('error', '')} on {self._node(key)}", int(end.get("errno", 0)))
         code, number = _codes(end)
         verdict = (
             Verdict(Cause.SETUP, "") if end.get("setup_failed") else judge_end(said, bool(live.told or code or number))

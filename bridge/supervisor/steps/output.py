@@ -7,6 +7,7 @@ import select
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
 from overspan.bridge.supervisor.steps.ranks import PIPE
 
@@ -92,7 +93,7 @@ class Target(NamedTuple):
         if self.nothing or (self.only >= 0 and rank != self.only):
             return ""
         if self.each:
-            return os.path.normpath(os.path.join(directory, expand_filename(self.each, fields)))
+            return join_path(directory, expand_filename(self.each, fields))
         return PIPE
 
 

@@ -1,0 +1,86 @@
+"""An array summed up: how many of its elements are in which state, which failed, and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from overspan.bridge.client import JobRow
+from overspan.bridge.model.durations import format_elapsed
+from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices, parse_array
+
+_HEADER = ("ELEMENTS", "STATE", "EXIT", "SHORTEST", "LONGEST", "INDICES")
+
+
+class Share(NamedTuple):
+    """The elements of an array that are alike: their state, exit code and signal; times are seconds."""
+
+    state: str
+    exit_code: int
+    signal: int
+    indices: tuple[IndexRange, ...]
+    shortest: float | None = None
+    longest: float | None = None
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return sum(len(part.values()) for part in self.indices)
+
+
+def sum_up(rows: Iterable[JobRow], now: float) -> list[Share]:
+    """The rows of an array's elements by state and end, those that wait last."""
+    indices: dict[tuple[str, int, int], list[int]] = {}
+    times: dict[tuple[str, int, int], list[float]] = {}
+    for row in rows:
+        key = (row.state, row.exit_code, row.signal)
+        if row.array_waiting:
+            waiting = parse_array(row.array_waiting.partition("%")[0])
+            indices.setdefault(key, []).extend(waiting.indices())
+        elif row.array_index is not None:
+            indices.setdefault(key, []).append(row.array_index)
+            if row.started_at is not None:
+                end = row.ended_at if row.ended_at is not None else row.paused_at or now
+                times.setdefault(key, []).append(end - row.started_at - row.paused)
+    shares = []
+    for key, found in indices.items():
+        used = times.get(key)
+        shares.append(Share(*key, collapse(found), *((min(used), max(used)) if used else ())))
+    return sorted(shares, key=lambda share: (share.state == "PENDING", share.state, share.exit_code, share.signal))
+
+
+def failed_indices(shares: Iterable[Share]) -> str:
+    """The indices that ended neither well nor by a person's cancel: what `span resubmit --failed` takes."""
+    live = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
+    bad = [share for share in shares if share.state not in (*live, "COMPLETED", "CANCELLED")]
+    return format_array_indices(collapse(index for share in bad for part in share.indices for index in part.values()))
+
+
+def write_shares(array: Any, shares: list[Share]) -> list[str]:
+    """Lines of a table, and of what to do about failures."""
+    cells = [
+        (
+            str(share.size),
+            share.state,
+            f"{share.exit_code}:{share.signal}",
+            "" if share.shortest is None else format_elapsed(share.shortest),
+            "" if share.longest is None else format_elapsed(share.longest),
+            format_array_indices(share.indices),
+        )
+        for share in shares
+    ]
+    rows = [_HEADER, *cells]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    failed = failed_indices(shares)
+    return [*lines, "", f"failed: {failed}; `span resubmit {array} --failed` runs these again"] if failed else lines
+
+
+def describe_shares(shares: list[Share]) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "failed": failed_indices(shares),
+        "states": [
+            {**share._asdict(), "indices": format_array_indices(share.indices), "count": share.size} for share in shares
+        ],
+    }

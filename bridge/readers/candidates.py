@@ -1,0 +1,59 @@
+"""The ways to run a job: which cluster, with what for each task, the preferred one first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from overspan.bridge.model.spec import Candidate
+from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.task_document import Choice
+
+MOST = 64
+"""Combinations of the tasks' alternatives that are tried on one cluster."""
+
+_Ranked = tuple[tuple[int, ...], int, Candidate]
+
+
+def list_candidates(
+    clusters: Sequence[str], tasks: Sequence[Sequence[Choice]], partition: str, found: Findings
+) -> tuple[Candidate, ...]:
+    """Every cluster with every combination of the tasks' alternatives there, in the order of the alternatives.
+
+    No clusters: the default one, under an empty name. `partition` is the header's; it wins over those of `infra`.
+    """
+    ranked: list[_Ranked] = []
+    for order, cluster in enumerate(clusters or ("",)):
+        rows = [_choices_on(cluster, choices) for choices in tasks]
+        combined = list(itertools.islice(itertools.product(*rows), MOST + 1))
+        if len(combined) > MOST:
+            found.note(f"of the combinations of the tasks' alternatives, {MOST} are tried on each cluster")
+        for combination in combined[:MOST]:
+            ranks = tuple(rank for rank, _ in combination)
+            ranked.append((ranks, order, _combine(cluster, [choice for _, choice in combination], partition)))
+    ranked.sort(key=lambda item: item[:2])
+    return tuple(candidate for _, _, candidate in ranked)
+
+
+def differ(candidates: Sequence[Candidate]) -> bool:
+    """Whether what is asked for depends on the place; else the list of clusters says all."""
+    names = [candidate.cluster for candidate in candidates]
+    first = candidates[0]
+    return len(set(names)) < len(names) or any(
+        (candidate.demands, candidate.partition) != (first.demands, first.partition) for candidate in candidates
+    )
+
+
+def _choices_on(cluster: str, choices: Sequence[Choice]) -> list[tuple[int, Choice]]:
+    """A task's alternatives on a cluster, with their places; all of them where none is for that cluster."""
+    ranked = list(enumerate(choices))
+    return [(rank, choice) for rank, choice in ranked if choice.cluster in ("", cluster)] or ranked
+
+
+def _combine(cluster: str, choices: Sequence[Choice], partition: str) -> Candidate:
+    named = {choice.partition for choice in choices}
+    return Candidate(
+        cluster,
+        tuple(choice.demand for choice in choices),
+        partition or (named.pop() if len(named) == 1 else ""),
+    )
