@@ -40,6 +40,15 @@ json.dump(found, open("found.json", "w"))
 
 
 def test_its_own_workload(run_client: Any, tmp_path: Path) -> None:
+    check(run_client, tmp_path)
+
+
+def test_its_own_workload_in_pods(run_in_pods: Any, tmp_path: Path) -> None:
+    check(run_in_pods("psij"), tmp_path)
+
+
+def check(run_client: Any, tmp_path: Path) -> None:
+    """Run it, and compare what it found."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     run_client("psij", "python", str(program))

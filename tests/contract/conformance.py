@@ -337,16 +337,17 @@ class Conformance:
 
 def run(rig: Rig, story: Callable[[Adapter], Coroutine[Any, Any, None]]) -> None:
     """Tell a story with an adapter that is opened for it and closed after it."""
+    asyncio.run(tell(rig, story))
 
-    async def tell() -> None:
-        adapter = rig.open()
-        try:
-            async with asyncio.timeout(2 * DEADLINE):
-                await story(adapter)
-        finally:
-            await adapter.close()
 
-    asyncio.run(tell())
+async def tell(rig: Rig, story: Callable[[Adapter], Coroutine[Any, Any, None]]) -> None:
+    """The same for a loop that runs already, such as one with a time of its own."""
+    adapter = rig.open()
+    try:
+        async with asyncio.timeout(2 * DEADLINE):
+            await story(adapter)
+    finally:
+        await adapter.close()
 
 
 async def start(adapter: Adapter, job: Job) -> tuple[str, Follower]:

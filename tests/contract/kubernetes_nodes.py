@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -11,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fakes.kubernetes_api import KubernetesApi
-from tests.fakes.kubernetes_objects import Document, Key, Refused
+from tests.fakes.kubernetes_exec import Run
+from tests.fakes.kubernetes_objects import Document, Key, Refused, from_rfc3339
 
-from overspan.adapters.kubernetes.names import NOTICE
 from overspan.adapters.kubernetes.quantities import sum_requests
-from overspan.adapters.kubernetes.records import GO
+from overspan.adapters.kubernetes.records import GO, NOTICE
 from overspan.adapters.kubernetes.scripts import POD_DIR
 
+_LATE = {
+    "reason": "DeadlineExceeded",
+    "message": "Pod was active on the node longer than the specified deadline",
+}
 NODES = ("node-1", "node-2")
 CPUS = 4
 
@@ -42,6 +47,8 @@ class FakeNodes:
         self.frozen = False
         """Whether nothing is bound, started or ended for now."""
         self._folder = folder
+        self._bin = _make_name_server(folder)
+        api.exec.reply = self._signal
         self._work: dict[str, Running] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nodes")
@@ -125,7 +132,7 @@ class FakeNodes:
             return text.replace("/dev/termination-log", str(message))
 
         environment = {item["name"]: place(item["value"]) for item in main.get("env") or [] if "value" in item}
-        environment.setdefault("PATH", os.environ["PATH"])
+        environment.setdefault("PATH", f"{self._bin}:{os.environ['PATH']}")
         # A dollar sign is escaped by another one (Container.args).
         words = [place(word).replace("$$", "$") for word in [*main["command"], *main.get("args", [])]]
         with file.open("wb") as output:
@@ -140,6 +147,14 @@ class FakeNodes:
             )
         self._work[metadata["uid"]] = Running(process, file, mounts.get(POD_DIR))
         self.api.pods.run(metadata["name"], metadata["namespace"])
+
+    def _signal(self, run: Run) -> tuple[int, str]:
+        """Carry out a command that sends a signal to a pod's program; any other has no effect."""
+        asked = re.search(r"kill -s (\w+) 1$", run.words[-1])
+        uid = self.api.pods.get(run.pod, run.namespace)["metadata"]["uid"]
+        if asked is not None and uid in self._work:
+            self._work[uid].process.send_signal(getattr(signal, f"SIG{asked[1]}"))
+        return 0, ""
 
     def _watch(self, pod: Document, running: Running) -> None:
         metadata = pod["metadata"]
@@ -160,13 +175,31 @@ class FakeNodes:
             message = running.file.with_suffix(".message")
             text = message.read_text() if message.exists() else ""
             self.api.pods.finish(name, 128 - code if code < 0 else code, message=text, namespace=space)
-        elif metadata.get("deletionTimestamp"):
-            grace = metadata["deletionGracePeriodSeconds"]
+            if running.kill_at is not None and not metadata.get("deletionTimestamp"):
+                self.api.pods.set_status(name, {"phase": "Failed", **_LATE}, space)
+        elif metadata.get("deletionTimestamp") or _is_late(pod, now):
+            grace = metadata.get("deletionGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
             if running.kill_at is None:
                 os.killpg(running.process.pid, signal.SIGTERM)
             running.kill_at = min(running.kill_at or now + grace, now + grace)
             if now >= running.kill_at:
                 os.killpg(running.process.pid, signal.SIGKILL)
+
+
+def _make_name_server(folder: Path) -> Path:
+    """A folder with a `getent` that knows every name, in the place of the cluster's DNS."""
+    commands = folder / "bin"
+    commands.mkdir()
+    getent = commands / "getent"
+    getent.write_text('#!/bin/sh\necho "10.0.0.2 $2"\n')
+    getent.chmod(0o755)
+    return commands
+
+
+def _is_late(pod: Document, now: float) -> bool:
+    """Whether a pod has been on its node for longer than it may be."""
+    seconds = pod["spec"].get("activeDeadlineSeconds")
+    return seconds is not None and now >= from_rfc3339(pod["status"]["startTime"]) + seconds
 
 
 def _end_rest(folder: Path) -> None:

@@ -15,6 +15,7 @@ from tests.contract.deciding import DaemonSide, Memory
 from tests.contract.kubernetes_nodes import FakeNodes
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
+from tests.leaks import nothing_is_dropped
 from tests.rigs.kube import KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig
 
@@ -25,7 +26,7 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 
-__all__ = ["kube_namespace", "kube_rig"]
+__all__ = ["kube_namespace", "kube_rig", "nothing_is_dropped"]
 
 ANY = Resources(cpus=0.1)
 INSTALLATION = "contract"
@@ -81,8 +82,8 @@ class KubernetesRig:
 async def until_empty(adapter: KubernetesCluster, seconds: float = 180.0) -> None:
     """Release until nothing of the installation is left: the log of a pod that has just ended may come later."""
     deadline = time.monotonic() + seconds
-    namespace = await asyncio.to_thread(lambda: adapter._connection.namespace)
-    calls = adapter._launches.calls(namespace)
+    namespace = await asyncio.to_thread(lambda: adapter.launches.connection.namespace)
+    calls = adapter.launches.calls(namespace)
     while True:
         try:
             await adapter.release(INSTALLATION, (), ())

@@ -20,6 +20,7 @@ from tests.contract.kubernetes_servers import (
     make_pod,
 )
 from tests.fakes.kubernetes_api import KubernetesApi
+from tests.leaks import nothing_is_dropped
 from tests.rigs.plugin import kube_namespace, kube_rig
 from tests.waiting import wait_until
 
@@ -32,7 +33,7 @@ from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.watch import Pace, PodWatch
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, Unreachable
 
-__all__ = ["kube_namespace", "kube_rig"]
+__all__ = ["kube_namespace", "kube_rig", "nothing_is_dropped"]
 
 
 @pytest.fixture(params=["fake", "real"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.contract.kubernetes_servers import SAYS, Namespace, RealServer, open_account
+from tests.leaks import nothing_is_dropped
 from tests.rigs.kube import SMALL_IMAGE, KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig
 from tests.waiting import wait_until
@@ -22,7 +23,7 @@ from overspan.adapters.kubernetes.rights import EXTRAS, list_rights
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.causes import Cause
 
-__all__ = ["kube_namespace", "kube_rig"]
+__all__ = ["kube_namespace", "kube_rig", "nothing_is_dropped"]
 
 KEPT = {"finalizers": ["overspan.io/outcome"]}
 LOOP = f"trap 'exit 143' TERM; {SAYS}; while :; do sleep 0.1; done"

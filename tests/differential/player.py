@@ -1,7 +1,8 @@
 """Plays cases on one installation: commands in order, each in the case's own empty folder, and what they answered.
 
 Standard library only, and no import from the project: the same file runs inside the Slurm rig and next to Overspan.
-`python player.py REQUEST` reads a JSON document and prints one JSON line for each case.
+`python player.py REQUEST` reads a JSON document and prints one JSON line for each case. How a command is run is the
+caller's: `play_all` takes a function for it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,20 @@ SUBMITTED = (
     re.compile(r"^(\d{5,})(?:;\S+)?$"),
 )
 PLACE = re.compile(r"\{(\d+)\}")
+SHELL = ("cat", "sh", "env", "ls")
+
+Execute = Callable[["list[str]", bytes, Path, "dict[str, str]", float], "subprocess.CompletedProcess[bytes]"]
+"""Runs words with an input, in a folder and an environment; raises subprocess.TimeoutExpired after so many seconds."""
 
 
-def play_case(case: dict[str, Any], prefix: list[str], folder: Path, base: dict[str, str]) -> list[dict[str, Any]]:
+def execute_process(
+    argv: list[str], data: bytes, folder: Path, env: dict[str, str], seconds: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Start a process for it."""
+    return subprocess.run(argv, input=data, capture_output=True, cwd=folder, env=env, timeout=seconds)
+
+
+def play_case(case: dict[str, Any], execute: Execute, folder: Path, base: dict[str, str]) -> list[dict[str, Any]]:
     """Run a case's steps; gives for each compared step rc, stdout and stderr, with ids, folder and user replaced.
 
     A step is {"argv", "stdin", "env", "until"}; `{1}` in it stands for the id of the first job that the case submitted.
@@ -43,25 +56,25 @@ def play_case(case: dict[str, Any], prefix: list[str], folder: Path, base: dict[
     for step in case["steps"]:
         if any(int(number) > len(ids) for number in PLACE.findall(" ".join(step["argv"]))):
             break  # the job that it is about was refused
-        answer = _until(step, ids, prefix, folder, base) if step.get("until") else _run(step, ids, prefix, folder, base)
+        answer = (
+            _until(step, ids, execute, folder, base) if step.get("until") else _run(step, ids, execute, folder, base)
+        )
         _learn(step["argv"], answer["stdout"] + answer["stderr"], ids)
         if not step.get("until") or answer.get("late"):
             answers.append(answer)
     shown = [_plain(answer, ids, folder) for answer in answers]
     if ids:
-        _run({"argv": ["scancel", *ids]}, ids, prefix, folder, base)
+        _run({"argv": ["scancel", *ids]}, ids, execute, folder, base)
     return shown
 
 
-def _run(step: dict[str, Any], ids: list[str], prefix: list[str], folder: Path, base: dict[str, str]) -> dict[str, Any]:
+def _run(step: dict[str, Any], ids: list[str], execute: Execute, folder: Path, base: dict[str, str]) -> dict[str, Any]:
     argv = [_fill(word, ids) for word in step["argv"]]
-    if argv[0] not in ("cat", "sh", "env", "ls"):
-        argv = [*prefix, *argv]
     env = {**base, **{key: _fill(value, ids) for key, value in step.get("env", {}).items()}}
     text = step.get("stdin", "").encode("utf-8", "surrogateescape")
     try:
-        seconds = float(base["COMMAND_SECONDS"])
-        done = subprocess.run(argv, input=text, capture_output=True, cwd=folder, env=env, timeout=seconds)
+        way = execute_process if argv[0] in SHELL else execute
+        done = way(argv, text, folder, env, float(base["COMMAND_SECONDS"]))
     except subprocess.TimeoutExpired:
         return {"rc": -1, "stdout": "", "stderr": "not ended in time\n"}
     except OSError as error:
@@ -70,12 +83,12 @@ def _run(step: dict[str, Any], ids: list[str], prefix: list[str], folder: Path, 
 
 
 def _until(
-    step: dict[str, Any], ids: list[str], prefix: list[str], folder: Path, base: dict[str, str]
+    step: dict[str, Any], ids: list[str], execute: Execute, folder: Path, base: dict[str, str]
 ) -> dict[str, Any]:
     deadline = time.monotonic() + float(base["PATIENCE"])
     pause = 0.05
     while True:
-        answer = _run(step, ids, prefix, folder, base)
+        answer = _run(step, ids, execute, folder, base)
         if re.search(_fill(step["until"], ids), answer["stdout"], re.MULTILINE):
             return answer
         if "internal error" in answer["stderr"] or time.monotonic() > deadline:
@@ -118,14 +131,17 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def play_all(request: dict[str, Any]) -> None:
-    """Play {"cases", "prefix", "folder", "env", "workers"}; those marked `alone` first and one after the other."""
+def play_all(request: dict[str, Any], execute: Execute, tell: Callable[[str, list[dict[str, Any]]], None]) -> None:
+    """Play {"cases", "folder", "env", "workers"}; those marked `alone` first and one after the other.
+
+    `tell` gets each case's name and answers, from one thread at a time.
+    """
 
     def play(place: int) -> None:
         case = request["cases"][place]
-        answers = play_case(case, request["prefix"], Path(request["folder"]) / f"{place:04d}", request["env"])
+        answers = play_case(case, execute, Path(request["folder"]) / f"{place:04d}", request["env"])
         with lock:
-            print(json.dumps({"case": case["name"], "steps": answers}), flush=True)
+            tell(case["name"], answers)
 
     lock = threading.Lock()
     alone = [place for place, case in enumerate(request["cases"]) if case["alone"]]
@@ -136,4 +152,8 @@ def play_all(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    play_all(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    play_all(
+        json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")),
+        execute_process,
+        lambda case, steps: print(json.dumps({"case": case, "steps": steps}), flush=True),
+    )

@@ -7,12 +7,12 @@ import itertools
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.command_server import open_server
+from tests.differential import player
 from tests.differential.case import Case
 from tests.rigs.slurm import SlurmRig, Variant
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
+VERBS = ("sbatch", "srun", "salloc", "sattach", "squeue", "scancel", "scontrol", "sacct", "sinfo", "small_verbs")
 TABLES = ("sbatch_options", "sbatch_scripts", "listings", "control", "steps")
 # Both clusters are called local and are one node of this size in a partition of that name. Ids have five digits, so
 # that no other number is one.
@@ -65,7 +66,7 @@ def play_slurm(rig: SlurmRig, cases: Iterable[Case], workers: int = 8) -> Answer
     env = {**user, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PATIENCE": "120"}
     # Some commands of Slurm would go on for minutes, which is their answer.
     env["COMMAND_SECONDS"] = "30"
-    request = _request(cases, [], f"{home}/cases{next(_PLAYED)}", env, workers)
+    request = _request(cases, f"{home}/cases{next(_PLAYED)}", env, workers)
     rig.put("/run/player.py", (HERE / "player.py").read_text())
     rig.put("/run/cases.json", json.dumps(request))
     return _answers(rig.run(["python3", "/run/player.py", "/run/cases.json"]).stdout)
@@ -79,12 +80,11 @@ def play_span(span: Span, cases: Iterable[Case], workers: int = 3) -> Answers:
     kept = re.compile("PATH|HOME|LANG|TZ|SHELL|USER|LOGNAME|SPAN_.*")
     env = {key: value for key, value in span.environment.items() if kept.fullmatch(key)}
     env |= {"PATIENCE": "180", "COMMAND_SECONDS": "150"}
-    command = str(Path(sys.executable).with_name("span"))
-    file = span.folder / "cases.json"
-    file.write_text(json.dumps(_request(cases, [command], str(span.folder / f"cases{next(_PLAYED)}"), env, workers)))
-    done = subprocess.run([sys.executable, str(HERE / "player.py"), str(file)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return _answers(done.stdout)
+    answers: Answers = {}
+    with open_server(span.folder / f"commands{next(_PLAYED)}") as execute:
+        request = _request(cases, str(span.folder / f"cases{next(_PLAYED)}"), env, workers)
+        player.play_all(request, execute, answers.__setitem__)
+    return answers
 
 
 def write_golden(answers: Answers, cases: Iterable[Case], folder: Path = RECORDED) -> None:
@@ -111,11 +111,9 @@ def read_golden(folder: Path = RECORDED) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _request(
-    cases: Iterable[Case], prefix: list[str], folder: str, env: Mapping[str, str], workers: int
-) -> dict[str, Any]:
+def _request(cases: Iterable[Case], folder: str, env: Mapping[str, str], workers: int) -> dict[str, Any]:
     documents = [case.to_document() for case in cases]
-    return {"cases": documents, "prefix": prefix, "folder": folder, "env": dict(env), "workers": workers}
+    return {"cases": documents, "folder": folder, "env": dict(env), "workers": workers}
 
 
 def _answers(text: str) -> Answers:

@@ -213,10 +213,11 @@ class KubernetesApi:
         verb = _VERBS.get(request.method, "get" if target.key.name else "list")
         if request.query.get("watch") in ("1", "true"):
             verb = "watch"
-        if target.part == "exec":
-            verb = "create"
         name = target.key.resource + (f"/{target.part}" if target.part else "")
-        if (verb, name) in self.denied:
+        # A websocket is opened by GET, and since 1.35 `create` is asked for as well (KEP-5633).
+        verbs = ("get", "create") if target.part == "exec" else (verb,)
+        verb = next((one for one in verbs if (one, name) in self.denied), "")
+        if verb:
             text = (
                 f'{name} is forbidden: User "{self.user}" cannot {verb} resource "{name}" in API group '
                 f'"{target.key.group}" in the namespace "{target.key.namespace}"'

@@ -62,6 +62,11 @@ def to_rfc3339(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def from_rfc3339(text: str) -> float:
+    """Seconds since the epoch."""
+    return datetime.fromisoformat(text).timestamp()
+
+
 class Objects:
     """All objects of a cluster. Safe from any thread; `changed` tells watchers."""
 

@@ -39,6 +39,7 @@ class Pods:
         before = self.get(name, namespace)["spec"].get("initContainers") or []
         status: Document = {
             "phase": "Running",
+            "startTime": to_rfc3339(self.objects.clock()),
             "containerStatuses": [{"name": "main", "ready": True, "state": started}],
             "initContainerStatuses": [{"name": one["name"], "state": over} for one in before],
             "conditions": [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready")],

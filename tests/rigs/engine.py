@@ -24,6 +24,27 @@ class RigMissing(Exception):
     """This machine cannot run a rig; the text says why and what to do."""
 
 
+def word_silence(rules: str) -> str:
+    """Why containers get no packets from each other, from what `iptables -S FORWARD` prints, and a way out.
+
+    Packets of a bridge go through that chain where net.bridge.bridge-nf-call-iptables is 1, and an engine that is
+    started here sets no rules. A machine whose own Docker network was ever up has the policy DROP.
+    """
+    if "-P FORWARD DROP" in rules.splitlines():
+        cause = "the FORWARD chain of iptables has the policy DROP"
+        return f"{cause}: `iptables -P FORWARD ACCEPT`, or start Docker's own engine, which has rules for its networks"
+    return "look at the firewall's rules for bridges (`iptables -S FORWARD`, `nft list ruleset`)"
+
+
+def list_forward_rules() -> str:
+    """The rules for packets that are passed on; empty where they cannot be read."""
+    try:
+        done = subprocess.run(["iptables", "-S", "FORWARD"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
 def is_required(rig: str) -> bool:
     """Whether OVERSPAN_REQUIRE_RIGS, a list separated by commas, names a rig: `slurm`, `kube`."""
     return rig in os.environ.get("OVERSPAN_REQUIRE_RIGS", "").split(",")

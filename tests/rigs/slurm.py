@@ -10,16 +10,27 @@ import json
 import secrets
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.rigs.engine import RigMissing, open_engine
+from tests.rigs.engine import RigMissing, list_forward_rules, open_engine, word_silence
 from tests.rigs.images import ensure_image
 
 CONTEXT = Path(__file__).parents[2] / "containers" / "slurm-test"
 READY_SECONDS = 240
+SILENT = 7
+# Nothing listens at that port: whoever gets packets is refused at once.
+PROBE = f"""\
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 1), 10).close()
+except ConnectionRefusedError:
+    pass
+except OSError:
+    sys.exit({SILENT})
+"""
 # Runs one request inside a container; the SDK's own exec has no end of input.
 RUNNER = """\
 import base64, json, os, pwd, subprocess, sys
@@ -140,6 +151,7 @@ def open_rig(variant: Variant | None = None) -> Iterator[SlurmRig]:
         for container in containers.values():
             container.start()
         rig = SlurmRig(client, containers, variant)
+        check_packets(containers["node1"], list_forward_rules)
         _await_ready(rig)
         yield rig
 
@@ -188,6 +200,13 @@ def _put(container: Any, path: str, text: str) -> None:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.addfile(entry, io.BytesIO(data))
     container.put_archive(path.rpartition("/")[0] or "/", packed.getvalue())
+
+
+def check_packets(node: Any, list_rules: Callable[[], str]) -> None:
+    """Raise RigMissing where a node gets no answer from the controller's machine: a refusal is one."""
+    code, _ = node.exec_run(["python3", "-c", PROBE, "ctl"])
+    if code == SILENT:
+        raise RigMissing(f"the rig's containers get no packets from each other: {word_silence(list_rules())}")
 
 
 def _await_ready(rig: SlurmRig) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
-from tests.rigs.slurm import SlurmRig, render_lines, render_nodes
+from tests.rigs.engine import RigMissing
+from tests.rigs.slurm import PROBE, SILENT, SlurmRig, check_packets, render_lines, render_nodes
 
 
 class TestLines:
@@ -24,7 +29,28 @@ class TestNodes:
         assert render_nodes(text, count) == f"NodeName={all_of_them} CPUs=4\nPartitionName=short Nodes={short}\n"
 
 
+class TestPackets:
+    @pytest.mark.parametrize(
+        ("rules", "said"),
+        [("-P FORWARD DROP\n-A FORWARD -j DOCKER-USER\n", "iptables -P FORWARD ACCEPT"), ("", "firewall's rules")],
+    )
+    def test_a_machine_that_drops_the_containers_packets_is_told_at_once(self, rules: str, said: str) -> None:
+        node = SimpleNamespace(exec_run=lambda words: (SILENT, b""))
+        with pytest.raises(RigMissing, match=f"get no packets from each other.*{said}"):
+            check_packets(node, lambda: rules)
+
+    def test_who_is_refused_gets_packets_and_who_has_no_way_does_not(self) -> None:
+        def probe(host: str) -> int:
+            return subprocess.run([sys.executable, "-c", PROBE, host]).returncode
+
+        # A machine always refuses itself; an address of a multicast group has no connections.
+        assert (probe("127.0.0.1"), probe("224.0.0.1")) == (0, SILENT)
+
+
 class TestSlurmRig:
+    def test_its_containers_get_packets(self, slurm_rig: SlurmRig) -> None:
+        check_packets(slurm_rig.containers["node1"], lambda: "")
+
     def test_commands_have_input_environment_folder_and_user(self, slurm_rig: SlurmRig) -> None:
         done = slurm_rig.run(
             ["sh", "-c", "cat; pwd; id -un; echo $A; exit 3"], stdin="in\n", env={"A": "b"}, cwd="/tmp"

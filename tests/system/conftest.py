@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+import atexit
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command_server import Execute, open_server
+from tests.differential.player import execute_process
+
+from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.program import run_command
+from overspan.bridge.client import Client
+from overspan.bridge.client.daemon import connect
+from overspan.bridge.config.paths import find_paths
+from overspan.bridge.model.errors import ExitCode
 
 Wait = Callable[..., Any]
 LOCAL = "clusters:\n  local: {kind: local, cpus: 64, memory: 64G, gpus: 4}\n"
+
+
+class Look(Call):
+    """A command of this process: no interpreter is started for it, and no daemon either."""
+
+    def client(self) -> Client:
+        return Client(environment=self.environment, autostart=False)
+
+
+def _find_mounts() -> str:
+    """Which mounts this process sees; those of the command server stay as they were."""
+    return os.readlink("/proc/self/ns/mnt")
+
+
+MOUNTS = _find_mounts()
+
+
+@cache
+def _find_server() -> Execute:
+    """The command server of this process, which ends with it."""
+    folder = ExitStack()
+    atexit.register(folder.close)
+    path = Path(folder.enter_context(tempfile.TemporaryDirectory(prefix="span-")), "commands")
+    return folder.enter_context(open_server(path))
 
 
 class Span:
@@ -38,21 +75,47 @@ class Span:
         )
 
     def run(self, *words: str, check: bool = True, stdin: str = "", **extra: Any) -> subprocess.CompletedProcess[str]:
-        """Run `span WORDS`; fails the test on a non-zero exit unless told not to."""
-        environment = {**self.environment, **extra.pop("environment", {})}
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("span")), *words],
-            input=stdin,
-            text=True,
-            capture_output=True,
-            timeout=extra.pop("timeout", 300),
-            cwd=extra.pop("cwd", self.folder),
-            env=environment,
-        )
+        """Run `span WORDS`; fails the test on a non-zero exit unless told not to.
+
+        It is a forked child of the command server, or a process of its own where it has an environment of its own, or
+        this process has mounts of its own.
+        """
+        folder, timeout = extra.pop("cwd", self.folder), extra.pop("timeout", 300)
+        own: dict[str, str] = extra.pop("environment", {})
+        alone = bool(own) or _find_mounts() != MOUNTS
+        execute = execute_process if alone else _find_server()
+        command = [str(Path(sys.executable).with_name("span")), *words] if alone else [*words]
+        ended = execute(command, stdin.encode(), Path(folder), {**self.environment, **own}, timeout)
+        output, errors = ended.stdout.decode(), ended.stderr.decode()
+        done = subprocess.CompletedProcess(ended.args, ended.returncode, output, errors)
         assert "Traceback" not in done.stderr, done.stderr
         if check:
             assert done.returncode == 0, f"span {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
+
+    def look(self, *words: str, check: bool = True) -> str:
+        """What `span WORDS` prints, for commands that only ask: run in this process, so that a wait may ask often.
+
+        Where no daemon runs, the command is run as users run it, and starts one.
+        """
+        if not self._is_served():
+            return self.run(*words, check=check).stdout
+        data, talk = io.BytesIO(), io.StringIO()
+        with io.TextIOWrapper(data, "utf-8", write_through=True) as said, redirect_stdout(said), redirect_stderr(talk):
+            code = run_command(Look(words[0], words[1:], self.environment))
+            text = data.getvalue().decode()
+        if code == ExitCode.UNREACHABLE:
+            # It ended meanwhile.
+            return self.run(*words, check=check).stdout
+        assert "internal error" not in talk.getvalue(), talk.getvalue()
+        assert not check or code == 0, f"span {' '.join(words)}: {code}\n{text}{talk.getvalue()}"
+        return text
+
+    def _is_served(self) -> bool:
+        connection = connect(find_paths(self.environment), 5.0)
+        if connection is not None:
+            connection.close()
+        return connection is not None
 
     def submit(self, text: str, *words: str) -> int:
         """Submit a job file; gives the job's id."""
@@ -66,7 +129,7 @@ class Span:
 
     def job(self, ref: int | str) -> dict[str, Any]:
         """Everything that is known of a job."""
-        shown: dict[str, Any] = json.loads(self.run("show", str(ref), "--json").stdout)
+        shown: dict[str, Any] = json.loads(self.look("show", str(ref), "--json"))
         found: dict[str, Any] = shown.get("job", shown)
         return found
 
@@ -87,17 +150,17 @@ class Span:
 
     def log(self, ref: int | str, task: str = "", *words: str) -> str:
         """What a task has written."""
-        return self.run("logs", str(ref), *([task] if task else []), *words, check=False).stdout
+        return self.look("logs", str(ref), *([task] if task else []), *words, check=False)
 
     def timeline(self, ref: int | str) -> list[dict[str, Any]]:
         """The rows of a job's timeline."""
-        rows: list[dict[str, Any]] = json.loads(self.run("timeline", str(ref), "--json").stdout)["rows"]
+        rows: list[dict[str, Any]] = json.loads(self.look("timeline", str(ref), "--json"))["rows"]
         return rows
 
     @property
     def daemon(self) -> int:
         """The daemon's pid."""
-        return int(json.loads(self.run("ping", "--json").stdout)["pid"])
+        return int(json.loads(self.look("ping", "--json"))["pid"])
 
     def kill_daemon(self) -> None:
         """End the daemon as a crash would."""
@@ -105,12 +168,17 @@ class Span:
         os.kill(pid, signal.SIGKILL)
         self.wait_until(lambda: not _lives(pid), 10, "the daemon's end")
 
+    def end_jobs(self) -> None:
+        """Cancel what lives and wait for its end."""
+        self.look("ping", check=False)
+        self.look("scancel", "--me", check=False)
+        self.wait_until(lambda: not self.look("squeue", "--noheader").strip(), 40, "all jobs to end")
+
     def close(self) -> None:
         """End everything that belongs to the state directory."""
         if self.state.exists():
-            self.run("scancel", "--me", check=False)
-            self.wait_until(lambda: not self.run("squeue", "--noheader").stdout.strip(), 40, "all jobs to end")
-            self.run("shutdown", check=False)
+            self.end_jobs()
+            self.look("shutdown", check=False)
         mark = str(self.state)
         for pid in _processes(mark):
             if b"span-supervisor" in _read(f"/proc/{pid}/comm") or b"overspan" in _read(f"/proc/{pid}/cmdline"):
@@ -143,9 +211,28 @@ def _processes(mark: str) -> list[int]:
     return found
 
 
+@pytest.fixture(scope="module")
+def shared_span(tmp_path_factory: pytest.TempPathFactory, wait_until: Wait) -> Iterator[Span]:
+    """The commands with a daemon that all tests of a module share."""
+    installation = Span(tmp_path_factory.mktemp("shared"), wait_until)
+    yield installation
+    installation.close()
+
+
 @pytest.fixture
-def span(tmp_path: Path, wait_until: Wait) -> Iterator[Span]:
-    """The commands with a daemon of their own; nothing of it is left afterwards."""
+def span(request: pytest.FixtureRequest, tmp_path: Path, wait_until: Wait) -> Iterator[Span]:
+    """The commands with a daemon of their own; nothing of it is left afterwards.
+
+    In a module marked `shared_daemon` it is that of the module, but for tests marked `own_daemon`: no job of an
+    earlier test lives, and ids go on.
+    """
+    marked = request.node.get_closest_marker
+    if marked("shared_daemon") and not marked("own_daemon"):
+        shared: Span = request.getfixturevalue("shared_span")
+        shared.folder = tmp_path
+        yield shared
+        shared.end_jobs()
+        return
     installation = Span(tmp_path, wait_until)
     yield installation
     installation.close()

@@ -9,7 +9,10 @@ import time
 from contextlib import suppress
 
 from tests.system.conftest import Span
-from tests.system.faults.test_crashes import find, is_daemon
+from tests.system.processes import find, is_daemon
+
+KILLS = int(os.environ.get("OVERSPAN_KILLS", "10"))
+"""Kills on each kind of cluster; `make soak` has 100."""
 
 
 def kill_daemons(span: Span, most: int, seed: int, longest: float = 3.0) -> int:

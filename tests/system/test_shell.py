@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
+from tests.system.terminals import read_until
 
 WAIT = "while [ ! -e $OVERSPAN_RUN_DIR/stop ]; do sleep 0.05; done"
 PAIR = (
@@ -75,15 +74,6 @@ def test_what_cannot_be_entered_is_told_in_one_sentence(span: Span) -> None:
         assert done.returncode == code and text in done.stderr, (words, done)
     missing = span.run("shell", f"{job}.b", "--", "no-such-program", check=False)
     assert missing.returncode == 127 and "no-such-program: No such file" in missing.stderr
-
-
-def read_until(fd: int, text: bytes) -> bytes:
-    """Read from a terminal until it shows something."""
-    data, deadline = b"", time.monotonic() + 120
-    while text not in data:
-        assert select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0], data
-        data += os.read(fd, 4096)
-    return data
 
 
 @pytest.mark.parametrize("signal", ["", "\x03"])

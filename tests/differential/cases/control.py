@@ -226,6 +226,8 @@ CASES: list[Case] = [
         "scontrol update jobid={1} timelimit=5",
         shown("%l"),
         "scontrol update jobid={1} timelimit=20",
+        # What runs has its new limit a moment later.
+        step("sh -c 'sleep 1; echo on'", until="on"),
         shown("%l"),
         "scontrol update jobid={1} numcpus=2",
         "scontrol update jobid={1} jobname=late",

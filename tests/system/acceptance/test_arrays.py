@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from overspan.bridge.model.ids import parse_array
+
+pytestmark = pytest.mark.shared_daemon
+
 Span = Any
 
 
@@ -110,3 +114,40 @@ def test_a_job_file_can_be_an_array(span: Span) -> None:
     array = span.submit("name: sweep\narray: 0-2\nrun: echo index $SLURM_ARRAY_TASK_ID\n")
     span.run("wait", str(array))
     assert span.log(f"{array}_2") == "index 2\n"
+
+
+def test_an_array_is_summed_up_and_what_failed_of_it_runs_again(span: Span, tmp_path: Path) -> None:
+    """UX12: tally, failed indices, a new array of those with the same script and environment."""
+    command = f"echo $COLOUR >>{tmp_path}/ran-$SLURM_ARRAY_TASK_ID; [ $((SLURM_ARRAY_TASK_ID % 2)) = 0 ]"
+    words = ("sbatch", "--parsable", "-a", "1-5", "--wrap", command)
+    array = int(span.run(*words, environment={"COLOUR": "blue"}).stdout)
+    span.run("wait", str(array), check=False)
+    shown = span.run("show", str(array)).stdout.splitlines()
+    table = [line.split() for line in shown[-5:-2]]
+    assert [(row[0], row[1], row[2], row[-1]) for row in table[1:]] == [
+        ("2", "COMPLETED", "0:0", "2,4"),
+        ("3", "FAILED", "1:0", "1,3,5"),
+    ]
+    assert shown[-1] == f"failed: 1,3,5; `span resubmit {array} --failed` runs these again"
+    some = span.run("show", f"{array}_[1,4]").stdout
+    assert [line.split()[1] for line in some.splitlines() if line.startswith("Element:")] == [
+        f"{array}_1",
+        f"{array}_4",
+    ]
+    again = int(span.run("resubmit", "--parsable", str(array), "--failed").stdout)
+    span.run("wait", str(again), check=False)
+    assert span.job(again)["array"]["elements"]["failed"] == "1,3,5"
+    ran = {index: (tmp_path / f"ran-{index}").read_text().split() for index in range(1, 6)}
+    assert ran == {1: ["blue"] * 2, 2: ["blue"], 3: ["blue"] * 2, 4: ["blue"], 5: ["blue"] * 2}
+    for ref, indices in ((f"{array}_[2,5]", "2,5"), (f"{array}_4", "4"), (f"{array}_[1-4]", "1-4")):
+        part = int(span.run("resubmit", "--parsable", ref).stdout)
+        span.run("wait", str(part), check=False)
+        told = [row["indices"] for row in span.job(part)["array"]["elements"]["states"]]
+        assert sorted(parse_array(",".join(told)).indices()) == list(parse_array(indices).indices())
+    good = span.wrap(f"echo $SLURM_JOB_ID >>{tmp_path}/single")
+    span.run("wait", str(good))
+    refused = span.run("resubmit", str(good), "--failed", check=False)
+    assert refused.returncode == 1 and f"job {good} has not failed" in refused.stderr
+    more = int(span.run("resubmit", "--parsable", str(good)).stdout)
+    span.run("wait", str(more))
+    assert (tmp_path / "single").read_text().split() == [str(good), str(more)]

@@ -10,6 +10,8 @@ import pytest
 
 from overspan.bridge.supervisor import kernel
 
+pytestmark = pytest.mark.shared_daemon
+
 
 def test_an_id_is_answered_and_the_job_survives_a_crash_at_once(span: Any) -> None:
     span.run("ping")
@@ -37,6 +39,7 @@ def test_every_terminal_cause_has_its_own_state_and_reason(span: Any, text: str,
     assert (shown["state"], shown["reason"]) == (state, reason)
 
 
+@pytest.mark.own_daemon
 def test_a_request_that_can_never_fit_is_refused_in_slurms_words(span: Any) -> None:
     done = span.run("sbatch", "--cpus-per-task", "1000", "--wrap", "true", check=False)
     assert done.returncode == 1
@@ -95,6 +98,7 @@ def test_wall_time_ends_the_job_and_a_notice_signal_comes_before(span: Any) -> N
     assert span.log(job) == "warned\n"
 
 
+@pytest.mark.own_daemon
 def test_priority_goes_first_and_equals_in_order(span: Any) -> None:
     span.config.write_text("clusters:\n  local: {kind: local, cpus: 1, memory: 4G}\n")
     order = span.folder / "order"
@@ -196,8 +200,9 @@ def test_batch_scripts_run_with_their_directives_and_exit_code(span: Any) -> Non
     file.write_text(script)
     done = span.run("sbatch", "--wait", str(file), "word", check=False)
     assert done.returncode == 6
-    assert done.stdout == "Submitted batch job 1\n"
-    assert (span.folder / "hello-1.log").read_text() == "hello 2 word\n"
+    job = done.stdout.removeprefix("Submitted batch job ").strip()
+    assert job.isdigit() and done.stdout == f"Submitted batch job {job}\n"
+    assert (span.folder / f"hello-{job}.log").read_text() == "hello 2 word\n"
 
 
 def test_wait_gives_the_jobs_code_and_124_when_it_takes_too_long(span: Any) -> None:
@@ -208,6 +213,7 @@ def test_wait_gives_the_jobs_code_and_124_when_it_takes_too_long(span: Any) -> N
     span.run("scancel", str(job))
 
 
+@pytest.mark.own_daemon
 def test_json_on_every_listing(span: Any) -> None:
     job = span.wrap("true")
     span.run("wait", str(job))
@@ -234,6 +240,7 @@ def test_python_api(span: Any) -> None:
         assert "from the api" in "".join(str(line) for line in job.logs())
 
 
+@pytest.mark.own_daemon
 def test_the_first_listing_after_a_crash_knows_what_ended_meanwhile(span: Any) -> None:
     job = span.wrap("until [ -e go ]; do sleep 0.05; done; exit 3")
     span.until(job, "RUNNING")
@@ -251,6 +258,7 @@ def test_the_first_listing_after_a_crash_knows_what_ended_meanwhile(span: Any) -
         span.wait_until(lambda: list_states() == "FAILED", 10, "the later look")
 
 
+@pytest.mark.own_daemon
 def test_a_shutdown_ends_with_the_daemon(span: Any) -> None:
     """What comes next starts another daemon, which finds nobody in its place."""
     ended = span.daemon

@@ -41,6 +41,9 @@ def test_a_job_submitted_inside_a_group_joins_it(span: Span, tmp_path: Path) -> 
     span.until(member, "RUNNING")
     span.run("scancel", str(group))
     assert span.until(member, "CANCELLED") and span.until(group, "CANCELLED")
+    assert span.job(group)["joined"] == [member]
+    span.kill_daemon()
+    assert f"Joined by:   {member}\n" in span.run("show", str(group)).stdout
 
 
 def test_a_job_stays_alone_where_it_is_told_to(span: Span, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.shared_daemon
+
 SERVE = (
     "trap 'echo term; exit 0' TERM; echo up; touch $OVERSPAN_RUN_DIR/$OVERSPAN_TASK.up; while :; do sleep 0.05; done"
 )
@@ -63,9 +65,10 @@ def refusal(span: Any, text: str) -> str:
     """What `span submit` says of a wrong file, without the file's folder; nothing was submitted."""
     file = span.folder / "wrong.yaml"
     file.write_text(text)
+    before = span.look("squeue", "--noheader", "-t", "all")
     done = span.run("submit", str(file), check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert span.run("squeue", "--noheader", "-t", "all").stdout == ""
+    assert span.look("squeue", "--noheader", "-t", "all") == before
     words: str = done.stderr
     return words.replace(f"{span.folder}/", "")
 

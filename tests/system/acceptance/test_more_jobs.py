@@ -6,9 +6,12 @@ import json
 import os
 import signal
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.shared_daemon
 
 
 def lose_node(span: Any, **keys: Any) -> int:
@@ -27,6 +30,18 @@ def test_a_lost_node_is_recovered_from_and_the_users_budget_is_untouched(span: A
     attempts = span.job(job)["tasks"][0]["attempts"]
     assert [attempt["state"] for attempt in attempts] == ["NODE_FAIL", "COMPLETED"]
     assert "again" in span.log(job)
+
+
+def test_a_script_that_starts_again_after_a_lost_node_counts_as_requeued(span: Any) -> None:
+    """As in Slurm, whose checkpoint scripts look at SLURM_RESTART_COUNT to go on."""
+    start = "echo shim $PPID; echo count ${SLURM_RESTART_COUNT:-none}"
+    job = span.wrap(f"{start}; test $OVERSPAN_ATTEMPT -gt 0 || sleep 600")
+    span.wait_until(lambda: "count none" in span.log(job), 10, "the start")
+    os.kill(int(span.log(job).split()[1]), signal.SIGKILL)
+    assert span.run("wait", str(job)).returncode == 0
+    assert "count 1" in span.log(job)
+    assert "Restarts=1 " in span.run("scontrol", "show", "job", str(job)).stdout
+    assert span.job(job)["restarts"] == 1
 
 
 def test_a_lost_node_without_recoveries_is_node_fail(span: Any) -> None:
@@ -50,6 +65,7 @@ def test_a_restart_in_place_keeps_what_the_job_has(span: Any) -> None:
     span.run("scancel", str(job))
 
 
+@pytest.mark.own_daemon
 def test_fifty_equals_start_in_the_order_of_submission(span: Any) -> None:
     from overspan import Client
 
@@ -100,6 +116,18 @@ def pipeline(*tasks: dict[str, Any], **header: Any) -> str:
     """A job file of several documents; JSON documents are YAML."""
     documents = [{"name": "p", **header}, *({"resources": {"cpus": 0.1}, **task} for task in tasks)]
     return "\n---\n".join(map(json.dumps, documents))
+
+
+def test_the_tasks_of_a_pipeline_have_their_names_in_every_listing(span: Any, tmp_path: Path) -> None:
+    gate = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+    job = span.submit(pipeline({"name": "prep", "run": gate}, {"name": "train", "run": "true"}))
+    span.until(job, "RUNNING", task="prep")
+    lines = span.run("squeue", "-h", "-o", "%i %j %T %r").stdout.splitlines()
+    assert sorted(lines) == [f"{job}+0 prep RUNNING None", f"{job}+1 train PENDING Dependency"]
+    (tmp_path / "go").touch()
+    span.run("wait", str(job))
+    told = span.run("sacct", "-X", "-n", "-P", "-j", str(job), "-o", "JobID,JobName").stdout.split()
+    assert told == [f"{job}+0|prep", f"{job}+1|train"]
 
 
 @pytest.mark.parametrize(("code", "second"), [(0, "COMPLETED"), (3, "CANCELLED")])

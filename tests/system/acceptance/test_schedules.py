@@ -79,10 +79,10 @@ def test_a_crontab_is_edited_installed_listed_and_removed(span: Span, tmp_path: 
     text = span.run("cron", "-l").stdout
     assert text == crontab
     wrong = span.run("cron", "-", stdin=text + "61 * * * * x\n", check=False)
-    assert wrong.returncode == 2 and "crontab:4:1: '61' is no minute" in wrong.stderr
+    assert wrong.returncode == 2 and "stdin:4:1: '61' is no minute" in wrong.stderr
     assert "2 entries: c2, c3" in span.run("cron", "-", stdin=f"A=all\n{FAR} true\n" + text, environment=words).stderr
     refused = span.run("cron", "-", stdin="#SCRON --no-such\n@daily x\n", check=False)
-    assert refused.returncode == 2 and "crontab:1: " in refused.stderr and "unrecognized option" in refused.stderr
+    assert refused.returncode == 2 and "stdin:1: " in refused.stderr and "unrecognized option" in refused.stderr
     assert span.run("cron", "run", "c3").stdout == "Submitted job 1\n"
     job = span.until(1, "COMPLETED")
     assert (job["name"], job["work_dir"], span.log(1)) == ("echo", str(home), "all done\n")

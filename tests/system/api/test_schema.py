@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import logging
+import os
 import socket
 import threading
 import time
@@ -28,7 +29,7 @@ from overspan.bridge.controller.reading import read
 from overspan.bridge.controller.timers import ScheduledTimers
 from overspan.bridge.store.store import Store
 
-SECONDS = 40
+SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
 """How long all operations together are tried."""
 PATIENCE = 120
 """Seconds that a single answer may take on a busy machine."""

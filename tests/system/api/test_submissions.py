@@ -21,7 +21,7 @@ from overspan.bridge.cli.program import COMMANDS, run_command
 from overspan.bridge.client.connection import Connection
 from overspan.bridge.model.sbatch_options import BY_NAME
 
-SECONDS = 20
+SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
 PATIENCE = 120
 """Seconds that a single answer may take on a busy machine."""
 KEYS = (

@@ -1,4 +1,4 @@
-"""kill -9 of the daemon and of supervisors under load. Rows MJ19 and CS02 (local) of docs/acceptance.md.
+"""kill -9 of the daemon, of supervisors and of their fork server. Rows MJ19 and CS02 (local) of docs/acceptance.md.
 
 Every job appends its own word to one file with O_APPEND, so each start of user code is a line there.
 """
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.system.kills import KILLS
+from tests.system.processes import find, is_daemon
 
-KILLS = 20
-JOBS = 60
+JOBS = 3 * KILLS
 GROUP_EVERY = 6
 CODES = (0, 0, 0, 3, 77)
 
@@ -90,8 +91,8 @@ class Load:
         if done.returncode == 0:
             with self.lock:
                 self.answered.append(Answered(int(done.stdout), words, code))
-        elif not done.stderr:
-            self.failure = f"exit code {done.returncode} without a word"
+        elif not done.stderr or done.returncode == 2:
+            self.failure = f"exit code {done.returncode}: {done.stderr}"
 
     def check(self) -> None:
         """Each answered job ran once and ended truly; nothing at all ran twice."""
@@ -121,35 +122,18 @@ def group_of(word: str, file: Path, code: int) -> str:
     """A group of two tasks; the second one ends with the code once the first has ended."""
     return (
         f"name: g{word}\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.a', file, 0)}\n"
-        f"---\nname: b\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.b', file, code)}\nneeds: {{a: ok}}\n"
+        f"---\nname: b\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.b', file, code)}\nneeds: [ok:a]\n"
     )
-
-
-def find(state: Path, fits: Callable[[Path], bool]) -> list[int]:
-    """Processes of an installation, by a fact of their folder under /proc."""
-    found = []
-    mark = os.fsencode(state)
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and fits(folder) and mark in _facts(folder):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
-def _facts(folder: Path) -> bytes:
-    return (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
-
-
-def is_daemon(folder: Path) -> bool:
-    """Whether this is a daemon, also one that is just starting."""
-    return b"overspan.bridge.api" in (folder / "cmdline").read_bytes()
 
 
 def is_supervisor(folder: Path) -> bool:
     """Whether this is a supervisor."""
     return (folder / "comm").read_bytes().strip() == b"span-supervisor"
+
+
+def is_fork_server(folder: Path) -> bool:
+    """Whether supervisors are forked from this."""
+    return (folder / "comm").read_bytes().strip() == b"span-forkserver"
 
 
 class Killer:
@@ -186,7 +170,7 @@ def settle(span: Any, load: Load) -> None:
     span.wait_until(lambda: not span.run("squeue", "--noheader").stdout.strip(), 90, "all jobs to end")
 
 
-def test_daemon_killed_at_twenty_moments(span: Any) -> None:
+def test_the_daemon_is_killed_at_random_moments(span: Any) -> None:
     killer = Killer(span.state, 1, (is_daemon,))
     load = Load(span, 1, lambda: killer.kills >= KILLS)
     load.run()
@@ -197,7 +181,9 @@ def test_daemon_killed_at_twenty_moments(span: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "kinds"), [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon))], ids=["supervisors", "everything"]
+    ("seed", "kinds"),
+    [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon, is_fork_server)), (4, (is_fork_server,))],
+    ids=["supervisors", "everything", "fork servers"],
 )
 def test_supervisors_killed_at_random_moments(span: Any, seed: int, kinds: tuple[Callable[[Path], bool], ...]) -> None:
     killer = Killer(span.state, seed, kinds)

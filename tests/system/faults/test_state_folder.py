@@ -396,3 +396,18 @@ def test_daemon_stopped_by_a_signal_is_a_timeout_not_a_hang(span: Any) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
     assert span.daemon == pid
+
+
+def test_a_lost_database_gives_no_number_again_and_is_told(span: Any) -> None:
+    last = [span.wrap("true") for _ in range(3)][-1]
+    span.run("wait", str(last))
+    span.run("shutdown")
+    for file in span.state.glob("overspan.db*"):
+        file.unlink()
+    number = span.wrap("echo again")
+    assert number == last + 1
+    span.run("wait", str(number))
+    assert span.log(number) == "again\n"
+    told = span.run("ping", check=False)
+    assert f"runs of jobs up to {last} that the database does not know" in told.stdout + told.stderr
+    assert f"new jobs begin at {last + 1}" in told.stdout + told.stderr

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from tests.leaks import nothing_is_dropped
 from tests.rigs.kube import KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig
 from tests.system.conftest import Span
 from tests.waiting import WaitUntil
 
-__all__ = ["kube_namespace", "kube_rig"]
+__all__ = ["kube_namespace", "kube_rig", "nothing_is_dropped"]
 
 KINDS = "pods,services,secrets,podgroups,configmaps"
 WAITS = "until [ -e /tmp/end ]; do sleep 0.1; done"
@@ -74,6 +76,16 @@ class KubeSpan(Span):
         self.run("scancel", "--me", check=False)
         self.until_empty()
         super().close()
+
+
+def log_in(kube: KubeSpan, account: str) -> Path:
+    """A kubeconfig with a new token of a service account."""
+    done = kube.kubectl("create", "token", account, "--duration=10m").strip()
+    config = yaml.safe_load(kube.rig.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": done}
+    file = Path(kube.folder) / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
 
 
 def list_processes(pod: dict[str, Any]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.system.kubernetes.conftest import WAITS, KubeSpan
-from tests.system.kubernetes.test_policies import priority_class
+from tests.system.kubernetes.priorities import priority_class
 
 HOG = "x=0123456789abcdef; while :; do x=$x$x; done"
 LOOP = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"

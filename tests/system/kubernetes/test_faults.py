@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from tests.system.kubernetes.conftest import KubeSpan, list_processes
-from tests.system.kubernetes.test_refusals import Gate
+from tests.system.kubernetes.gates import Gate
+from tests.system.kubernetes.tolerations import SOON
 
 SERVICE = """
 ---
@@ -33,11 +34,6 @@ run: |
   until timeout 2 wget -q -O- http://server-0.lost:8000/ | grep "attempt 1"; do sleep 0.5; done
 kubernetes: {spec: {nodeSelector: {kubernetes.io/hostname: node1}}}
 """
-SOON = [
-    {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2}
-    for why in ("not-ready", "unreachable")
-]
-"""A lost node's pods are given up after two seconds."""
 
 
 def test_a_killed_node_costs_an_attempt_and_no_user_budget(kube: KubeSpan) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
+from pathlib import Path
 
 from tests.system.kubernetes.conftest import KubeSpan
-from tests.system.kubernetes.test_faults import SOON
+from tests.system.kubernetes.tolerations import SOON
 
 HALF = """
 ---
@@ -192,3 +196,21 @@ def test_trouble_of_a_later_attempt_is_told(kube: KubeSpan) -> None:
     kube.kubectl("create", "configmap", "words", "--from-literal=word=yes")
     shown = kube.until(job, "COMPLETED", timeout=150)
     assert shown["reason"] == "None"
+
+
+def test_what_a_dead_daemon_left_goes_by_the_administrators_command(kube: KubeSpan) -> None:
+    """The command of docs/kubernetes-admins.md, as it stands there."""
+    page = (Path(__file__).parents[3] / "docs" / "kubernetes-admins.md").read_text()
+    (command,) = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "finalizers" in block]
+    job = kube.submit("name: left\nrun: sleep 1\nresources: {cpus: 0.1}\n")
+    kube.until(job, "RUNNING", timeout=60)
+    kube.kill_daemon()
+    kube.wait_until(lambda: [one["status"]["phase"] for one in kube.pods().values()] == ["Succeeded"], 60, "its end")
+    kube.kubectl("delete", "pods", "--all", "--wait=false")
+    assert len(kube.pods()) == 1
+    path = f"{kube.rig.programs}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(kube.rig.kubeconfig), "PATH": path}
+    words = ["sh", "-c", command.replace("research", kube.namespace)]
+    subprocess.run(words, check=True, env=environment, capture_output=True)
+    kube.wait_until(lambda: not kube.pods(), 30, "no pod to be left")
+    kube.run("scancel", str(job))

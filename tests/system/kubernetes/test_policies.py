@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 
 import pytest
 import yaml
 from tests.system.kubernetes.conftest import KubeSpan
-from tests.system.kubernetes.test_refusals import Gate
+from tests.system.kubernetes.gates import Gate
+from tests.system.kubernetes.priorities import priority_class
 
 GATE = "kueue.x-k8s.io/admission"
 QUEUE = "kueue.x-k8s.io/queue-name"
 MEMBERS = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
-
-
-@contextlib.contextmanager
-def priority_class(kube: KubeSpan, value: int) -> Iterator[str]:
-    """A PriorityClass of this test alone."""
-    name, path = f"class-{value}-{kube.namespace}", "/apis/scheduling.k8s.io/v1/priorityclasses"
-    made = kube.rig.call("POST", path, {"metadata": {"name": name}, "value": value})
-    assert made.status == 201, made
-    try:
-        yield name
-    finally:
-        kube.rig.call("DELETE", f"{path}/{name}")
 
 
 def test_class_labels_and_overlays_are_on_every_pod(kube: KubeSpan) -> None:
@@ -74,6 +62,31 @@ def test_class_labels_and_overlays_are_on_every_pod(kube: KubeSpan) -> None:
         gate.open()
         kube.until(job, "COMPLETED", timeout=60)
         assert (kube.log(job, "a", "--node", "1"), kube.log(job, "b")) == ("0\n", "1234\n")
+
+
+def test_a_restricted_namespace_takes_groups_scripts_and_files(kube: KubeSpan) -> None:
+    kube.kubectl("label", "namespace", kube.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    refused = kube.run("check", "kube", check=False)
+    assert "violates PodSecurity" in refused.stdout and "`security: restricted`" in refused.stdout
+    kube.run("shutdown")
+    # The image's user is root: somebody else has to be named.
+    somebody = {"spec": {"securityContext": {"runAsUser": 1000}}}
+    kube.connect(kube.rig, kube.namespace, security="restricted", kubernetes=somebody)
+    assert kube.run("check", "kube").returncode == 0
+    source = kube.folder / "words"
+    source.mkdir()
+    (source / "text").write_text("from here\n")
+    small = {"resources": {"cpus": 0.1}, "file_mounts": {"/tmp/words": str(source)}}
+    documents = [
+        {"name": "closed", "execution": "parallel"},
+        {"name": "a", "run": "id -u; cat /tmp/words/text", **small},
+        {"name": "b", "run": "id -u", **small},
+    ]
+    job = kube.submit(yaml.safe_dump_all(documents))
+    script = kube.wrap("id -u")
+    kube.until(job, "COMPLETED", timeout=60)
+    kube.until(script, "COMPLETED", timeout=60)
+    assert (kube.log(job, "a"), kube.log(job, "b"), kube.log(script)) == ("1000\nfrom here\n", "1000\n", "1000\n")
 
 
 def test_a_claim_is_mounted_in_all_members(kube: KubeSpan) -> None:

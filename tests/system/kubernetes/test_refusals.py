@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.system.kubernetes.conftest import KubeSpan
+from tests.system.kubernetes.conftest import KubeSpan, log_in
+from tests.system.kubernetes.gates import Gate
 
 ACCOUNT = "worker"
-
-
-class Gate:
-    """A file on a volume of the nodes that programs wait for; each tells there that it has started."""
-
-    def __init__(self, kube: KubeSpan) -> None:
-        self.folder = Path(kube.folder) / "gate"
-        self.folder.mkdir()
-        self.volume = {"gate": {"hostPath": {"path": str(self.folder)}, "path": "/gate"}}
-        self.run = "echo $OVERSPAN_JOB_ID >> /gate/starts; until [ -e /gate/open ]; do sleep 0.1; done; echo done"
-
-    def open(self) -> None:
-        """Let them go on."""
-        (self.folder / "open").touch()
-
-    def starts(self) -> list[int]:
-        """The jobs that have started, once for each start."""
-        file = self.folder / "starts"
-        return sorted(map(int, file.read_text().split())) if file.exists() else []
 
 
 @pytest.fixture
@@ -43,16 +24,6 @@ def gate(kube: KubeSpan) -> Iterator[Gate]:
 
 def write_job(name: str, run: str, **keys: object) -> str:
     return str(yaml.safe_dump({"name": name, "resources": {"cpus": 0.1}, "grace_period": "1s", "run": run, **keys}))
-
-
-def log_in(kube: KubeSpan, account: str) -> Path:
-    """A kubeconfig with a new token of a service account."""
-    done = kube.kubectl("create", "token", account, "--duration=10m").strip()
-    config = yaml.safe_load(kube.rig.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": done}
-    file = Path(kube.folder) / "kubeconfig"
-    file.write_text(json.dumps(config))
-    return file
 
 
 def tell(kube: KubeSpan, job: int) -> str:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.forkserver import COMM
 
 
 def list_supervisors(root: Path) -> list[kernel.Process]:
@@ -38,6 +39,11 @@ def list_started(root: Path) -> list[kernel.Process]:
         if process is not None and process.state not in "ZX" and any(word.startswith(hosts) for word in words):
             found.append(process)
     return found
+
+
+def list_fork_servers(root: Path) -> list[kernel.Process]:
+    """The living processes that supervisors of a cluster are forked from."""
+    return [process for process in list_started(root) if kernel.read_comm(process.pid) == COMM]
 
 
 def end_supervisors(root: Path) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.leaks import nothing_is_dropped
 from tests.rigs.kube import KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig, slurm_rig
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site, site
 from tests.waiting import WaitUntil
 
-__all__ = ["kube_namespace", "kube_rig", "site", "slurm_rig"]
+__all__ = ["kube_namespace", "kube_rig", "nothing_is_dropped", "site", "slurm_rig"]
 
 LABEL = "overspan-test/free"
 

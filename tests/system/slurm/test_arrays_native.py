@@ -8,7 +8,7 @@ from tests.contract.conformance import Follower
 from tests.rigs.slurm import SlurmRig
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_daemon import link_up, remote, submit
+from tests.system.slurm.daemons import link_up, remote, submit
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm import SlurmCluster

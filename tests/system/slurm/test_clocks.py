@@ -15,7 +15,7 @@ from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.gates import Gate
-from tests.system.slurm.test_groups import SERVE, group, start, until_said
+from tests.system.slurm.groups import SERVE, group, start, until_said
 from tests.waiting import WaitUntil
 
 FOLDER = "/srv"

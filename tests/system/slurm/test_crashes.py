@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
-from tests.system.kills import kill_daemons
+from tests.system.kills import KILLS, kill_daemons
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_chaos import Answered, Load
-from tests.system.slurm.test_groups import connect, group
+from tests.system.slurm.groups import connect, group
+from tests.system.slurm.load import Answered, Load
 from tests.waiting import WaitUntil
 
-KILLS = 20
-GROUPS = 6
+GROUPS = max(3, KILLS // 3)
 SEED = 19
 
 
@@ -64,14 +63,14 @@ class Submitter:
         return done.returncode == 0
 
 
-def test_the_daemon_is_killed_at_twenty_moments_of_groups_lives(remote: Span, site: Site) -> None:
+def test_the_daemon_is_killed_at_random_moments_of_groups_lives(remote: Span, site: Site) -> None:
     print(f"seed {SEED}")
     load = Load(remote, site, SEED)
     submitter = Submitter(load)
     submitting = threading.Thread(target=submitter.run)
     submitting.start()
     kill_daemons(remote, KILLS, SEED, longest=2.5)
-    submitting.join(450)
+    submitting.join(max(450, 25 * KILLS))
     assert not submitting.is_alive() and not submitter.failure, submitter.failure
     remote.wait_until(lambda: not remote.run("squeue", "--noheader").stdout.strip(), 60, "all jobs to end")
     load.check(lost=False)

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.daemons import link_up, remote, submit
 from tests.system.slurm.gates import Gate
-from tests.waiting import WaitUntil
 
-
-@pytest.fixture
-def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
-    """The commands of an installation that knows the rig."""
-    span = Span(tmp_path, wait_until)
-    settings = {"kind": "slurm", "tick": 0.5, **site.access.settings}
-    span.config.write_text(json.dumps({"clusters": {"rig": settings}}))
-    yield span
-    span.close()
-
-
-def submit(span: Span, *words: str) -> int:
-    done = span.run("sbatch", "--parsable", "-M", "rig", "--mem=50", *words)
-    return int(done.stdout.partition(";")[0])
+__all__ = ["remote"]
 
 
 def test_a_job_that_ended_while_no_daemon_was_there(remote: Span, site: Site) -> None:
@@ -43,11 +28,6 @@ def test_a_job_that_ended_while_no_daemon_was_there(remote: Span, site: Site) ->
     times = [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in asked.stdout.split()]
     assert [ended["started_at"], ended["ended_at"]] == times and times[1] - times[0] >= 2
     assert "hello" in remote.log(job)
-
-
-def link_up(span: Span) -> None:
-    """Have the daemon reach the cluster: a verdict is waited for some seconds, which are for the verdict alone."""
-    span.run("sinfo", "-M", "rig")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.gates import Gate
-from tests.system.slurm.test_groups import connect, native_of
+from tests.system.slurm.groups import connect, native_of
+from tests.system.slurm.listings import list_all
 from tests.waiting import WaitUntil
 
 from overspan.adapters.contract import Accepted, Awaited, Launch, Refusal, Unmet
@@ -35,11 +36,6 @@ def gate(site: Site) -> Gate:
 
 def submit(span: Span, *words: str) -> str:
     return span.run("sbatch", "--parsable", "-M", "rig", "--mem=50", *words).stdout.partition(";")[0].strip()
-
-
-def list_all(site: Site) -> set[str]:
-    """All native jobs; Slurm forgets old ones at any moment."""
-    return set(site.slurm("squeue", "-ht", "all", "-o", "%A").split())
 
 
 def shown(site: Site, native: str) -> list[str]:

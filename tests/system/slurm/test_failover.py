@@ -11,7 +11,7 @@ from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.gates import Gate
-from tests.system.slurm.test_groups import connect
+from tests.system.slurm.groups import connect
 from tests.waiting import WaitUntil
 
 from overspan.adapters.contract import Order

@@ -14,28 +14,10 @@ from typing import Any
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_groups import SMALL, connect, group, native_of, start, until_said
+from tests.system.slurm.groups import SMALL, connect, group, native_of, start, until_said
+from tests.system.slurm.runtimes import STAND_IN
 from tests.waiting import WaitUntil
 
-STAND_IN = """\
-#!/bin/bash
-# apptainer exec [OPTION...] IMAGE WORD...
-shift
-binds=() folder=/
-while case $1 in --*) true;; *) false;; esac; do
-  case $1 in --bind=*) binds+=("${1#*=}");; --pwd=*) folder=${1#*=};; esac
-  shift
-done
-export IN_IMAGE=$1 GREETING=image BASE=image
-shift
-for name in $(compgen -e APPTAINERENV_); do export "${name#APPTAINERENV_}=${!name}"; unset "$name"; done
-export BINDS="$(printf '%s\\n' "${binds[@]}")" FOLDER=$folder
-exec unshare --map-root-user --mount /bin/bash -c '
-  while IFS=: read -r source target; do
-    case $target in /etc/hosts|/corpus) mount --bind "$source" "$target" || exit 90;; esac
-  done <<<"$BINDS"
-  cd "$FOLDER" && exec "$@"' mounts "$@"
-"""
 TELL = "echo $IN_IMAGE $GREETING $BASE $OVERSPAN_NODE_INDEX; getent hosts b-0.g; echo kept >>/corpus/$OVERSPAN_TASK"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,25 +16,19 @@ from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.gates import Gate
+from tests.system.slurm.groups import (
+    SERVE,
+    SMALL,
+    check_delay,
+    connect,
+    group,
+    native_of,
+    read_time,
+    start,
+    until_kept,
+    until_said,
+)
 from tests.waiting import WaitUntil
-
-SERVE = "trap 'date +term=%s.%N; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-SMALL = {"cpus": 1, "memory": "100M"}
-
-
-def group(tasks: dict[str, dict[str, Any]], **header: Any) -> str:
-    """A job group's YAML from plain data, each task small."""
-    documents = [{"name": "g", "execution": "parallel", **header}]
-    documents += [{"name": name, "resources": SMALL, **task} for name, task in tasks.items()]
-    return str(yaml.safe_dump_all(documents, sort_keys=False))
-
-
-def connect(site: Site, folder: Path, wait_until: WaitUntil) -> Span:
-    """The commands of an installation that knows the rig."""
-    span = Span(folder, wait_until)
-    settings = {"kind": "slurm", "tick": 0.5, **site.access.settings}
-    span.config.write_text(json.dumps({"clusters": {"rig": settings}}))
-    return span
 
 
 @pytest.fixture
@@ -44,25 +36,6 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     span = connect(site, tmp_path, wait_until)
     yield span
     span.close()
-
-
-def start(span: Span, text: str) -> int:
-    return span.submit(text, "-M", "rig")
-
-
-def native_of(span: Span, job: int | str) -> str:
-    found = span.wait_until(lambda: span.job(job).get("native_id"), 20, "a native id")
-    return str(found)
-
-
-def until_said(span: Span, job: int | str, task: str, text: str) -> None:
-    span.wait_until(lambda: text in span.log(job, task), 20, f"{task} to say {text}")
-
-
-def until_kept(span: Span, site: Site, native: str, fields: str, rows: set[str]) -> None:
-    """Wait for what Slurm's accounting says, which is told late."""
-    ask = ("sacct", "-nXPj", native, "-o", fields)
-    span.wait_until(lambda: set(site.slurm(*ask).split()) == rows, 20, f"the accounting to have {rows}")
 
 
 def test_a_group_runs_and_ends_by_its_own_rules_while_the_daemon_is_dead(remote: Span, site: Site) -> None:
@@ -100,16 +73,6 @@ def test_a_group_runs_and_ends_by_its_own_rules_while_the_daemon_is_dead(remote:
     ended = max(read_time(remote.log(job, "trainer", "--node", node), "end") for node in ("0", "1", "2"))
     check_delay(tasks, ended, read_time(remote.log(job, "server"), "term"), unseen)
     assert native in remote.log(job, "trainer", "--node", "0")
-
-
-def check_delay(tasks: dict[str, dict[str, Any]], ended: float, term: float, unseen: float) -> None:
-    """The server had its TERM a second after the trainer's end, and both ends are those of then.
-
-    `ended` and `term` are what the programs wrote; nobody knew of either before `unseen`.
-    """
-    assert 0.9 < term - ended < 30
-    assert ended <= tasks["trainer"]["ended_at"] <= term - 0.9
-    assert term <= tasks["server"]["ended_at"] <= unseen
 
 
 def test_a_failing_trainer_fails_the_group_with_its_code(remote: Span, site: Site) -> None:
@@ -266,13 +229,6 @@ def test_a_hetjob_is_cancelled_as_a_whole_with_its_grace(remote: Span, site: Sit
     assert all("flushed" in remote.log(job, name) for name in tasks)
     native = native_of(remote, job)
     remote.wait_until(lambda: not site.slurm("squeue", "-hj", native, "-o", "%i"), 20, "nothing to be left")
-
-
-def read_time(text: str, name: str) -> float:
-    """A point in time that a task has written."""
-    found = re.search(rf"{name}=(\d+\.\d+)", text)
-    assert found, text
-    return float(found[1])
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.groups import SMALL, connect, group, native_of, start, until_said
 from tests.system.slurm.image_plugin import MAKE, SRUN, TASK
-from tests.system.slurm.test_groups import SMALL, connect, group, native_of, start, until_said
-from tests.system.slurm.test_sets import stop
+from tests.system.slurm.sets import stop
 from tests.waiting import WaitUntil
 
 ROOT = "/srv/images/tiny"

@@ -80,10 +80,17 @@ def tell_root(site: Site, *words: str) -> None:
 
 
 def await_end(site: Site, node: str, native: str) -> None:
-    """Wait until a node has nothing left of a job: Slurm takes a late end of it for that of the next run."""
+    """Wait until a node has nothing left of a job that was requeued, and the second of its requeue is over.
+
+    Slurm takes a late end of it for that of the next run, and a credential of the second in which the former one was
+    revoked for that one.
+    """
     ask = ["pgrep", "-f", rf"slurmstepd: .{native}\."]
     container = site.rig.containers[node]
-    wait_until(lambda: container.exec_run(ask).exit_code != 0, 10, "the job to be gone")
+    wait_until(lambda: container.exec_run(ask).exit_code != 0, 30, "the job to be gone")
+    passed = f"[ $(date +%s) -gt $((1 + $(squeue -hj {native} -o %V))) ]"
+    command = ["sh", "-c", f"SLURM_TIME_FORMAT=%s; export SLURM_TIME_FORMAT; {passed}"]
+    wait_until(lambda: site.rig.run(command).rc == 0, 30, "the second of the requeue to be over")
 
 
 async def read_log(cluster: SlurmCluster, handle: str, node: int = 0) -> str:
@@ -258,6 +265,7 @@ class TestEndsOfTime:
             assert follower.jobs[handle].state is State.PENDING
             assert "saved" in await read_log(cluster, handle)
             assert lost_of(follower, handle) == ["requeue"]
+            await_end(limits, "node1", native_of(handle))
             await finish_second(limits, cluster, follower.jobs[handle], handle)
 
         limits.play(story)

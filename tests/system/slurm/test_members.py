@@ -13,8 +13,8 @@ import yaml
 from tests.system.conftest import Span
 from tests.system.members import check_members, write_group
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_dependencies import list_all
-from tests.system.slurm.test_groups import connect, group, native_of, start, until_said
+from tests.system.slurm.groups import connect, group, native_of, start, until_said
+from tests.system.slurm.listings import list_all
 from tests.waiting import WaitUntil
 
 ON_TERM = "trap 'echo at $(date +%s.%N); exit 0' TERM; echo up; while :; do sleep 0.02; done"

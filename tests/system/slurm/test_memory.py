@@ -16,7 +16,7 @@ from tests.rigs.reach import open_access
 from tests.rigs.slurm import Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_groups import SERVE, connect, group, native_of, start, until_kept
+from tests.system.slurm.groups import SERVE, connect, group, native_of, start, until_kept
 from tests.waiting import WaitUntil, wait_until
 
 CONTROLLER = Path("/sys/fs/cgroup/memory")

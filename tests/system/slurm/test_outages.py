@@ -14,7 +14,7 @@ from tests.rigs.reach import find_address, open_access
 from tests.rigs.slurm import CONTEXT, Variant
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_groups import SERVE, group, start, until_said
+from tests.system.slurm.groups import SERVE, group, start, until_said
 from tests.waiting import WaitUntil
 
 from overspan.adapters.slurm.transports.attempts import LONGEST_WAIT

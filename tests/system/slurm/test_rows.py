@@ -19,7 +19,7 @@ from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.gates import Gate
-from tests.system.slurm.test_groups import SERVE, connect, group, native_of, read_time, start, until_said
+from tests.system.slurm.groups import SERVE, connect, group, native_of, read_time, start, until_said
 from tests.waiting import WaitUntil
 
 NODES = ("node1", "node2", "node3")

@@ -16,7 +16,8 @@ from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.gates import Gate
-from tests.system.slurm.test_groups import SERVE, connect, group, read_time, start, until_said
+from tests.system.slurm.groups import SERVE, connect, group, read_time, start, until_said
+from tests.system.slurm.sets import name_run, stop
 from tests.waiting import WaitUntil
 
 FAST = {"backoff": {"first": 0.1}}
@@ -34,15 +35,6 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     span.close()
 
 
-def name_run(span: Span, site: Site, job: int) -> str:
-    """The name of a set's run directory, which begins the tokens of its native jobs."""
-    native = str(span.wait_until(lambda: span.job(job).get("native_id"), 20, "a native id"))
-    comment = site.slurm("squeue", "-hat", "all", "-j", native, "-O", "Comment:200")
-    found = re.search(r"overspan=(\S+)-\d+/", comment)
-    assert found, comment
-    return found[1]
-
-
 def natives(span: Span, site: Site, job: int) -> dict[str, list[int]]:
     """The native jobs of a set by task, oldest first, those that ended a short while ago too."""
     run = re.escape(name_run(span, site, job))
@@ -53,12 +45,6 @@ def natives(span: Span, site: Site, job: int) -> dict[str, list[int]]:
         if match:
             found.setdefault(match[1], []).append(int(number))
     return {task: sorted(numbers) for task, numbers in found.items()}
-
-
-def stop(span: Span, site: Site, job: int) -> None:
-    """Tell the tasks that look for it to end."""
-    path = f"/home/researcher/.overspan/runs/{name_run(span, site, job)}/stop"
-    assert site.rig.run(["touch", path]).rc == 0
 
 
 def until_nothing_left(span: Span, site: Site, job: int) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.rigs.plugin import slurm_rig
 from tests.rigs.slurm import Done, SlurmRig
-from tests.system.slurm.test_groups import group
-from tests.system.slurm.test_login_node import PACKAGES, pack
+from tests.system.slurm.groups import group
+from tests.system.slurm.packages import PACKAGES, pack
 from tests.waiting import WaitUntil
 
 __all__ = ["slurm_rig"]

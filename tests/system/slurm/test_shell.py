@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_groups import SERVE, connect, group, native_of, start, until_said
-from tests.system.test_shell import read_until
+from tests.system.slurm.groups import SERVE, connect, group, native_of, start, until_said
+from tests.system.terminals import read_until
 from tests.waiting import WaitUntil
 
 TELL = "echo $OVERSPAN_TASK $OVERSPAN_NODE_INDEX $SLURM_JOB_ID $SLURMD_NODENAME; getent hosts a-0.g b-0.g"

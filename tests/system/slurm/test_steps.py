@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_groups import connect
+from tests.system.slurm.groups import connect
 from tests.waiting import WaitUntil
 
 SCRIPT = """#!/bin/bash

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_dependencies import list_all
+from tests.system.slurm.listings import list_all
 
 REMEDY = "set `root` of the cluster to a folder that the compute nodes share"
 NODES = ("node1", "node2", "node3")

@@ -10,29 +10,17 @@ from typing import Any
 
 import pytest
 from tests.contract.conformance import Conformance, Rig
-from tests.contract.test_slurm import RemoteSlurm
+from tests.contract.slurm_clusters import RemoteSlurm
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
-from tests.system.slurm.test_groups import SERVE, check_delay, group, native_of, read_time, start, until_said
+from tests.system.slurm.groups import SERVE, check_delay, group, native_of, read_time, start, until_said
+from tests.system.slurm.relays import NODES, until_clean
 
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.slurm import open_cluster
 
 FIND = "for host in trainer-0.g trainer-1.g server-0.g; do getent hosts $host || exit 9; done"
 WAIT = "while [ ! -e /tmp/go ]; do sleep 0.1; done; rm /tmp/go"
-NODES = ("node1", "node2", "node3")
-
-
-def list_left(site: Site) -> str:
-    """What is in the nodes' /tmp, and which of our programs run on any machine."""
-    found = [site.rig.run(["find", "/tmp", "-mindepth", "1", "-user", "researcher"], on=node).stdout for node in NODES]
-    running = [site.rig.run(["pgrep", "-fl", "overspan|span-"], on=node).stdout for node in ("ctl", *NODES)]
-    return "".join([*found, *running])
-
-
-def until_clean(span: Span, site: Site) -> None:
-    """Wait until nothing of ours is left on any machine."""
-    span.wait_until(lambda: not list_left(site), 20, f"nothing to be left, but there is {list_left(site)}")
 
 
 def test_a_group_ends_by_its_own_rules_while_the_daemon_is_dead(unshared: Span, unshared_site: Site) -> None:

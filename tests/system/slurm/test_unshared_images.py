@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
+from tests.system.slurm.groups import SERVE, SMALL, group, start
 from tests.system.slurm.image_plugin import MAKE, SRUN, TASK
-from tests.system.slurm.test_group_images import STAND_IN
-from tests.system.slurm.test_groups import SERVE, SMALL, group, start
-from tests.system.slurm.test_unshared_groups import until_clean
+from tests.system.slurm.relays import until_clean
+from tests.system.slurm.runtimes import STAND_IN
 
 ROOT = "/srv/images/tiny"
 FILES = {"/usr/local/bin/srun": SRUN, "/usr/local/bin/image-task": TASK, "/usr/local/bin/apptainer": STAND_IN}

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.system.steps.test_steps import script, start_script
+from tests.system.steps.scripts import script, start_script
 
 if TYPE_CHECKING:
     from tests.system.conftest import Span

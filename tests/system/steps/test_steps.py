@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.system.steps.scripts import script, start_script
 
 from overspan.bridge.supervisor import kernel
 
 if TYPE_CHECKING:
     from tests.system.conftest import Span
+
+pytestmark = pytest.mark.shared_daemon
 
 SPAN = str(Path(sys.executable).with_name("span"))
 TRAPS = """
@@ -29,28 +32,11 @@ LATE = ("--time=120", "--signal=USR1@3600")
 """An hour goes by before the signal, unless the limit is lowered."""
 
 
-def script(span: Span, body: str, *directives: str, name: str = "job.sh") -> str:
-    lines = ["#!/bin/bash", *(f"#SBATCH {line}" for line in directives), body]
-    file = span.folder / name
-    file.write_text("\n".join(lines) + "\n")
-    return str(file)
-
-
 def run_script(span: Span, body: str, *directives: str, code: int = 0) -> str:
     """Run a batch script to its end; gives its output."""
     done = span.run("sbatch", "--wait", "-o", "out", script(span, body, *directives), check=False)
     assert done.returncode == code, done.stderr + (span.folder / "out").read_text()
     return (span.folder / "out").read_text()
-
-
-def start_script(span: Span, body: str, *directives: str, lines: int, word: str = "ready") -> int:
-    """Start a batch script and wait until its output has a word so often."""
-    job = int(span.run("sbatch", "--parsable", "-o", "out", script(span, body, *directives)).stdout)
-    out = span.folder / "out"
-    span.wait_until(lambda: out.exists() and out.read_text().count(word) >= lines, 20, f"{lines} times {word}")
-    # The daemon hears of a start a moment later than the program runs.
-    span.until(job, "RUNNING")
-    return job
 
 
 def give_notice(span: Span, job: int) -> None:
@@ -113,6 +99,7 @@ def test_names_addresses_and_shapes_agree_on_every_node(span: Span) -> None:
     ]
 
 
+@pytest.mark.own_daemon
 def test_exit_codes_and_their_texts(span: Span) -> None:
     body = """
 span srun sh -c 'exit $((SLURM_PROCID * 3))'; echo rc $?
@@ -141,6 +128,7 @@ span srun -N3 true; echo rc $?
     ]
 
 
+@pytest.mark.own_daemon
 def test_files_of_ranks(span: Span) -> None:
     body = "span srun --output o.%j.%s.%2t --error e.%J sh -c 'echo out $SLURM_PROCID; echo err $SLURM_PROCID >&2'"
     run_script(span, body, "-N2", "-n2")
@@ -165,6 +153,7 @@ span srun -n2 --nodes=2 -l sh -c 'hostname; echo $SLURM_JOB_NODELIST'
     assert lines == ["0: batch-0", "0: batch-[0-1]", "1: batch-1", "1: batch-[0-1]"]
 
 
+@pytest.mark.own_daemon
 def test_components_of_a_hetjob(span: Span) -> None:
     body = """
 span srun --het-group=0,1 sh -c 'echo all $SLURM_PROCID/$SLURM_NTASKS $(hostname)'
@@ -184,6 +173,7 @@ def test_gpus_of_tasks(span: Span) -> None:
     assert sorted(line.partition(" ")[2] for line in lines) == ["0", "1"]
 
 
+@pytest.mark.own_daemon
 def test_the_body_alone_decides_how_the_job_ends(span: Span) -> None:
     run_script(span, "span srun true; exit 3", "-N2", code=3)
     assert span.job(1)["state"] == "FAILED"
@@ -257,6 +247,7 @@ def test_a_supervisor_that_is_killed_loses_no_step(span: Span) -> None:
     assert (span.folder / "out").read_text().count("done") == 2
 
 
+@pytest.mark.own_daemon
 def test_one_bad_exit_ends_the_others(span: Span) -> None:
     # The bad one ends once the other runs.
     bad = "[ $SLURM_PROCID = 1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }"
@@ -266,6 +257,7 @@ def test_one_bad_exit_ends_the_others(span: Span) -> None:
     assert "srun: error: batch-0: task 0: Terminated" in text and text.endswith("rc 143\n")
 
 
+@pytest.mark.own_daemon
 def test_ends_that_are_alike_are_told_in_one_line(span: Span) -> None:
     body = "span srun -n3 sh -c 'echo ready; until [ -e die ]; do sleep 0.05; done; kill -9 $$'; echo rc $?"
     job = start_script(span, body, lines=3)
@@ -282,6 +274,7 @@ def test_ends_that_are_alike_are_told_in_one_line(span: Span) -> None:
     ]
 
 
+@pytest.mark.own_daemon
 def test_components_write_to_files_of_their_own(span: Span) -> None:
     body = "span srun -n2 -o a sh -c 'echo first' : -o b-%j --open-mode=append sh -c 'echo second; echo bad >&2'"
     (span.folder / "b-1").write_text("old\n")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.system.supervisor.disks import fill
 
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
@@ -24,19 +25,6 @@ NODES = 40
 TASK = "trainer-with-a-name-of-fifty-letters-and-then-some"
 COUNT = "echo $OVERSPAN_NODE_INDEX >> starts\n"
 WAIT = f"{COUNT}while [ ! -e go ]; do sleep 0.05; done"
-
-
-def _fill(folder: Path) -> Path:
-    """Take what is left of a disk."""
-    path = folder / "filler"
-    with path.open("wb", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-    return path
 
 
 def _on_small_disk(hosts: Hosts, small_disk: SmallDisk, test: Callable[[Any], None]) -> None:
@@ -59,7 +47,7 @@ def test_ends_on_a_full_disk_are_known_when_there_is_space(hosts: Hosts, small_d
         launched = hosts.add(TaskSpec(TASK, run=WAIT, num_nodes=NODES))
         hosts.start(launched.host)
         launched.until("NodeStarted", count=NODES)
-        filler = _fill(hosts.root)
+        filler = fill(hosts.root)
         (hosts.work / "go").touch()
         folder = str(launched.path / "nodes")
         for node in range(NODES):
@@ -89,7 +77,7 @@ def test_nothing_starts_on_a_full_disk_and_once_when_there_is_space(hosts: Hosts
         launched = hosts.add(TaskSpec("job", run=COUNT, num_nodes=2), isolation="namespace", group=True)
         # The lock's own page; everything else has to wait.
         (hosts.folder(launched.host) / "lock").write_text("x" * 4096)
-        filler = _fill(hosts.root)
+        filler = fill(hosts.root)
         host = hosts.start(launched.host, FULL_LOCK)
         hosts.wait_until(lambda: _is_ready(host.pid), 20, "the supervisor")
         hosts.wait_until((hosts.folder(launched.host) / "looked").exists, 20, "a look at the full disk")

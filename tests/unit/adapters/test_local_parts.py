@@ -17,6 +17,7 @@ from overspan.adapters.local.admission import (
     NO_GRES,
     NO_NODE,
     NO_PARTITION,
+    NO_RESERVATION,
     TOO_LONG,
     TOO_MUCH_MEMORY,
     find_refusal,
@@ -188,3 +189,12 @@ def test_the_file_system_of_a_path_is_the_innermost_mount() -> None:
     assert find_file_system("/homes", mounts) == "ext4"
     assert find_file_system("/home/a b/c", mounts) == "xfs"
     assert find_file_system("/x", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "refusal"),
+    [(Form.BATCH, "no-such", NO_RESERVATION), (Form.BATCH, "", ""), (Form.RUN, "of-slurm", "")],
+)
+def test_a_machine_has_no_reservations(form: Form, name: str, refusal: str) -> None:
+    task = TaskSpec("t", form=form, native={"slurm": {"reservation": name}})
+    assert find_refusal(job(task), settings(), MACHINE) == refusal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from overspan.adapters.contract import Launch
 from overspan.adapters.local import journals, launches, supervisors
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.forkserver import Forked
 from overspan.adapters.local.launches import Run
 from overspan.adapters.local.reports import Reports
 from overspan.adapters.local.retention import forget_runs
@@ -19,6 +21,8 @@ from overspan.adapters.local.rundir import RunDirectory, append_lines
 from overspan.adapters.local.supervisors import Supervisors
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.shortages import EX_TEMPFAIL
 
 MACHINE = Capacity(4000, 4096)
 
@@ -110,3 +114,98 @@ def test_marks_of_launches_that_nobody_follows_are_dropped(tmp_path: Path) -> No
         assert not reports._dirty and not reports._followed
 
     asyncio.run(scene())
+
+
+class Scene:
+    """Supervisors that are started and end on paper."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ends: list[str] = []
+        self.status: int | None = None
+        self.error: OSError | None = None
+        self.place = RunDirectory(str(folder), 7, 0)
+        self.hosts = Supervisors(str(folder), "/nowhere/python", lambda name: [self.place], self.ends.append)
+        monkeypatch.setattr(kernel, "open_pidfd", lambda pid: None)
+        monkeypatch.setattr(Supervisors, "_spawn", lambda hosts, host: self.spawn())
+        monkeypatch.setattr(Supervisors, "nudge", lambda hosts, name: None)
+
+    def spawn(self) -> Forked:
+        if self.error is not None:
+            raise self.error
+        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.setblocking(False)
+        with theirs:
+            if self.status is not None:
+                theirs.send(f"ended {self.status}\n".encode())
+        return Forked(1 << 22, 1, line)
+
+    async def start(self) -> supervisors.Host:
+        await self.hosts.hand("7.0", [self.place])
+        return self.hosts._host("7.0")
+
+    async def delay(self) -> float:
+        """Seconds until the next supervisor is started."""
+        host = self.hosts._host("7.0")
+        self.hosts.revive("7.0")
+        assert host.timer is not None
+        delay = host.timer.when() - asyncio.get_running_loop().time()
+        host.timer.cancel()
+        host.timer = None
+        return delay
+
+
+def test_what_the_machine_is_short_of_is_no_death_of_a_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        scene = Scene(tmp_path, monkeypatch)
+        scene.error = OSError(errno.EAGAIN, "no process left")
+        for _ in range(20):
+            host = await scene.start()
+        assert (host.pid, host.deaths, len(scene.ends)) == (0, 0, 20)
+        assert "ulimit -u" in scene.hosts.find_shortage("7.0")
+        assert 0.5 < await scene.delay() <= 1.0
+        # One that was started, and found the machine short itself.
+        scene.error, scene.status = None, EX_TEMPFAIL
+        host = await scene.start()
+        assert scene.hosts.find_shortage("7.0") == ""
+        scene.hosts._note_end(host)
+        assert (host.deaths, len(scene.ends)) == (0, 21)
+        assert scene.hosts.find_shortage("7.0")
+
+    asyncio.run(play())
+
+
+def test_the_next_supervisor_comes_at_once_however_often_working_ones_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        scene = Scene(tmp_path, monkeypatch)
+        for _ in range(12):
+            host = await scene.start()
+            scene.hosts.note_work("7.0")
+            scene.hosts._note_end(host)
+            assert await scene.delay() <= 0
+        # Those that tell nothing are slowed down, and nobody waits half a minute.
+        for _ in range(12):
+            scene.hosts._note_end(await scene.start())
+        assert 1 < await scene.delay() <= 5.0
+
+    asyncio.run(play())
+
+
+def test_a_supervisor_that_dies_while_it_is_told_is_watched_when_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        scene = Scene(tmp_path, monkeypatch)
+        host = await scene.start()
+
+        def die(folder: str, found: list[RunDirectory]) -> None:
+            scene.hosts._note_end(host)
+
+        monkeypatch.setattr(supervisors, "_append_inbox", die)
+        await scene.start()
+        assert (host.pid, host.watched, scene.ends) == (0, False, ["7.0"])
+
+    asyncio.run(play())

@@ -93,6 +93,7 @@ TABLE = [
     ("POST", "/v1/jobs/1/hold", {}, OWNERS),
     ("POST", "/v1/jobs/1/release", {}, OWNERS),
     ("POST", "/v1/jobs/1/requeue", {}, OWNERS),
+    ("POST", "/v1/jobs/1/resubmit", {}, OWNERS),
     ("POST", "/v1/jobs/1/suspend", {}, OWNERS),
     ("POST", "/v1/jobs/1/resume", {}, OWNERS),
     ("POST", "/v1/jobs/1/top", {}, OWNERS),

@@ -58,7 +58,7 @@ def test_schedules_and_crontabs_over_http() -> None:
         try:
             async with httpx2.AsyncClient(transport=transport, base_url="http://span") as client:
                 await scene(bench, client)
-                await until(lambda: not controller.recorder._running)
+                await until(lambda: not controller.recorder.busy)
         finally:
             await controller.close()
 

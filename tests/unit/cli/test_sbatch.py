@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -81,15 +82,19 @@ def test_mistakes(
     assert capsys.readouterr().err == errors * 2
 
 
-def test_errors_have_slurms_words_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_have_slurms_words_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from overspan.bridge.model.errors import Place
 
+    def run(error: InvalidRequest) -> int:
+        monkeypatch.setattr(sbatch, "make_submission", Mock(side_effect=error))
+        return sbatch.run(call())
+
     error = InvalidRequest("Invalid --time specification", remedy="write minutes", place=Place("x.sh", 2, 9))
-    assert sbatch._report(call(), error) == 1
+    assert run(error) == 1
     assert capsys.readouterr().err == "sbatch: error: Invalid --time specification\n  x.sh:2:9: write minutes\n"
     fatal = InvalidRequest("sbatch: fatal: no", place=Place("x.sh", 2))
     fatal.exit_code = 255
-    assert sbatch._report(call(), fatal) == 255
+    assert run(fatal) == 255
     assert capsys.readouterr().err == "sbatch: fatal: no\n  x.sh:2\n"
 
 

@@ -58,8 +58,17 @@ def test_squeue_of_unknown_ids(daemon: Any, capsys: pytest.CaptureFixture[str]) 
 
 def test_squeue_by_cluster(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW, ROW._replace(id=8, cluster="gpu"))
+    daemon.routes["GET /v1/clusters"] = lambda request: {
+        "clusters": [{"name": name} for name in ("gpu", "idle", "local")]
+    }
+    assert main(["squeue", "-M", "all", "-o", "%i"]) == 0
+    assert capsys.readouterr().out == "CLUSTER: gpu\nJOBID\n8\n\nCLUSTER: local\nJOBID\n7\n"
+    # Scripts read what -h leaves: no titles.
     assert main(["squeue", "-M", "all", "-h", "-o", "%i"]) == 0
-    assert capsys.readouterr().out == "CLUSTER: gpu\n8\nCLUSTER: local\n7\n"
+    assert capsys.readouterr().out == "8\n7\n"
+    # One that was asked for is named though it has no jobs.
+    assert main(["squeue", "-M", "local,idle", "-o", "%i"]) == 0
+    assert capsys.readouterr().out == "CLUSTER: local\nJOBID\n7\n\nCLUSTER: idle\nJOBID\n\nCLUSTER: gpu\nJOBID\n8\n"
 
 
 def test_sbatch_sends_words_and_text(daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +108,17 @@ def test_sbatch_fails_in_slurms_words(
     assert capsys.readouterr().err == "".join(f"sbatch: error: {line}\n" for line in text.splitlines())
 
 
+def test_submit_keeps_secrets_out_of_the_stored_command_line(daemon: Any, tmp_path: Path) -> None:
+    daemon.routes["POST /v1/jobs"] = lambda request: {"id": 8, "cluster": "local", "notes": []}
+    job = tmp_path / "j.yaml"
+    job.write_text("run: true\n")
+    words = ["submit", str(job), "--secret", "A=1", "--secret=B=2", "--env", "C=3"]
+    assert main(words) == 0
+    (sent,) = daemon.requests
+    assert sent["body"]["command"] == ["span", "submit", str(job), "--secret", "A", "--secret=B", "--env", "C=3"]
+    assert sent["body"]["secrets"] == {"A": "1", "B": "2"}
+
+
 def test_submit_names_the_place_of_a_mistake(daemon: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = {"file": "j.yaml", "line": 2, "column": 3}
     daemon.routes["POST /v1/jobs"] = lambda request: _error("invalid", "no key runn", 400, place=place, remedy="run?")
@@ -125,6 +145,14 @@ def test_scancel_is_silent_but_for_signals(daemon: Any, capsys: pytest.CaptureFi
     assert daemon.requests[-1]["body"]["task"] == "trainer"
 
 
+def test_scancel_of_an_unknown_task_names_the_jobs_tasks(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": "not_found", "message": "job 9 has no task 'x'", "remedy": "its tasks: a, b"}
+    daemon.routes["POST /v1/cancel"] = lambda request: {"done": [], "errors": [{"ref": "9", "error": error}]}
+    for words in (["9", "x"], ["9.x"]):
+        assert main(["scancel", *words]) == 1
+        assert capsys.readouterr().err == "scancel: error: job 9 has no task 'x'\n  its tasks: a, b\n"
+
+
 def test_scancel_never_takes_a_step_for_the_job(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["POST /v1/cancel"] = lambda request: {"done": request["body"]["refs"], "errors": []}
     daemon.routes["GET /v1/queue"] = lambda request: _listing(*([ROW] if request["query"]["ids"] == "7" else []))
@@ -138,6 +166,16 @@ def test_scancel_never_takes_a_step_for_the_job(daemon: Any, capsys: pytest.Capt
     assert [request["method"] for request in daemon.requests[asked:]] == ["GET"]
     assert main(["scancel", "7.batch"]) == 1
     assert capsys.readouterr().err == "scancel: error: Invalid job id 7.batch\n"
+
+
+def test_scancel_of_a_task_takes_the_jobs_name(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["POST /v1/cancel"] = lambda request: {"done": request["body"]["refs"], "errors": []}
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(*([ROW] if request["query"]["names"] == "train" else []))
+    daemon.routes["GET /v1/history"] = lambda request: _listing()
+    assert main(["scancel", "train", "a"]) == 0
+    assert (daemon.requests[-1]["body"]["refs"], daemon.requests[-1]["body"]["task"]) == (["7"], "a")
+    assert main(["scancel", "nobody", "a"]) == 1
+    assert capsys.readouterr() == ("", "scancel: error: Invalid job id nobody\n")
 
 
 def test_sacct_and_scontrol(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,10 +227,40 @@ def test_orders_go_on_after_a_failure(daemon: Any, capsys: pytest.CaptureFixture
     daemon.routes["POST /v1/jobs/2/requeue"] = lambda request: {}
     daemon.routes["POST /v1/jobs/2/restart"] = lambda request: {}
     assert main(["requeue", "--hold", "1", "2"]) == 1
-    assert daemon.requests[1]["body"] == {"format": 1, "hold": True}
+    assert [each["body"] for each in daemon.requests if each["method"] == "POST"][1] == {"format": 1, "hold": True}
     assert capsys.readouterr().err == "span: error: job 1 is held\n"
     assert main(["restart", "2", "trainer"]) == 0
-    assert daemon.requests[2]["body"]["task"] == "trainer"
+    assert daemon.requests[-1]["body"]["task"] == "trainer"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["hold", "2"], "job 2 is held until `span release`"),
+        (["release", "2"], "job 2 is released"),
+        (["restart", "2", "a"], "task a of job 2 starts again in place"),
+        (["restart", "2"], "job 2 starts again in place"),
+        (["requeue", "2"], "job 2 is ended and goes back into the queue"),
+        (["requeue", "--hold", "2"], "job 2 is ended and goes back into the queue, held until `span release`"),
+    ],
+)
+def test_an_order_says_on_a_terminal_what_it_does(
+    words: list[str], told: str, daemon: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.routes[f"POST /v1/jobs/2/{words[0]}"] = lambda request: {}
+    daemon.routes["GET /v1/jobs/2/wait"] = lambda request: {"over": False, "state": "RUNNING"}
+    assert main(words) == 0
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(words) == 0
+    assert capsys.readouterr() == ("", f"span: {told}\n")
+
+
+def test_a_requeue_of_a_completed_job_says_that_it_runs_again(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["POST /v1/jobs/2/requeue"] = lambda request: {}
+    daemon.routes["GET /v1/jobs/2/wait"] = lambda request: {"over": True, "state": "COMPLETED"}
+    assert main(["requeue", "2"]) == 0
+    assert capsys.readouterr().err == "span: job 2 was COMPLETED: it goes back into the queue and runs again\n"
 
 
 def test_logs_of_a_group_are_prefixed(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -206,6 +274,15 @@ def test_logs_of_a_group_are_prefixed(daemon: Any, capfdbinary: pytest.CaptureFi
     assert capfdbinary.readouterr().out == b"trainer-0 | hi\ndata-0    | hi\nhi\n"
 
 
+@pytest.mark.parametrize("words", [["7", "x"], ["-f", "7", "x"], ["-f", "7.x"], ["--list", "7", "x"]])
+def test_logs_of_an_unknown_task_name_the_jobs_tasks(
+    words: list[str], daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "a"}, {"name": "b"}]}}
+    assert main(["logs", *words]) == 4
+    assert capsys.readouterr() == ("", "span: error: job 7 has no task 'x'\n  its tasks: a, b\n")
+
+
 def test_a_single_jobs_log_is_followed_as_it_is(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     rows = [{"task": "main", "node": 0, "attempt": 0, "stream": "output", "size": 3}]
     daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "main", "nodes": 1}]}}
@@ -214,6 +291,25 @@ def test_a_single_jobs_log_is_followed_as_it_is(daemon: Any, capfdbinary: pytest
     daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (200, b"hi\n"[int(request["query"]["offset"]) :], {})
     assert main(["logs", "-f", "7"]) == 0
     assert capfdbinary.readouterr().out == b"hi\n"
+
+
+def test_the_next_attempt_is_told_where_it_begins(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    row = {"task": "main", "node": 0, "stream": "output", "size": 3}
+    waits = iter([{"over": False, "state": "RUNNING"}, {"over": True, "state": "COMPLETED"}])
+    attempts = [{**row, "attempt": 0}]
+
+    def wait(request: Any) -> Any:
+        attempts[1:] = [{**row, "attempt": 1}]
+        return next(waits)
+
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "main", "nodes": 1}]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = lambda request: {"streams": attempts}
+    daemon.routes["GET /v1/jobs/7/wait"] = wait
+    daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (200, b"hi\n"[int(request["query"]["offset"]) :], {})
+    assert main(["logs", "-f", "7"]) == 0
+    assert capfdbinary.readouterr() == (b"hi\nhi\n", b"span: main-0: attempt 1 begins\n")
+    assert main(["logs", "-t", "7"]) == 2
+    assert b"known only while it is followed" in capfdbinary.readouterr().err
 
 
 def test_show_prints_tasks_and_failed_attempts(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,6 +358,10 @@ def test_ping_check_plan_schema_timeline(daemon: Any, tmp_path: Path, capsys: py
     daemon.routes["GET /v1/jobs/7/timeline"] = lambda request: {"rows": rows}
     assert main(["timeline", "7"]) == 0
     assert capsys.readouterr().out.endswith(".250  job           - -> PENDING submitted\n")
+    rows.append({"seq": 2, "at": 6.0, "task": "a-task-of-a-long-name", "start": "", "end": "RUNNING", "text": "up"})
+    assert main(["timeline", "7"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.index("- ->") == second.index("- ->")
 
 
 def test_shutdown_without_and_with_a_daemon(

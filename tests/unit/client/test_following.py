@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from overspan.bridge.client import LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client import JobFilter, JobRow, Listing, LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client.array_logs import ArrayLogs
 from overspan.bridge.client.following import read_logs, tail_offset
-from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.errors import NotFound, Unreachable
 
 
 class Source:
@@ -82,3 +83,50 @@ def test_tail(data: bytes, lines: int, expected: bytes) -> None:
     source = Source({("a", 0): data})
     (stream,) = source.streams("1")
     assert data[tail_offset(source, "1", stream, lines) :] == expected
+
+
+class Elements:
+    """An array of three in memory, of which each wait starts one more and ends the one before."""
+
+    def __init__(self) -> None:
+        self.started = 1
+        self.listed: list[str] = []
+
+    def history(self, wanted: JobFilter) -> Listing:
+        rows = [
+            JobRow(id=7, array_id=7, array_index=index, ended_at=5.0 if index < self.started else None)
+            for index in range(1, min(self.started, 3) + 1)
+        ]
+        waiting = [JobRow(id=7, array_id=7, array_waiting="2-3")] if self.started < 3 else []
+        return Listing(0, [*rows, *waiting])
+
+    def queue(self, wanted: JobFilter) -> Listing:
+        return self.history(wanted)
+
+    def streams(self, ref: str) -> list[Stream]:
+        self.listed.append(ref)
+        index = int(ref.partition("_")[2])
+        if index == 2:
+            raise Unreachable("node 2 does not answer")
+        return [Stream("main", 0, 0, "output", "", len(self._text(index)))]
+
+    def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
+        data = self._text(int(ref.partition("_")[2]))
+        return LogPart(data[offset : offset + limit], offset, len(data))
+
+    def wait(self, ref: str, timeout: float | None = None) -> Outcome:
+        self.started += 1
+        return Outcome(self.started > 4, "RUNNING")
+
+    def _text(self, index: int) -> bytes:
+        return b"begin %d\n" % index + (b"end %d\n" % index if index < self.started else b"")
+
+
+def test_an_array_is_followed_through_elements_that_start_later_and_one_that_cannot_be_read() -> None:
+    client = Elements()
+    parts = list(read_logs(ArrayLogs(client), "7", LogWish(follow=True)))
+    texts = {name: b"".join(data for stream, data in parts if stream.job == name) for name in ("7_1", "7_3")}
+    assert texts == {"7_1": b"begin 1\nend 1\n", "7_3": b"begin 3\nend 3\n"}
+    assert [stream.job for stream, _ in parts] == ["7_1", "7_1", "7_3", "7_3"]
+    # Once with its end known is enough.
+    assert client.listed.count("7_1") == 2

@@ -8,6 +8,7 @@ import pytest
 
 from overspan.bridge.config.positions import read_positioned
 from overspan.bridge.config.settings import Settings, load_settings
+from overspan.bridge.controller.clusters import Clusters, check_kind
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 
@@ -104,3 +105,21 @@ def test_a_fixed_part_covers_what_is_inside(tmp_path: Path) -> None:
 def test_a_final_key_has_to_exist(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="did you mean 'retention'"):
         _load(tmp_path, user="", site="final: [retenton]\n")
+
+
+def test_a_kind_that_there_is_not_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("clusters:\n  mine:\n    kind: locall\n")
+    with pytest.raises(InvalidRequest, match="of kind 'locall'; did you mean 'local'") as caught:
+        load_settings(str(tmp_path / "user.yaml"), str(tmp_path / "site.yaml"), check_kind)
+    assert caught.value.place == Place(str(tmp_path / "site.yaml"), 3, 5)
+    assert "kinds that work here: kubernetes, local, slurm" in caught.value.remedy
+
+
+def test_a_cluster_s_own_settings_have_places(tmp_path: Path) -> None:
+    settings = _load(tmp_path, user="clusters:\n  a.b: {kind: local, root: /r,\n    cpu: 4}\n")
+    clusters = Clusters(settings, str(tmp_path))
+    with pytest.raises(InvalidRequest, match="'cpu' is not a setting") as caught:
+        clusters.get("a.b").open()
+    assert caught.value.place == Place(str(tmp_path / "user.yaml"), 3, 5)
+    assert settings.find_place("a.b", "something else") == Place(str(tmp_path / "user.yaml"), 2, 3)
+    assert settings.find_place("none", "something") is None

@@ -66,6 +66,10 @@ class FakeLedger:
         first, self._ids = self._ids, self._ids + count
         return first
 
+    async def reserve_ids(self, end: int) -> bool:
+        before, self._ids = self._ids, max(self._ids, end)
+        return before < end
+
     async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
         await asyncio.sleep(0)
         self._write()

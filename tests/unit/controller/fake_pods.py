@@ -260,7 +260,7 @@ class PodCluster(FakeCluster):
         self._fresh.clear()
         wanted = {_token(handle) for handle in handles} | set(tokens)
         await self._travel()
-        for token in set(self.world.launches) - wanted - self._fresh:
+        for token in sorted(set(self.world.launches) - wanted - self._fresh):
             self.world.remove(token)
         await self._travel()
 

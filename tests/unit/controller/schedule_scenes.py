@@ -47,7 +47,7 @@ def play(scene: Callable[[Bench], Awaitable[None]], cron: Schedule = HOURLY) -> 
 async def quiet(bench: Bench) -> None:
     """Wait until nothing is under way any more."""
     await turn()
-    await until(lambda: not bench.controller.recorder._running)
+    await until(lambda: not bench.controller.recorder.busy)
     await turn()
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from tests.unit.controller.elements import element, run
 from tests.unit.controller.fakes import (
     Bench,
     NativeCluster,
     ThrottlingCluster,
-    begin,
-    end,
     give_order,
     play,
     turn,
@@ -23,7 +22,7 @@ from overspan.bridge.controller.requests import CancelRequest, Filters, Update
 from overspan.bridge.lifecycle.arrays import AHEAD
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import format_array_indices
-from overspan.bridge.model.job import Array, Job
+from overspan.bridge.model.job import Array
 from overspan.bridge.store.records import JobQuery
 
 
@@ -37,24 +36,6 @@ def facts(bench: Bench, array: int = 1) -> Array:
 def waiting(bench: Bench, array: int = 1) -> str:
     """The indices that are no jobs yet."""
     return format_array_indices(facts(bench, array).waiting)
-
-
-def element(bench: Bench, index: int, array: int = 1) -> Job:
-    """The job of an element."""
-    return bench.controller.recorder.book.elements(array)[index].job
-
-
-async def run(bench: Bench, index: int, exit_code: int | None = None, array: int = 1) -> None:
-    """Let an element start, and end where an exit code is given."""
-    job = element(bench, index, array)
-    handle = f"{job.id}.{job.launch}"
-    await until(lambda: handle in bench.cluster.journals)
-    if job.granted_at is None:
-        bench.cluster.tell(handle, *begin(job, bench.clock.now))
-        await until(lambda: element(bench, index, array).state.value == "RUNNING")
-    if exit_code is not None:
-        bench.cluster.tell(handle, *end(element(bench, index, array), bench.clock.now, exit_code))
-        await until(lambda: element(bench, index, array).over)
 
 
 def test_ten_thousand_elements_are_one_job_until_they_start() -> None:

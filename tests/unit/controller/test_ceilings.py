@@ -30,7 +30,7 @@ def test_beyond_the_ceiling_it_is_refused_with_the_way_to_it() -> None:
 
     async def scene(bench: Bench) -> None:
         await bench.submit("one two")
-        await until(lambda: bool(bench.controller.releases.wanted("local")[0]))
+        await until(lambda: bool(bench.controller.releases.wanted()[0]))
         with pytest.raises(Conflict, match="2:00 at most") as caught:
             await _update(bench, 121)
         assert "cancel it" in caught.value.message
@@ -56,7 +56,7 @@ def test_what_does_not_grow_is_not_asked_about() -> None:
         await bench.submit("hold one")
         await _update(bench, 10_000)
         await bench.submit("one")
-        await until(lambda: bool(bench.controller.releases.wanted("local")[0]))
+        await until(lambda: bool(bench.controller.releases.wanted()[0]))
         await _update(bench, 30, "2")
         assert cluster.asks == 0
 

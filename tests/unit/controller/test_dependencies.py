@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.controller.elements import element, run
 from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
-from tests.unit.controller.test_arrays import element, run
 
 from overspan.bridge.controller.requests import CancelRequest, Update
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.dependencies import parse_dependency
+from overspan.bridge.readers.submission import Submission
 
 
 async def finish(bench: Bench, job_id: int, exit_code: int = 0) -> None:
@@ -208,5 +209,18 @@ def test_a_job_that_joined_a_group_ends_with_it() -> None:
         assert bench.state(other) == "PENDING"
         with pytest.raises(InvalidRequest, match="has ended"):
             await bench.submit(f"z parent={group}")
+
+    play(scene)
+
+
+def test_a_job_that_nobody_knows_is_noted() -> None:
+    async def scene(bench: Bench) -> None:
+        first = await bench.submit("one")
+        wanted = f"one needs=afterok:{first}:99999,afterany:88888"
+        answer = await bench.controller.submitter.submit(Submission("script", wanted, user="me"))
+        said = "no job {} is known, so the need of it counts as met, as in Slurm"
+        assert answer.notes == (said.format(99999), said.format(88888))
+        known = await bench.controller.submitter.submit(Submission("script", f"one needs=afterok:{first}", user="me"))
+        assert known.notes == ()
 
     play(scene)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
+from tests.unit.controller.alternatives import LIST, cluster_of, watch
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, turn, until
 
 from overspan.adapters.contract import Node, Refusal
@@ -15,8 +14,6 @@ from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 
-Scene = Callable[[Bench, FakeCluster, FakeCluster], Awaitable[None]]
-LIST = "one clusters=local,far after=60"
 NEVER = "Requested node configuration is not available"
 
 
@@ -26,34 +23,12 @@ class JudgingCluster(FakeCluster):
     verdict_seconds = 60.0
 
 
-def watch(scene: Scene, near: FakeCluster | None = None, far: FakeCluster | None = None, kind: str = "local") -> None:
-    """Play with two clusters: `local`, of that kind, and `far`."""
-    other = far or FakeCluster("far")
-
-    def prepare(bench: Bench) -> None:
-        bench.others["far"] = other
-        clusters = {"local": {"kind": kind, "root": "/near"}, "far": {"kind": "local", "root": "/far"}}
-        bench.settings = Settings.model_validate({"clusters": clusters, "default_cluster": "local"})
-
-    async def run(bench: Bench) -> None:
-        await scene(bench, bench.cluster, other)
-
-    play(run, near, prepare)
-
-
 async def again(bench: Bench) -> None:
     """Kill the daemon, and start another."""
     await bench.kill()
     await bench.start()
     # What was due meanwhile is due at once.
     bench.clock.advance(0)
-
-
-def cluster_of(bench: Bench, job_id: int = 1) -> str:
-    """Where the job is."""
-    entry = bench.controller.recorder.book.get(job_id)
-    assert entry is not None
-    return entry.cluster
 
 
 async def texts(bench: Bench) -> list[str]:

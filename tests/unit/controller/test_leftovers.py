@@ -89,7 +89,7 @@ def test_a_job_without_anything_there_is_told() -> None:
 
     async def scene(bench: Bench) -> None:
         await bench.submit()
-        await until(lambda: bool(bench.controller.releases.wanted("local")[0]))
+        await until(lambda: bool(bench.controller.releases.wanted()[0]))
         assert (await bench.controller.leftovers.check("local", Sweep())).missing == (1,)
 
     play(scene, cluster)
@@ -111,7 +111,7 @@ def test_a_cluster_that_lists_nothing_is_asked_to_let_go() -> None:
 
     async def scene(bench: Bench) -> None:
         await bench.submit()
-        await until(lambda: bool(bench.controller.releases.wanted("local")[0]))
+        await until(lambda: bool(bench.controller.releases.wanted()[0]))
         assert not (await bench.controller.leftovers.check("local", Sweep())).looked
         assert cluster.told == []
         assert not (await bench.controller.leftovers.check("local", Sweep(release=True))).looked
@@ -137,5 +137,24 @@ def test_the_route_looks_and_removes() -> None:
             assert (await client.post("/v1/clusters/moon/fsck", json={})).status_code == 404
             for wrong in ({"release": "yes"}, {"installations": "aaa"}, {"more": 1}):
                 assert (await client.post("/v1/clusters/local/fsck", json=wrong)).status_code == 400
+
+    play(scene, cluster)
+
+
+def test_what_the_next_launch_of_a_live_job_takes_over_is_that_jobs() -> None:
+    cluster = TracingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: "1.0" in cluster.journals)
+        mine = bench.controller.recorder.completion.installation
+        # Its launch is over, and the cluster has it again: the next one is not there yet.
+        cluster.extra = [
+            Trace(f"{mine}-{job}-0", f"native.{job}", mine, job, 0, ("job 42",), resumes=True) for job in (1, 9)
+        ]
+        found = {
+            one.trace.handle: one.standing for one in (await bench.controller.leftovers.check("local", Sweep())).found
+        }
+        assert (found["native.1"], found["native.9"]) == (Standing.LIVE, Standing.LEFT)
 
     play(scene, cluster)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
-from tests.unit.controller.fakes import Bench, give_order, play, start_job, turn, until
+from tests.unit.controller.fakes import Bench, FakeCluster, give_order, play, start_job, turn, until
 
-from overspan.adapters.contract import Refusal
+from overspan.adapters.contract import Order, Refusal
 from overspan.bridge.controller.requests import CancelRequest, Filters, Update
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, NotFound, Rejected
@@ -25,6 +26,36 @@ def test_a_held_job_goes_when_it_is_released() -> None:
     play(scene)
 
 
+def test_a_release_after_a_hold_that_has_no_answer_yet_counts() -> None:
+    class Busy(FakeCluster):
+        """Puts the first order off."""
+
+        async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+            if not self.orders and not self.order_tokens:
+                self.order_tokens.add("")
+                return [Refusal(order.token, "not looked at yet", transient=True) for order in orders]
+            return await super().order(orders)
+
+    cluster = Busy()
+
+    async def scene(bench: Bench) -> None:
+        cluster.gate = asyncio.Event()
+        await bench.submit("one")
+        await until(lambda: bool(cluster.launched))
+        await give_order(bench, "1", events.Hold)
+        await give_order(bench, "1", events.Release)
+        with pytest.raises(Conflict, match="is not held"):
+            await give_order(bench, "1", events.Release)
+        cluster.gate.set()
+        for _ in range(5):
+            await turn()
+            bench.clock.advance(60)
+        await until(lambda: bool(cluster.orders))
+        assert [type(order.event) for order in cluster.orders] == [events.Release]
+
+    play(scene, cluster)
+
+
 def test_cancel_before_the_launch_needs_no_cluster() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one hold")
@@ -32,6 +63,17 @@ def test_cancel_before_the_launch_needs_no_cluster() -> None:
         assert outcome.done == ["1"]
         assert [(ref, error.code) for ref, error in outcome.errors] == [("9", "not_found"), ("x", "invalid")]
         assert bench.state() == "CANCELLED" and bench.cluster.submits == 0
+
+    play(scene)
+
+
+def test_a_task_that_a_job_does_not_have_ends_nothing() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one hold")
+        outcome = await bench.controller.orders.cancel(CancelRequest(("1",), "wrong", by="me"))
+        ((ref, error),) = outcome.errors
+        assert (outcome.done, ref, error.code, error.message) == ([], "1", "not_found", "job 1 has no task 'wrong'")
+        assert error.remedy == f"its tasks: {bench.job().tasks[0].name}" and bench.state() == "PENDING"
 
     play(scene)
 
@@ -222,3 +264,20 @@ def test_an_order_in_the_journal_is_not_owed_any_more() -> None:
         assert not bench.ledger.rows
 
     play(scene)
+
+
+def test_an_order_that_its_cluster_could_not_carry_out_is_told_in_the_timeline() -> None:
+    class Deaf(FakeCluster):
+        async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+            await super().order(orders)
+            return [Refusal(order.token, "signals may not be sent") for order in orders]
+
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        await bench.controller.orders.give("1", lambda at, task: events.Signal(at, 10))
+        await until(lambda: bool(bench.cluster.orders))
+        await until(lambda: not bench.controller.recorder.outbox.of_job(1))
+        told = [row.text for row in await bench.controller.timeline("1")]
+        assert "Signal was not carried out: signals may not be sent" in told
+
+    play(scene, Deaf())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import Bench, FakeCluster, play, turn, until
+from tests.unit.controller.fakes import START, Bench, FakeCluster, play, turn, until
 
-from overspan.adapters.contract import Decider, Order, Refusal
+from overspan.adapters.contract import Decider, Observation, Order, Refusal
 from overspan.bridge.controller import controller
 from overspan.bridge.controller.outbox import ORDER, Outbox
 from overspan.bridge.controller.requests import CancelRequest
@@ -182,5 +183,46 @@ def test_what_was_done_before_the_deadline_is_done_whenever_it_is_told() -> None
         cluster.tell("1.0", events.NodeEnded(start + 40, "a", 0, 0))
         await until(lambda: bench.job().over)
         assert bench.state() == "COMPLETED"
+
+    play(scene, cluster)
+
+
+class CopyingCluster(FakeCluster):
+    """The cluster decides; that somebody had ordered an end is told only by who gave the order in this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = False
+        self.ended = False
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        self.ended = True
+        if not self.answers:
+            await asyncio.Event().wait()
+        assert all(order.again for order in orders)
+        for order in orders:
+            self.journals["1.0"].insert(2, order.event)
+        return [None for _ in orders]
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        if self.ended and not any(isinstance(event, events.NodeEnded) for event in self.journals["1.0"]):
+            self.journals["1.0"].append(events.NodeEnded(START + 1, "a", 0, 0, signal=15))
+        return await super().observe(since, timeout)
+
+
+def test_what_an_earlier_daemon_had_ended_is_not_told_before_its_order_was_given_again() -> None:
+    cluster = CopyingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await _grant(bench)
+        bench.cluster.tell("1.0", events.Launch(bench.clock.now, "a", 0))
+        await until(lambda: bool(bench.job().tasks[0].attempts))
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        await until(lambda: cluster.ended)
+        await bench.kill()
+        cluster.answers = True
+        await bench.start()
+        await until(lambda: bench.job().over)
+        assert bench.state() == "CANCELLED"
 
     play(scene, cluster)

@@ -31,7 +31,8 @@ class Racer(FakeCluster):
         return self.obstacle
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        self.wanted = handles
+        # It is told of all that is wanted anywhere.
+        self.wanted = frozenset(handle for handle in handles if handle in self.journals)
 
 
 def watch(scene: Scene, kind: str = "slow", **limits: int) -> None:

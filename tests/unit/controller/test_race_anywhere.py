@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.controller.decisions import SOON, SPECS, Story
 from tests.unit.controller.fake_pods import PodCluster, World
-from tests.unit.controller.test_daemon_decides import SOON, SPECS, Story
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.model.job import Job

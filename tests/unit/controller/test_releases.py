@@ -10,6 +10,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, tu
 
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller import controller, releases
+from overspan.bridge.controller.recording import RETRY_SECONDS
 from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
@@ -153,5 +154,29 @@ def test_what_ends_while_others_are_released_is_released_by_the_next_daemon() ->
         await bench.kill()
         await bench.start()
         await until(lambda: len(cluster.told) > 2)
+
+    play(scene, cluster)
+
+
+def test_a_launch_whose_end_is_not_recorded_yet_stays() -> None:
+    """The disk is full: what ends the job is done. The next daemon reads that it runs, and looks for it."""
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        cluster.decider = Decider.DAEMON
+        await bench.submit()
+        await until(lambda: "1.0" in cluster.journals)
+        await turn()
+        bench.ledger.broken = True
+        await bench.controller.orders.cancel(CancelRequest(("1",), by="me"))
+        assert bench.state() == "CANCELLED"
+        await turn(200)
+        assert cluster.told == []
+        bench.ledger.broken = False
+        bench.clock.advance(RETRY_SECONDS + 1)
+        await turn(200)
+        bench.clock.advance(600)
+        await until(lambda: cluster.told == [(frozenset(), frozenset())])
+        assert bench.ledger.jobs[1].job.over
 
     play(scene, cluster)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.unit.controller.alternatives import LIST, cluster_of, watch
 from tests.unit.controller.fakes import Bench, FakeCluster, turn, until
-from tests.unit.controller.test_failover import LIST, cluster_of, watch
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.bridge.model import events

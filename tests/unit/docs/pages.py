@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,3 +71,16 @@ def read_words(cell: str) -> list[str]:
 def first_words(text: str) -> list[str]:
     """The words in backquotes in the first cells of a text's tables."""
     return [word for row in read_rows(text) for word in read_words(row[0])]
+
+
+@cache
+@cache
+def list_tests(path: Path) -> frozenset[str]:
+    """The tests of a module: functions, and methods as Class::method."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return frozenset(name for name in found if name.rpartition("::")[2].startswith("test_"))

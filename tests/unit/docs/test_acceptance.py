@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from functools import cache
-from pathlib import Path
 
 import pytest
 from tests.unit.docs import pages
-from tests.unit.docs.pages import ROOT
+from tests.unit.docs.pages import ROOT, list_tests
 
 PAGE = ROOT / "docs" / "acceptance.md"
 KINDS = ("real", "golden", "simulated", "-")
 ROWS = [row for row in pages.read_rows(PAGE.read_text()) if re.fullmatch(r"[A-Z][A-Z8]\d+", row[0])]
 PROOFS = [(row[0], word) for row in ROWS for word in pages.read_words(row[3])]
-
-
-@cache
-def list_tests(path: Path) -> frozenset[str]:
-    """The tests of a module: functions, and methods as Class::method."""
-    found = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
-    return frozenset(name for name in found if name.rpartition("::")[2].startswith("test_"))
 
 
 def test_every_row_is_there_once() -> None:

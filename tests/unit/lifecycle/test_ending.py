@@ -142,7 +142,12 @@ def test_the_code_is_the_primary_s_and_not_an_earlier_auxiliary_s() -> None:
 
 
 # Slurm: only failures of the work have codes; out of memory is 0:125 (sacct).
-_CODES = {Cause.EXIT: (3, 0), Cause.SIGNAL: (0, 6), Cause.SETUP: (3, 0), Cause.LAUNCH: (0, 53), Cause.MEMORY: (0, 125)}
+_CODES = {
+    **dict.fromkeys((Cause.EXIT, Cause.SETUP, Cause.NOT_READY), (3, 0)),
+    Cause.SIGNAL: (0, 6),
+    Cause.LAUNCH: (0, 53),
+    Cause.MEMORY: (0, 125),
+}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +164,9 @@ def test_each_cause_has_its_state_reason_and_codes(cause: Cause) -> None:
     assert (world.job.state, world.job.reason) == (row.state, row.reason)
     assert (world.task("trainer").state, world.task("trainer").reason) == (row.state, row.reason)
     assert (world.job.exit_code, world.job.signal) == _CODES.get(cause, (0, 0))
-    assert (world.attempt("trainer").cause, world.attempt("trainer").detail) == (cause, "why")
+    # Of a start that did not become ready the lifecycle knows more than the cluster.
+    why = "not ready within 0 s: it has no probe" if cause is Cause.NOT_READY else "why"
+    assert (world.attempt("trainer").cause, world.attempt("trainer").detail) == (cause, why)
 
 
 def test_codes_of_a_time_out_are_slurm_s() -> None:

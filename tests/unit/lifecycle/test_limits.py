@@ -155,6 +155,21 @@ def test_a_waiting_job_ends_at_its_deadline() -> None:
     assert world.states() == "DEADLINE/DeadLine trainer=DEADLINE/DeadLine"
 
 
+def test_a_waiting_job_ends_when_its_limit_leaves_no_time_before_its_deadline() -> None:
+    world = World(group(primary(time=300), auxiliary(time=100), deadline=1500.0))
+    assert world.decide() == [] and world.wake_at == 1200.0
+    assert kinds(world.advance(200)) == ["Expire"]
+    assert world.states().startswith("DEADLINE/DeadLine")
+    # A lower limit that would do counts, as --time-min.
+    shorter = World(group(primary(time=300, native={"slurm": {"time-min": "2"}}), deadline=1500.0))
+    assert shorter.decide() == [] and shorter.wake_at == 1380.0
+    # What is held waits on, as in Slurm, and what runs has until the deadline.
+    held = World(group(primary(time=300), deadline=1500.0, hold=True))
+    assert held.decide() == [] and held.wake_at == 1500.0
+    running = World(group(primary(time=300), deadline=1250.0)).run()
+    assert running.decide() == [] and running.wake_at is not None and running.wake_at <= 1250.0
+
+
 def test_a_running_job_is_ended_at_its_deadline() -> None:
     world = World(group(primary(), auxiliary(termination_delay=99), deadline=1500.0)).run()
     assert causes(world.advance(500)) == {"trainer": "deadline", "server": "deadline"}

@@ -28,15 +28,15 @@ def test_a_served_job_from_grant_to_end() -> None:
         "trainer PENDING>CONFIGURING None Launch: attempt 0",
         "server PENDING>CONFIGURING None Launch: attempt 0",
         "trainer CONFIGURING>RUNNING None NodeStarted: node 0 started",
-        "job CONFIGURING>RUNNING None NodeStarted: node 0 started",
+        "job CONFIGURING>RUNNING None NodeStarted: trainer: node 0 started",
         "server CONFIGURING>RUNNING None NodeStarted: node 0 started",
         "trainer RUNNING>COMPLETED None NodeEnded: node 0 ended with exit code 0",
-        "job RUNNING>COMPLETING None NodeEnded: node 0 ended with exit code 0",
+        "job RUNNING>COMPLETING None NodeEnded: trainer: node 0 ended with exit code 0",
         "server > None Notice: told that the primaries are done",
         "server RUNNING>COMPLETING None Terminate: TERM sent (primaries_done), KILL in 30 s",
         "server > None Kill: KILL sent, the grace period is over",
         "server COMPLETING>COMPLETED PrimariesDone NodeEnded: node 0 ended with signal 9",
-        "job COMPLETING>COMPLETED None NodeEnded: node 0 ended with signal 9",
+        "job COMPLETING>COMPLETED None NodeEnded: server: node 0 ended with signal 9",
     ]
 
 
@@ -84,6 +84,19 @@ def test_a_loss_tells_its_detail() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "signal", "cause", "words"),
+    [
+        (0, 0, Cause.NODE, "node 1 is lost: its shim was killed"),
+        (0, 9, Cause.NODE, "node 1 ended with signal 9: its shim was killed"),
+        (0, 53, Cause.LAUNCH, "node 1 could not start: its shim was killed"),
+        (3, 0, Cause.EXIT, "node 1 ended with exit code 3: its shim was killed"),
+    ],
+)
+def test_an_end_that_nobody_saw_has_no_exit_code(code: int, signal: int, cause: Cause, words: str) -> None:
+    assert describe(events.NodeEnded(1.0, "a", 0, 1, 0, code, signal, cause.value, "its shim was killed")) == words
+
+
 def test_late_reports_leave_no_row() -> None:
     world = World(group(primary())).run()
     world.rows.clear()
@@ -100,6 +113,7 @@ _SAMPLES: dict[str, object] = {
     "kill_at": 2.0,
     "message": "no",
     "detail": "gone",
+    "answer": "refused",
 }
 
 

@@ -17,7 +17,14 @@ def test_every_cause_has_a_terminal_consequence() -> None:
 
 def test_failures_of_the_user_and_of_the_infrastructure_are_charged_apart() -> None:
     charged = {charge: {cause for cause, row in CONSEQUENCES.items() if row.charge is charge} for charge in Charge}
-    assert charged[Charge.ERRORS] == {Cause.EXIT, Cause.SIGNAL, Cause.SETUP, Cause.LAUNCH, Cause.MEMORY}
+    assert charged[Charge.ERRORS] == {
+        Cause.EXIT,
+        Cause.SIGNAL,
+        Cause.SETUP,
+        Cause.LAUNCH,
+        Cause.NOT_READY,
+        Cause.MEMORY,
+    }
     assert charged[Charge.RECOVERIES] == {Cause.NODE, Cause.PREEMPTION, Cause.BOOT, Cause.NEVER_STARTED}
     assert charged[Charge.OPERATOR] == {Cause.REQUEUE, Cause.RESTART, Cause.GROUP_RESTART, Cause.FAILOVER}
     assert charged[Charge.NONE] == {Cause.SUCCESS}

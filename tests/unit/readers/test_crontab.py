@@ -40,6 +40,7 @@ def test_entries_options_variables_and_lines() -> None:
     ("text", "place", "why"),
     [
         ("\n61 * * * * x\n", "crontab:2:1", "'61' is no minute"),
+        ("  0 5 * 13 *  x\n", "crontab:1:9", "'13' is no month"),
         ("  0 5 * * *\n", "crontab:1:3", "has no command"),
         ("#SCRON -t 1\n", "crontab:1", "options without an entry"),
         ("#SCRON -J 'a\n@daily x\n", "crontab:1:1", "Unmatched"),

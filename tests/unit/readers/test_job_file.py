@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.readers.job_files import DATA, LOCAL, read, read_data, refusal
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
@@ -30,30 +30,6 @@ from overspan.bridge.model.spec import (
 )
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
-
-DATA = Path(__file__).parent / "data"
-LOCAL = ReadContext(
-    directory="/home/u/work",
-    environment={"HOME": "/home/u"},
-    clusters={"local": "local", "hpc": "slurm", "gpu-cloud": "kubernetes"},
-    now=1_800_000_000.0,
-)
-
-
-def read(text: str, context: ReadContext = LOCAL) -> JobSpec:
-    return read_job_file(text, "job.yaml", context=context)
-
-
-def read_data(name: str, context: ReadContext = LOCAL) -> JobSpec:
-    return read_job_file((DATA / name).read_text(), name, context=context)
-
-
-def refusal(text: str, context: ReadContext = LOCAL) -> str:
-    with pytest.raises(InvalidRequest) as caught:
-        read(text, context)
-    assert caught.value.exit_code == 2
-    return str(caught.value)
-
 
 GROUP = "name: g\nexecution: parallel\n"
 A = "---\nname: a\nrun: x\n"
@@ -211,9 +187,51 @@ def test_infra_to_clusters(infra: str, clusters: tuple[str, ...], partition: str
     assert (job.clusters, job.partition) == (clusters, partition)
 
 
-def test_older_spelling_of_infra() -> None:
-    job = read("resources: {cloud: slurm, region: hpc, zone: fast}\nrun: x\n")
-    assert (job.clusters, job.partition) == (("hpc",), "fast")
+SPELLINGS: list[tuple[str, str, tuple[str, ...], str]] = [
+    ("cloud: kubernetes", "infra: kubernetes", ("gpu-cloud",), ""),
+    ("cloud: Kubernetes", "infra: Kubernetes", ("gpu-cloud",), ""),
+    ("cloud: k8s", "infra: k8s", ("gpu-cloud",), ""),
+    ("cloud: kubernetes, region: gpu-cloud", "infra: kubernetes/gpu-cloud", ("gpu-cloud",), ""),
+    ("cloud: kubernetes, region: '*'", "infra: 'kubernetes/*'", ("gpu-cloud",), ""),
+    ("cloud: kubernetes, region: null, zone: null", "infra: kubernetes/", ("gpu-cloud",), ""),
+    ("cloud: kubernetes, region: arn/of/it", "infra: kubernetes/arn/of/it", ("arn/of/it",), ""),
+    ("cloud: slurm", "infra: slurm", ("hpc",), ""),
+    ("cloud: Slurm, region: hpc", "infra: SLURM/hpc", ("hpc",), ""),
+    ("cloud: slurm, region: hpc, zone: fast", "infra: slurm/hpc/fast", ("hpc",), "fast"),
+    ("cloud: slurm, zone: fast", "infra: 'slurm/*/fast'", ("hpc",), "fast"),
+    ("cloud: slurm, region: hpc, zone: '*'", "infra: 'slurm/hpc/*'", ("hpc",), ""),
+    ("cloud: hpc, region: fast", "infra: hpc/fast", ("hpc",), "fast"),
+    ("cloud: local", "infra: local", ("local",), ""),
+    ("cloud: '*'", "infra: '*'", (), ""),
+    ("cloud: null", "infra: null", (), ""),
+    ("cloud: kubernetes, any_of: [{region: gpu-cloud}]", "infra: kubernetes/gpu-cloud", ("gpu-cloud",), ""),
+    ("infra: slurm, any_of: [{region: hpc, zone: fast}]", "infra: slurm/hpc/fast", ("hpc",), "fast"),
+    ("infra: aws/us-east-1, any_of: [{cloud: slurm}]", "infra: slurm", ("hpc",), ""),
+    ("cloud: aws, region: us-east-1, ordered: [{infra: slurm/hpc}]", "infra: slurm/hpc", ("hpc",), ""),
+]
+
+
+@pytest.mark.parametrize(("older", "present", "clusters", "partition"), SPELLINGS, ids=[row[0] for row in SPELLINGS])
+def test_older_spellings_of_infra_mean_the_same(
+    older: str, present: str, clusters: tuple[str, ...], partition: str
+) -> None:
+    known = {**(LOCAL.clusters or {}), **({"arn/of/it": "kubernetes"} if "arn" in older else {})}
+    for written in (older, present):
+        job = read(f"resources: {{{written}}}\nrun: x\n", replace(LOCAL, clusters=known))
+        assert (job.clusters, job.partition, job.notes) == (clusters, partition, ()), written
+
+
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        ("region: us-east-1", "job.yaml:1:21: */us-east-1 has no effect: it names no cloud"),
+        ("infra: '*/us-east-1'", "job.yaml:1:20: */us-east-1 has no effect: it names no cloud"),
+        ("cloud: kubernetes, zone: b", "job.yaml:1:20: the zone b has no effect: only Slurm has zones"),
+    ],
+)
+def test_places_that_mean_nothing_here_are_told(written: str, note: str) -> None:
+    (told,) = read(f"resources: {{{written}}}\nrun: x\n").notes
+    assert told.startswith(note)
 
 
 def test_tasks_on_different_clusters() -> None:
@@ -247,9 +265,60 @@ def test_alternatives_of_resources() -> None:
         "resources:\n  cpus: 8\n  ordered:\n    - {accelerators: 'H100:8', infra: slurm}\n"
         "    - {gpus: 'A100:8', infra: kubernetes}\n    - {accelerators: 'T4', cpus: 2}\nrun: x\n"
     )
-    assert [str(choice) for choice in job.tasks[0].resources.gpus] == ["H100:8", "A100:8"]
     assert job.clusters == ("hpc", "gpu-cloud")
-    assert "left out" in job.notes[0]
+    assert asked(job) == [
+        ("hpc", 8, ["H100:8"]),
+        ("gpu-cloud", 8, ["A100:8"]),
+        ("hpc", 2, ["T4:1"]),
+        ("gpu-cloud", 2, ["T4:1"]),
+    ]
+    assert job.tasks[0].resources == job.candidates[0].demands[0].resources
+
+
+def asked(job: JobSpec) -> list[tuple[str, float | None, list[str]]]:
+    """Cluster, CPUs and GPUs of each candidate of a job with one task."""
+    found = []
+    for candidate in job.candidates:
+        (demand,) = candidate.demands
+        found.append((candidate.cluster, demand.resources.cpus, [str(gpus) for gpus in demand.resources.gpus]))
+    return found
+
+
+def test_each_alternative_keeps_its_place() -> None:
+    job = read(
+        "resources:\n  ordered:\n    - {infra: local, accelerators: 'A100:8'}\n"
+        "    - {infra: slurm/hpc/p1, accelerators: 'H100:8'}\nrun: x\n"
+    )
+    assert asked(job) == [("local", None, ["A100:8"]), ("hpc", None, ["H100:8"])]
+    assert [candidate.partition for candidate in job.candidates] == ["", "p1"]
+    assert job.partition == "" and job.take(job.candidates[1]).partition == "p1"
+    assert job.take(job.candidates[1]).tasks[0].native == {"slurm": {"partition": "p1"}}
+
+
+def test_alternatives_of_one_place_that_differ_in_gpus_alone_are_one() -> None:
+    job = read("resources: {infra: slurm, any_of: [{accelerators: 'A100:8'}, {accelerators: 'H100:4'}]}\nrun: x\n")
+    assert (job.candidates, job.clusters) == ((), ("hpc",))
+    assert [str(gpus) for gpus in job.tasks[0].resources.gpus] == ["A100:8", "H100:4"]
+
+
+def test_several_alternatives_on_one_cluster_without_a_place() -> None:
+    job = read("resources: {any_of: [{cpus: 64}, {cpus: 8, memory: 4}]}\nrun: x\n")
+    assert asked(job) == [("", 64, []), ("", 8, [])] and job.clusters == ()
+
+
+def test_alternatives_of_a_group_are_combined_on_each_cluster() -> None:
+    ways = "resources: {any_of: [{infra: local, cpus: 1}, {infra: slurm, cpus: 2}, {infra: slurm, cpus: 3}]}\n"
+    job = read(GROUP + A + ways + B + ways)
+    found = [(one.cluster, [demand.resources.cpus for demand in one.demands]) for one in job.candidates]
+    assert found == [("local", [1, 1]), ("hpc", [2, 2]), ("hpc", [2, 3]), ("hpc", [3, 2]), ("hpc", [3, 3])]
+
+
+def test_a_cluster_of_the_command_line_takes_the_alternatives_that_name_it() -> None:
+    text = "resources: {any_of: [{infra: local, cpus: 1}, {infra: slurm/hpc/p1, cpus: 2}]}\nrun: x\n"
+    job = read(text, replace(LOCAL, cluster="hpc"))
+    assert (job.clusters, job.tasks[0].resources.cpus, job.candidates, job.partition) == (("hpc",), 2, (), "p1")
+    other = read(text, replace(LOCAL, cluster="gpu-cloud"))
+    assert asked(other) == [("gpu-cloud", 1, []), ("gpu-cloud", 2, [])]
 
 
 def test_data_in_the_cloud_is_left_for_later() -> None:

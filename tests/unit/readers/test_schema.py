@@ -35,7 +35,6 @@ def test_files_that_are_read_fit_the_schema(name: str) -> None:
         "execution: paralel",
         "resources: {cpu: 1}",
         "restart: all",
-        "service: {}",
         "backoff: {jitter: 2}",
     ],
 )

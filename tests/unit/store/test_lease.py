@@ -105,6 +105,16 @@ def test_released_lease_is_free_and_its_number_is_not_used_again(tmp_path: Path)
     assert take_lease(tmp_path / "lease", THERE, 2.0).number == 2
 
 
+def test_a_daemon_whose_folder_was_removed_does_not_release_the_next_ones_lease(tmp_path: Path) -> None:
+    old = take_lease(tmp_path / "lease", HERE, 0.0)
+    (tmp_path / "lease.1").unlink()
+    new = take_lease(tmp_path / "lease", BESIDE, 1.0)
+    assert new.number == old.number
+    release_lease(tmp_path / "lease", old, 10.0)
+    assert read_lease(tmp_path / "lease") == new
+    assert renew_lease(tmp_path / "lease", new, 11.0).heartbeat == 11.0
+
+
 def test_slow_taker_with_an_old_listing_never_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_lease(tmp_path / "lease", HERE, 0.0)
     old = read_lease(tmp_path / "lease")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.model.ids import ArraySpec, IndexRange
+from overspan.bridge.model.ids import ArraySpec, IndexRange, parse_array
 from overspan.bridge.model.job import Element, Job, Placement, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
@@ -236,3 +236,11 @@ def test_memory_is_told_as_it_was_asked_for() -> None:
     assert memory(Resources(cpus=2, memory_mib=100)) == {"SLURM_MEM_PER_NODE": "100"}
     assert memory(Resources(cpus=2, memory_mib_per_cpu=100)) == {"SLURM_MEM_PER_CPU": "100"}
     assert memory(Resources(cpus=2)) == {}
+
+
+@pytest.mark.parametrize(("array", "index", "rank", "count"), [("0-3", 2, "2", "4"), ("1,5-9:2", 7, "2", "4")])
+def test_an_element_has_its_place_in_its_array(array: str, index: int, rank: str, count: str) -> None:
+    spec = JobSpec("sweep", (TaskSpec("sweep"),), array=parse_array(array))
+    job = replace(new_job(43, spec, 0.0), element=Element(42, index))
+    found = _variables(job, "sweep", 0)
+    assert (found["SKYPILOT_JOB_RANK"], found["SKYPILOT_NUM_JOBS"]) == (rank, count)

@@ -32,6 +32,9 @@ class FakeRun:
     def turn(self, ended: list[Shim], now: float) -> None:
         self.turns.append((now, len(ended)))
 
+    def check(self) -> None:
+        pass
+
     def wake_at(self, now: float) -> float | None:
         return self.due
 

@@ -93,9 +93,9 @@ class _NoForker:
         raise AssertionError(launch)
 
 
-@pytest.mark.parametrize(("error", "again"), [(OSError(errno.EMFILE, "too many"), True), (TypeError("odd"), False)])
+@pytest.mark.parametrize(("error", "said"), [(OSError(errno.EMFILE, "too many"), False), (TypeError("odd"), True)])
 def test_what_is_wrong_with_one_launch_does_not_end_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, again: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: bool
 ) -> None:
     def refuse(*words: object) -> NoReturn:
         raise error
@@ -105,7 +105,9 @@ def test_what_is_wrong_with_one_launch_does_not_end_the_others(
     try:
         host = Host(str(tmp_path), lock, _NoForker())  # type: ignore[arg-type]
         host._open(("/runs/7", 0), 1.0)
-        assert (("/runs/7", 0) in host._postponed) is again
-        assert ("odd" in (tmp_path / "log").read_text()) if not again else not (tmp_path / "log").exists()
+        # What stays wrong is left to the daemon in the end (tests of damaged runs).
+        assert host._postponed == [("/runs/7", 0)]
+        assert (tmp_path / "log").exists() is said
+        assert not said or "odd" in (tmp_path / "log").read_text()
     finally:
         os.close(lock)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
+from tests.leaks import nothing_is_dropped
 from tests.unit.adapters.kubernetes.bench import Bench
 from tests.waiting import wait_until
 
 from overspan.adapters.kubernetes import openings, ordering
 from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.settings import Settings
+
+__all__ = ["nothing_is_dropped"]
 
 
 @pytest.fixture(autouse=True)

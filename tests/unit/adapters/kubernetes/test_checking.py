@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.fakes.kubernetes_api import KubernetesApi
+from tests.fakes.kubernetes_exec import Run
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.kubernetes_pods import ended, make_record, waiting
 
@@ -29,7 +30,7 @@ from overspan.adapters.kubernetes.rights import (
     write_grants,
 )
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.trial import NO_TOOL, Patience, judge_trial, render_trial, try_names
+from overspan.adapters.kubernetes.trial import NO_TOOL, SIGNAL, Patience, judge_trial, render_trial, try_names
 
 PODGROUPS = ("podgroups", "workloads")
 
@@ -153,6 +154,7 @@ def test_a_pod_that_would_be_refused(api: KubernetesApi, connection: Connection)
     api.refuse("POST", "pods$", 403, 'pods "x" is forbidden: violates PodSecurity "restricted:latest"')
     found = check(connection)
     assert not found["submit"].works and "securityContext" in found["submit"].remedy
+    assert "`security: restricted`" in found["submit"].remedy
     api.refuse("POST", "pods$", 403, 'pods "x" is forbidden: exceeded quota: few')
     assert "quota" in check(connection)["submit"].remedy
 
@@ -230,8 +232,14 @@ def test_a_pod_tries_images_and_names_and_is_removed(api: KubernetesApi, connect
         name = pod["metadata"]["name"]
         assert api.objects.get(Key("", "services", "default", name))["spec"]["publishNotReadyAddresses"]
         api.pods.bind(name, "node-3")
+
+        def hear(run: Run) -> tuple[int, str]:
+            assert (run.pod, run.words) == (name, SIGNAL)
+            api.pods.finish(name)
+            return 0, ""
+
+        api.exec.reply = hear
         api.pods.run(name)
-        api.pods.finish(name)
         made.set()
 
     node = threading.Thread(target=be_a_node)
@@ -239,10 +247,33 @@ def test_a_pod_tries_images_and_names_and_is_removed(api: KubernetesApi, connect
     findings = try_names(connection, Settings(image="some/image"), Patience(pause=0.01))
     node.join(30)
     assert made.is_set()
-    assert [(finding.what, finding.works) for finding in findings] == [("pod", True), ("names", True)]
+    assert [(finding.what, finding.works) for finding in findings] == [
+        ("pod", True),
+        ("names", True),
+        ("exec", True),
+    ]
     assert "node-3" in findings[0].seen
     for resource in ("pods", "services"):
         assert api.objects.select(Key("", resource, "default"), lambda one: True)[0] == []
+
+
+@pytest.mark.parametrize("verb", ["create", "get"])
+def test_a_signal_that_cannot_be_sent_to_the_trial_is_found(
+    api: KubernetesApi, connection: Connection, verb: str
+) -> None:
+    api.denied = {(verb, "pods/exec")}
+
+    def go_on(seconds: float) -> None:
+        [pod] = api.objects.select(Key("", "pods", "default"), lambda pod: True)[0]
+        api.pods.bind(pod["metadata"]["name"], "node-3")
+        if pod["status"].get("phase") == "Running":
+            api.pods.finish(pod["metadata"]["name"])
+        else:
+            api.pods.run(pod["metadata"]["name"])
+
+    findings = try_names(connection, Settings(image="some/image"), Patience(), go_on)
+    assert [(finding.what, finding.works) for finding in findings] == [("pod", True), ("names", True), ("exec", False)]
+    assert "forbidden" in findings[-1].seen and "kubernetes-rbac.yaml" in findings[-1].remedy
 
 
 def test_a_pod_that_does_not_run_is_removed_too(api: KubernetesApi, connection: Connection) -> None:

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, make_launch, read_file, read_script, render_job
 
+from overspan.adapters.kubernetes import command_archive
 from overspan.adapters.kubernetes.commands import (
     ASKING,
     BODY,
@@ -29,6 +32,7 @@ from overspan.adapters.kubernetes.planning import render_plan
 from overspan.adapters.kubernetes.rendering import draw
 from overspan.adapters.kubernetes.scripts import COMMANDS_DIR, WORK, Work
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.supervisor import archive
 
 TWO = "#!/bin/sh\n#SBATCH -N 2 -n 4 --gpus-per-node=2\nsrun hostname\n"
 HET = "#!/bin/sh\n#SBATCH -n 1\n#SBATCH hetjob\n#SBATCH -n 1\nsrun hostname\n"
@@ -83,7 +87,9 @@ def test_settings_that_are_none(key: str) -> None:
 def test_the_program_is_small_whole_and_always_the_same(tmp_path: Path) -> None:
     program = pack_program(MOUNTED)
     assert len(program) < 120_000
-    pack_program.__globals__["build_program"].cache_clear()
+    # Enough others for it to be forgotten.
+    for number in range(4):
+        command_archive.build_program(f"# {number}\n")
     assert pack_program(MOUNTED) == program
     path = tmp_path / "commands.pyz"
     path.write_bytes(program)
@@ -243,3 +249,22 @@ def test_the_commands_come_first_on_the_path(shell: str, tmp_path: Path) -> None
     (tmp_path / "run").mkdir()
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"{commands}/srun\n")
+
+
+def test_submissions_at_the_same_time_build_the_program_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    read = archive.read_sources
+
+    def note() -> Any:
+        calls.append(1)
+        return read()
+
+    monkeypatch.setattr(command_archive, "read_sources", note)
+    together = threading.Barrier(4)
+
+    def build(_: int) -> bytes:
+        together.wait()
+        return command_archive.build_program("# of this test\n")
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(build, range(4)))) == len(calls) == 1

@@ -80,6 +80,16 @@ def print_token(token: str) -> str:
 # --- logins ---
 
 
+def test_where_a_cluster_is_is_known_without_a_login(connect: Opener, tmp_path: Path) -> None:
+    user = write_plugin(tmp_path, f"touch {tmp_path}/ran; {print_token('t')}")
+    config = write_config(tmp_path / "config", "https://one:6443/", "x", user, namespace="lab")
+    assert connect(kubeconfig=str(config)).address == "https://one:6443, namespace lab"
+    assert connect(kubeconfig=str(config), namespace="own").address == "https://one:6443, namespace own"
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(Unreachable, match="cannot be read"):
+        _ = connect(kubeconfig=str(config), context="other").address
+
+
 def test_nothing_is_read_or_loaded_before_the_first_request() -> None:
     code = (
         "import sys; from overspan.adapters.kubernetes.connection import open_connection\n"

@@ -13,7 +13,6 @@ from tests.unit.adapters.kubernetes.samples import (
     main_of,
     make_launch,
     read_file,
-    read_script,
     render_job,
     variables_of,
 )
@@ -90,7 +89,7 @@ def test_a_single_pod_has_the_pod_s_address_for_skypilot() -> None:
 
 def test_what_differs_between_nodes_is_all_that_is_told_for_each() -> None:
     for text in (GROUP, (EXAMPLES / "rlhf" / "rlhf.yaml").read_text(), "name: t\nnum_nodes: 3\nrun: echo\n"):
-        job = relocate(read_file(text))
+        job = relocate(read_file(text), configure())
         for task in job.spec.tasks:
             placed = place_members(job, task, 2)
             full = [
@@ -273,22 +272,6 @@ def test_a_job_file_s_environment_stays_behind() -> None:
     job = read_file("name: one\nrun: echo\n")
     job = replace(job, spec=replace(job.spec, environment={"HOME": "/home/ada", "EDITOR": "vi"}))
     assert not {"HOME", "EDITOR"} & variables_of(render_job(job).pods[0]).keys()
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["train.sh"], set()),
-        (["--export=ALL", "train.sh"], set()),
-        (["--export=SEED,MODE=fast", "train.sh"], {"SEED", "MODE"}),
-        (["--export=ALL,MODE=fast", "train.sh"], {"MODE"}),
-        (["--export=NONE", "train.sh"], set()),
-    ],
-)
-def test_of_a_script_s_environment_named_variables_travel(words: list[str], names: set[str]) -> None:
-    job = read_script("#!/bin/sh\ntrue\n", words, env={"SEED": "7", "HOME": "/home/ada", "PATH": "/usr/local/cuda/bin"})
-    values = variables_of(render_job(job).pods[0])
-    assert {"SEED", "MODE", "HOME", "PATH"} & values.keys() == names
 
 
 @pytest.mark.parametrize("name", ["a-b", "1A", ""])

@@ -115,6 +115,7 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
         (failed(137, "ContainerStatusUnknown"), Cause.NODE),
         (make_record(ended(1, message="setup failed\n"), phase="Failed"), Cause.SETUP),
         (make_record(ended(1, message="not setup failed"), phase="Failed"), None),
+        (make_record(ended(1, message="not started: cannot enter /x\n"), phase="Failed"), Cause.LAUNCH),
         (make_record(waiting("PodInitializing"), ended(1), phase="Failed"), Cause.NODE),
         (unstarted(), Cause.NODE),
         (unstarted(137), Cause.NODE),

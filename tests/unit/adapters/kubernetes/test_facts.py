@@ -106,7 +106,7 @@ def test_a_start_is_exact_of_what_waited_for_its_decision() -> None:
         (early._replace(attempt=1), SOLO),
         (early._replace(run=1), SOLO),
     ):
-        (event,) = tell(shape, [later])
+        *_, event = tell(shape, [later])
         assert isinstance(event, NodeStarted) and event.at == T + 11
 
 
@@ -191,7 +191,12 @@ def test_readiness_counts_for_a_task_that_has_a_probe_only() -> None:
 def test_the_newest_attempt_is_told_and_the_older_ones_are_over() -> None:
     cursor = Cursor(True, {"trainer": Progress(0, (3,))})
     pods = [ended(), running(attempt=1, go=write_go(T + 30), started_at=T + 31)]
-    assert tell(SOLO, pods, cursor) == (NodeStarted(T + 32, "trainer", 1, 0),)
+    # It may have another node than the attempt before it.
+    pods[1] = pods[1]._replace(node="node-2", address="10.0.0.9")
+    assert tell(SOLO, pods, cursor) == (
+        Granted(T + 32, (("trainer", 0, "node-2", "10.0.0.9", ()),)),
+        NodeStarted(T + 32, "trainer", 1, 0),
+    )
     told = collect(SOLO, view_pods(pods), cursor, NOW).cursor
     assert told.over(pods[0]) and not told.over(pods[1])
 
@@ -199,7 +204,11 @@ def test_the_newest_attempt_is_told_and_the_older_ones_are_over() -> None:
 def test_a_node_that_is_started_again_alone_is_a_run_of_its_own() -> None:
     cursor = Cursor(True, {"rollout": Progress(0, (1, 3))})
     pods = [running("rollout", 0), ended("rollout", 1), running("rollout", 1, run=1, started_at=T + 40)]
-    assert tell(GROUP, pods, cursor) == (NodeStarted(T + 41, "rollout", 0, 1, 1),)
+    pods[2] = pods[2]._replace(node="node-3", address="10.0.0.9")
+    assert tell(GROUP, pods, cursor) == (
+        Granted(T + 41, (("rollout", 1, "node-3", "10.0.0.9", ()),)),
+        NodeStarted(T + 41, "rollout", 0, 1, 1),
+    )
     told = collect(GROUP, view_pods(pods), cursor, NOW).cursor
     assert told.tasks["rollout"] == Progress(0, (1, 5))
     assert told.over(pods[1]) and not told.over(pods[2])
@@ -219,6 +228,7 @@ def test_a_node_that_is_started_again_alone_is_a_run_of_its_own() -> None:
         (ended(deleting_at=T + 45, asked_at=T + 45), "", 0),
         (ended(code=137, status_reason="Evicted", message="low on memory"), "node", 137),
         (ended(code=137, status_reason="DeadlineExceeded"), "time", 137),
+        (ended(code=143, status_reason="DeadlineExceeded", leaves_at=T + 15), "", 143),
         (running(phase="Failed", status_reason="NodeLost"), "node", 0),
     ],
 )

@@ -236,3 +236,12 @@ def test_draw_needs_no_files(tmp_path: Path) -> None:
     fill(tmp_path / "code")
     blueprint = draw(make_launch(read_job("workdir: code\n", tmp_path)), configure(), Rung.SOFT)
     assert blueprint.files == {}
+
+
+def test_a_folder_of_a_volume(tmp_path: Path) -> None:
+    volumes = {"data": {"claim": "data", "sub_path": "top"}}
+    text = "volumes: {/a: {name: data, sub_path: x/y}, /b: {name: models, sub_path: v2}, /c: data}\n"
+    mounts = mounts_of(render(read_job(text, tmp_path), configure(volumes=volumes)).pods[0])
+    assert mounts["/a"] == {"name": "overspan-volume-0", "mountPath": "/a", "subPath": "top/x/y"}
+    assert mounts["/b"]["subPath"] == "v2"
+    assert mounts["/c"]["subPath"] == "top"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from overspan.adapters.contract import Report
+from overspan.adapters.kubernetes.facts import View
 from overspan.adapters.kubernetes.following import Follower
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
@@ -44,3 +46,25 @@ def test_the_first_answer_after_a_trouble_is_told_although_nothing_has_happened(
         assert not follower._away
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_end_that_is_held_back_is_not_told_yet(held: bool) -> None:
+    handle = "lab/4f2c9d0a1b3e-7-0"
+    told = Report(handle, (), "1")
+    shape = SimpleNamespace(tasks=())
+    cursor = SimpleNamespace(granted=True)
+    story: Any = SimpleNamespace(token=handle[4:], dirty=True, timed=False, since="", shape=shape, cursor=cursor)
+    story.missing, story.tell = {}, lambda view, since, now: told
+
+    async def scene() -> None:
+        launches: Any = StillLaunches()
+        launches.stories = {story.token: story}
+        launches.watch = launches.view = lambda of: View({}, {})
+        quiet: Any = SimpleNamespace(hear_only=lambda tokens: None, hear=lambda *given: None, attend=lambda pods: None)
+        follower = Follower(launches, quiet, quiet, lambda asked: held)
+        assert (await follower.observe({handle: ""}, 0.0)).reports == (() if held else (told,))
+        # It is looked at again.
+        assert story.dirty
+
+    asyncio.run(scene())

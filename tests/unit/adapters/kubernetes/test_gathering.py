@@ -8,7 +8,15 @@ import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, group, placed, pod, running
 
 from overspan.adapters.kubernetes.facts import View, view_pods
-from overspan.adapters.kubernetes.gathering import Absent, Move, Waiting, choose_move, choose_wait, list_absent
+from overspan.adapters.kubernetes.gathering import (
+    LONGEST_ABSENCE,
+    Absent,
+    Move,
+    Waiting,
+    choose_move,
+    choose_wait,
+    list_absent,
+)
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.stories import Story
 from overspan.adapters.kubernetes.withdrawing import HELD
@@ -77,6 +85,33 @@ def test_a_pod_that_somebody_removed_is_not_made_again() -> None:
 def test_the_oldest_asks_again_first() -> None:
     for _ in range(50):
         assert choose_wait(LIMIT, oldest=True) <= LIMIT / 10 < LIMIT / 2 <= choose_wait(LIMIT, oldest=False) <= LIMIT
+
+
+def test_what_does_not_fit_is_away_for_longer_each_time() -> None:
+    for oldest in (True, False):
+        waits = [choose_wait(300.0, oldest, returns) for returns in range(12)]
+        bounds = [min((30.0 if oldest else 300.0) * 2**returns, LONGEST_ABSENCE) for returns in range(12)]
+        assert all(bound / 2 <= wait <= bound for wait, bound in zip(waits, bounds, strict=True))
+        assert waits[-1] == LONGEST_ABSENCE
+    # The oldest that has had its chance waits as the others do.
+    tried = replace(waiting(again_at=T + 100, oldest=True), was_oldest=True)
+    assert choose_move(tried, LIMIT, T + 99) is Move.WAIT
+    assert choose_move(tried, LIMIT, T + 100) is Move.MAKE
+
+
+def test_the_reason_says_how_many_have_a_place_and_what_the_scheduler_says_of_the_rest() -> None:
+    words = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available"
+    last = pod("rollout", 1, waiting_reason="Unschedulable", waiting_message=words)
+    story = Story("lab/inst-7-0", group(), "uid", "lab", soft=True)
+    view = view_pods([placed(started_at=None), placed("rollout", 0, started_at=None), last])
+    report = story.tell(view, "", T + 10)
+    assert report is not None and report.events == (Queued(T + 10, "Resources"),)
+    report = story.tell(view, "", T + 20)
+    facts = "Resources: 2 of 3 have a place: 0/2 nodes are available: 2 Insufficient cpu."
+    assert report is not None and report.events == (Queued(T + 20, facts),)
+    # It is still the reason while its pods are given back, and said once.
+    story.again_at = T + 100
+    assert story.tell(view_pods([]), "", T + 50) is None
 
 
 def test_what_was_given_back_is_no_trace_of_an_end() -> None:

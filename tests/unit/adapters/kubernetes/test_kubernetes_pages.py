@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.unit.docs import pages
 from tests.unit.docs.pages import ROOT
 
 from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.kubernetes.exporting import CLUSTER, MACHINE, SESSION
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.rights import list_extras, list_rights
 from overspan.adapters.kubernetes.settings import read_settings
@@ -48,6 +50,15 @@ def test_the_roles_grant_what_is_needed_and_nothing_else() -> None:
 def test_the_roles_are_objects_of_kubernetes(version: str) -> None:
     for document in documents():
         check_schema(document, version)
+
+
+def test_variables_that_stay_are_all_described() -> None:
+    section = pages.read_section(ROOT / "docs" / "operations.md", "Batch scripts in pods")
+    rows = [
+        line for line in section.splitlines() if line.startswith(("| what describes", "| the session", "| what the"))
+    ]
+    told = [set(re.findall(r"`([A-Z0-9_*]+)`", row)) for row in rows]
+    assert told == [set(names) for names in (MACHINE, SESSION, CLUSTER)]
 
 
 def test_settings_are_all_described() -> None:

@@ -18,6 +18,7 @@ from overspan.adapters.contract import LogRequest
 from overspan.adapters.kubernetes import live_logs
 from overspan.adapters.kubernetes import logs as logs_module
 from overspan.adapters.kubernetes.live_logs import LiveLogs
+from overspan.adapters.kubernetes.log_lines import CUT
 from overspan.adapters.kubernetes.logs import READERS, Logs, capture_all
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.bridge.model.errors import Unreachable
@@ -149,7 +150,42 @@ def test_what_a_node_says_of_a_removed_container_is_no_line(tmp_path: Path) -> N
         node.log = GONE
         assert await read(logs, LIVE) == b"up\n"
         assert await logs.capture(OVER)
-        assert await read(logs) == b"up\n"
+        # That the end is missing is said, and once.
+        assert await read(logs) == b"up\n" + CUT
+        assert await logs.capture(OVER)
+        assert await read(logs, OVER) == b"up\n" + CUT
+
+    play(story, tmp_path)
+
+
+def test_an_end_of_the_daemon_keeps_what_is_printed_until_then(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.log = line(1, "up")
+        logs.attend([LIVE])
+        await until(logs, lambda: live.goes_on(LIVE.uid))
+        closing = asyncio.create_task(logs.finish(PATIENCE))
+        node.print(line(1, "up") + line(2, "got TERM"))
+        await asyncio.sleep(0)
+        assert not closing.done()
+        node.print(line(3, "saved"))
+        node.log = GONE
+        node.close()
+        await closing
+        # The next daemon has it from the file, and knows that it is all.
+        another = Logs(node, str(tmp_path), LiveLogs(node, tell_nobody))  # type: ignore[arg-type]
+        assert await another.capture(OVER)
+        assert await read(another) == b"up\ngot TERM\nsaved\n"
+
+    play(story, tmp_path)
+
+
+def test_an_end_of_the_daemon_waits_for_no_pod_longer_than_it_may(tmp_path: Path) -> None:
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.log = line(1, "up")
+        logs.attend([LIVE])
+        await until(logs, lambda: live.goes_on(LIVE.uid))
+        await logs.finish(0.05)
+        assert live.goes_on(LIVE.uid)
 
     play(story, tmp_path)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
+from overspan.adapters.kubernetes.records import read_time
+from overspan.adapters.kubernetes.steps import LEAVE_SECONDS
 from overspan.bridge.model import events
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
@@ -180,8 +184,38 @@ def test_a_notice_is_an_annotation_and_its_signal_an_exec(bench: Bench) -> None:
             await bench.order(cluster, handle, notice, "the-notice")
             await bench.order(cluster, handle, notice, "the-notice")
             assert '"primaries_done"' in bench.pod("demo-server-0-a0")["metadata"]["annotations"]["overspan.io/notice"]
+            # Its node ends it in time, whatever becomes of the daemon; and the daemon is the first.
+            pod = bench.pod("demo-server-0-a0")
+            since = read_time(pod["status"]["startTime"])
+            assert since is not None
+            assert 0 <= since + pod["spec"]["activeDeadlineSeconds"] - notice.deadline - LEAVE_SECONDS <= 1
             signals = [one.words[-1] for one in bench.api.exec.runs if one.words[-1].startswith("kill")]
             assert signals == ["kill -s USR1 -1"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("verb", ["create", "get"])
+def test_a_signal_that_may_not_be_sent_is_refused_with_the_way_to_the_right(bench: Bench, verb: str) -> None:
+    async def story() -> None:
+        bench.api.denied.add((verb, "pods/exec"))
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            answer = await bench.order(cluster, handle, events.Signal(time.time(), signal.SIGUSR1))
+            assert isinstance(answer, Refusal) and not answer.transient
+            assert "kill -s USR1" in answer.message and "forbidden" in answer.message and "span check" in answer.message
+
+    play(story)
+
+
+@pytest.mark.parametrize(("reply", "words"), [((127, "sh: not found"), "ended with 127"), (None, "is not known")])
+def test_a_signal_that_did_not_arrive_for_sure_is_told(bench: Bench, reply: tuple[int, str] | None, words: str) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            bench.api.exec.reply = lambda run: reply
+            answer = await bench.order(cluster, handle, events.Signal(time.time(), signal.SIGUSR1))
+            assert isinstance(answer, Refusal) and not answer.transient and words in answer.message
 
     play(story)
 

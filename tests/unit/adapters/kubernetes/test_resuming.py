@@ -148,7 +148,7 @@ def test_pods_of_an_earlier_try_are_no_trace_of_a_start(bench: Bench, late: bool
             assert await asyncio.to_thread(mark.met.wait, 60)
             for name in bench.pods():
                 bench.place(name)
-            watch = cluster._launches.watch(parse_handle("default/bench-7-0"))
+            watch = cluster.launches.watch(parse_handle("default/bench-7-0"))
             await asyncio.to_thread(
                 wait_until, lambda: sum(pod.started_at is not None for pod in watch.pods.values()) == 3
             )
@@ -193,7 +193,7 @@ def test_a_mark_that_reaches_no_pod_is_made_again(bench: Bench) -> None:
             refusal = await bench.order(cluster, answer.handle, launch)
             assert refusal is not None and refusal.transient and name in refusal.message
             bench.api.streams.silence(False)
-            await bench.until(cluster, lambda: not cluster._launches.watch(parse_handle(answer.handle)).pods, "news")
+            await bench.until(cluster, lambda: not cluster.launches.watch(parse_handle(answer.handle)).pods, "news")
             assert await bench.order(cluster, answer.handle, launch) is None
             end = await bench.until_told(cluster, answer.handle, NodeEnded)
             assert end.cause == "node"
@@ -213,7 +213,7 @@ def test_of_launches_that_were_let_go_nothing_is_remembered(bench: Bench) -> Non
             assert bench.left() == []
             # The watch hears of it when all is over.
             bench.api.streams.silence(False)
-            watch = cluster._launches.watch(parse_handle(handle))
+            watch = cluster.launches.watch(parse_handle(handle))
             await bench.until(cluster, lambda: not watch.pods, "the watch")
             await bench.step(cluster)
             assert watch.gone("bench-7-0") == ()

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from overspan.adapters.kubernetes.end_marks import leave_out, make_mark
 from overspan.adapters.kubernetes.scripts import (
     CHOOSE_SHELL,
+    LOG,
     POD_DIR,
     RUN_DIR,
     UNPACK,
     WORK,
+    Place,
     Work,
     escape,
     make_work_command,
@@ -64,7 +66,7 @@ def test_the_texts_are_arguments() -> None:
     work = Work("a", "b; exit $1", "t", ("x",), (("/p", "q"),))
     made = make_work_command(work)
     assert made["command"][:2] == ["/bin/sh", "-c"]
-    assert made["args"][2:] == ["", "", "a", "b; exit $1", "t", "1", "/p", "q", "x"]
+    assert made["args"][2:] == ["", "", "a", "b; exit $1", "t", "", "1", "/p", "q", "x"]
     assert make_work_command(work, shares=True)["args"] == made["args"][2:]
 
 
@@ -126,6 +128,87 @@ def test_setup_and_run_are_one_program_with_the_exit_code_of_run(shell: str, tmp
     assert run(shell, program, *work("", "", "/bin/sh", "-c", "exit 3"))[0] == 3
     assert run(shell, program, *work("", "nothing-of-that-name"))[0] == 127
     assert not (tmp_path / "message").exists()
+
+
+def script(text: str, here: Path, /, **place: str) -> list[str]:
+    """The arguments for a batch script that works in a folder."""
+    where = Place(**{"folder": str(here), "umask": "027", **place})
+    moved = Work("", "", "batch", ("/bin/sh", "-c", text), place=where)
+    return [move(word, here) for word in moved.arguments()]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("place", "files", "printed"),
+    [
+        ({}, {}, ("out\nerr\n", "")),
+        ({"error": LOG}, {}, ("out\n", "err\n")),
+        ({"output": "o"}, {"o": "out\nerr\n"}, ("", "")),
+        ({"output": "o", "error": "e"}, {"o": "out\n", "e": "err\n"}, ("", "")),
+        ({"output": "o", "error": LOG}, {"o": "out\n"}, ("", "err\n")),
+        ({"error": "e"}, {"e": "err\n"}, ("out\n", "")),
+        ({"output": "/dev/null"}, {}, ("", "")),
+        ({"output": "old"}, {"old": "out\nerr\n"}, ("", "")),
+        ({"output": "old", "mode": "append "}, {"old": "before\nout\nerr\n"}, ("", "")),
+    ],
+)
+def test_a_batch_script_writes_its_files_from_its_folder(
+    shell: str, place: dict[str, str], files: dict[str, str], printed: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "old").write_text("before\n")
+    paths = {
+        key: str(tmp_path / value) if len(value) in (1, 3) and value != LOG else value for key, value in place.items()
+    }
+    text = "pwd >where; umask >mask; echo out; echo err >&2; exit 4"
+    code = run(shell, move(WORK, tmp_path), *script(text, tmp_path, **paths), OVERSPAN_NODE_INDEX="0")
+    assert code == (4, *printed)
+    assert {name: (tmp_path / name).read_text() for name in files} == files
+    assert (tmp_path / "where").read_text().strip() == str(tmp_path)
+    assert int((tmp_path / "mask").read_text(), 8) == 0o027
+    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o640 for name in files if name != "old")
+    assert not (tmp_path / "message").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_batch_script_reads_its_input_on_its_first_node_alone(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("given\n")
+    files = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    for node, told in (("1", "nothing\n"), ("0", "")):
+        words = script("read line || line=nothing; echo $line", tmp_path, **files)
+        program = f'exec {shell} -c "$@" </dev/null'
+        assert run("sh", program, move(WORK, tmp_path), "overspan", *words, OVERSPAN_NODE_INDEX=node) == (0, told, "")
+    assert (tmp_path / "out").read_text() == "given\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"folder": "/nonexistent/x"}, "cannot enter /nonexistent/x, its working directory: there is none in the pod"),
+        ({"output": "/nonexistent/x"}, "cannot open the output file /nonexistent/x: there is no folder /nonexistent"),
+        ({"output": "/usr/bin"}, "cannot open the output file /usr/bin: the user of the image (uid="),
+        ({"input": "/nonexistent/x"}, "cannot open the input file /nonexistent/x in the pod"),
+    ],
+)
+def test_what_a_batch_script_cannot_have_is_said_and_nothing_runs(
+    shell: str, place: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    code, output, error = run(
+        shell, move(WORK, tmp_path), *script("echo ran", tmp_path, **place), OVERSPAN_NODE_INDEX="0"
+    )
+    assert (code, output) == (1, "") and error.startswith(f"span: error: {words}")
+    assert (tmp_path / "message").read_text() == f"not started: {error.removeprefix('span: error: ')}"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_folder_with_the_job_s_number_may_be_made_a_little_later(shell: str, tmp_path: Path) -> None:
+    place = {"output": str(tmp_path / "8" / "out"), "mode": "await"}
+    with started(
+        shell, move(WORK, tmp_path), *script("echo out", tmp_path, **place), OVERSPAN_NODE_INDEX="0"
+    ) as process:
+        (tmp_path / "8").mkdir()
+        assert process.communicate(timeout=DEADLINE) == ("", "")
+    assert (tmp_path / "8" / "out").read_text() == "out\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

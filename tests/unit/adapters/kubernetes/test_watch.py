@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -388,8 +389,7 @@ def test_close_comes_back_at_once_and_leaves_no_thread(api: KubernetesApi, conne
     async def test() -> None:
         async with watching(connection, Pace()) as seen:
             await seen.until_open(api, 1)
-            thread = seen.watch._thread
-        assert thread is not None
+            (thread,) = (one for one in threading.enumerate() if one.name.startswith("watch "))
         thread.join(60)
         assert not thread.is_alive()
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.unit.adapters.slurm.links import SITE
+from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
-from tests.unit.adapters.slurm.test_submission import SITE, Bench, Wire, World, launch, play, record
+from tests.unit.adapters.slurm.submissions import Bench, Wire, World, launch, play
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import (
@@ -72,6 +74,7 @@ class ArrayWorld(World):
         super().__init__()
         self.elements: dict[tuple[int, int], tuple[str, str]] = {}
         self.room = room
+        self.restarts = 0
 
     def execute(self, call: Call) -> Done | None:
         named = [word for word in call.argv if word.startswith("--array=")]
@@ -87,6 +90,8 @@ class ArrayWorld(World):
         self.commands.append(tuple(call.argv))
         indices = list(parse_array(named[0].partition("=")[2]).indices())
         token = find_token(next(word for word in call.argv if word.startswith("--comment=")))
+        if "--hold" in call.argv:
+            self.before_again()
         how = self.behaviour.pop(0) if self.behaviour else "answers"
         if len(indices) > self.room:
             return Done(1, b"", b"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy\n")
@@ -98,7 +103,8 @@ class ArrayWorld(World):
         return None if how == "cut" else Done(0, f"{number}\n".encode(), b"")
 
     def records(self) -> tuple[QueueRecord, ...]:
-        return tuple(element(*place, state, token) for place, (token, state) in self.elements.items())
+        found = (element(*place, state, token) for place, (token, state) in self.elements.items())
+        return tuple(replace(one, restarts=self.restarts) for one in found)
 
     def arrays(self) -> list[str]:
         """The --array value of each sbatch."""
@@ -153,6 +159,20 @@ class TestUnits:
             done = subprocess.run(words, env={"SLURM_ARRAY_TASK_ID": index}, capture_output=True, text=True, check=True)
             assert done.stdout == f"{number} overspan-{number}-sweep\n"
 
+    @pytest.mark.parametrize(
+        ("array", "ranks"), [("4-6", {4: 0, 5: 1, 6: 2}), ("0-9:3", {0: 0, 3: 1, 9: 3}), ("2,7,9", {2: 0, 7: 1, 9: 2})]
+    )
+    def test_a_task_s_script_tells_each_element_its_rank(self, array: str, ranks: dict[int, int]) -> None:
+        elements = launches(array, read_file(f"name: sweep\narray: '{array}'\nrun: train\n", 50))
+        scene = Scene(SITE, elements={index: 60 + index for index in ranks})
+        text = Renderer(Settings(), "/r").render(elements[0], scene).call.stdin.decode()
+        head = text.partition("\nnode=")[0]
+        for index, rank in ranks.items():
+            words = ["sh", "-c", f"{head}\necho $SKYPILOT_JOB_RANK $SKYPILOT_NUM_JOBS"]
+            environment = {"SLURM_ARRAY_TASK_ID": str(index)}
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+            assert done.stdout == f"{rank} {len(elements)}\n"
+
     def test_elements_have_the_array_s_run_directory(self) -> None:
         assert {name_run(launch) for launch in launches("1-3", SWEEP)} == {"inst-50"}
 
@@ -201,17 +221,11 @@ class TestFinding:
         world = ArrayWorld()
         world.behaviour = ["never"]
         bench = Bench(world=world)
-        send = bench.submitter._send
-
-        async def land_and_send(launches: Sequence[Launch], held: bool = False) -> None:
-            if held:
-                world.elements[150, 1] = ("inst-50-0", "PENDING")
-            await send(launches, held)
+        world.before_again = lambda: world.elements.update({(150, 1): ("inst-50-0", "PENDING")})
 
         async def story() -> list[Answer]:
             with pytest.raises(TimedOut):
                 await bench.submit(*launches("1-2"))
-            bench.submitter._send = land_and_send  # type: ignore[method-assign]
             for _ in range(20):
                 try:
                     return await bench.submit(*launches("1-2"))
@@ -229,9 +243,11 @@ class TestFinding:
         assert [handle.name for handle in accepted(answers)] == ["200_1", "200_2"]
         assert world.count("sbatch") == 0
 
-    def test_a_requeued_element_is_taken_up_by_its_next_launch(self) -> None:
+    @pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "SPECIAL_EXIT", "RUNNING", "COMPLETED"])
+    def test_a_requeued_element_is_taken_up_by_its_next_launch(self, state: str) -> None:
         world = ArrayWorld()
-        world.elements[200, 4] = ("inst-50-0", "PENDING")
+        world.elements[200, 4] = ("inst-50-0", state)
+        world.restarts = 1
         (handle,) = accepted(play(Bench(world=world).submit(*launches("4", number=1))))
         assert (handle.name, handle.launch, world.count("sbatch")) == ("200_4", 1, 0)
 

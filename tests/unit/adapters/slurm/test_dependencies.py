@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.unit.adapters.slurm import watching
+from tests.unit.adapters.slurm.links import Link
+from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
-from tests.unit.adapters.slurm.test_submission import record
 
 from overspan.adapters.abilities import Dependencies as NativeDependencies
-from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Unmet
+from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.dependencies import (
     Rules,
     find_problem,
@@ -24,13 +24,11 @@ from overspan.adapters.slurm.dependencies import (
 )
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import make_group_handle, make_handle
-from overspan.adapters.slurm.order_words import Steps
 from overspan.adapters.slurm.ordering import Orderer
 from overspan.adapters.slurm.predecessors import Predecessors
-from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.questions import Site
 from overspan.adapters.slurm.rendering import Renderer
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.watching import Watch
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
@@ -152,22 +150,17 @@ class TestWords:
         assert text.count("--dependency=afterok:1012") == 1 and "after:" not in text
 
 
-class Asked(Questions):
+class Asked(watching.Asked):
     """A cluster with these native jobs."""
 
     def __init__(self, states: dict[int, str]) -> None:
-        super().__init__(LocalTransport(""), 10)
-        self.states = states
+        super().__init__(Link())
+        self.records = {number: record(number, "t", state, 0) for number, state in states.items()}
         self.config = CONFIG
-        self.looks = 0
 
     async def site(self) -> Site:
         self._site = replace(SITE, config=self.config)
         return self._site
-
-    async def look(self, ids: Sequence[int]) -> Lookup:
-        self.looks += 1
-        return Lookup(record(number, "t", self.states[number], 0) for number in ids if number in self.states)
 
 
 class TestTheLastLook:
@@ -186,13 +179,13 @@ class TestTheLastLook:
     def test_slurm_decides_about_what_is_live_there(self, states: dict[int, str], open_there: bool) -> None:
         asked = Asked(states)
         found = asyncio.run(Predecessors(asked).list_open([(), (unmet(),), (Unmet(OK),)]))
-        assert found == [True, open_there, False] and asked.looks == 1
+        assert found == [True, open_there, False] and asked.asked == 1
 
     def test_nothing_is_asked_for_those_that_wait_for_nothing(self) -> None:
         asked = Asked({})
         assert asyncio.run(Predecessors(asked).list_open([(), ()])) == [True, True]
         assert asyncio.run(Predecessors(asked).list_open([(Unmet(OK),)])) == [False]
-        assert asked.looks == 0
+        assert asked.asked == 0
 
     def test_a_site_that_is_not_known_yet_is_a_usual_one(self) -> None:
         asked = Asked({1012: "RUNNING"})
@@ -207,18 +200,19 @@ class TestTheLastLook:
 
 
 class TestChange:
-    def plan(self, states: dict[int, str], *needs: Unmet) -> object:
-        """What an order for a new dependency of the job 1020 becomes."""
+    def order(self, states: dict[int, str], *needs: Unmet) -> tuple[Refusal | None, list[tuple[str, ...]]]:
+        """What becomes of an order for a new dependency of the job 1020, and what Slurm is told."""
         asked, orders = Asked(states), Orders()
         event = events.SetDependency(NOW, encode(Dependency((OK,))))
         order = Order("t", str(make_handle(JOB, 1020)), event, needs)
-        return asyncio.run(Orderer(asked, orders, Watch(asked, orders, 1.0))._plan(order))
+        (answer,) = asyncio.run(Orderer(asked, orders, Watch(asked, orders, 1.0)).order([order]))
+        return answer, asked.link.commands
 
     def test_slurm_is_told(self) -> None:
         for states, needs, value in (({1012: "RUNNING"}, (unmet(),), "afterok:1012"), ({}, (), "")):
             words = ("scontrol", "update", "JobId=1020", f"Dependency={value}")
-            assert self.plan(states, *needs) == Steps((words,))
+            assert self.order(states, *needs) == (None, [words])
 
     def test_not_while_it_is_not_known_to_be_live(self) -> None:
-        refusal = self.plan({1012: "COMPLETED"}, unmet())
-        assert getattr(refusal, "transient", False) and getattr(refusal, "reason", "") == "Dependency"
+        refusal, told = self.order({1012: "COMPLETED"}, unmet())
+        assert refusal is not None and (refusal.transient, refusal.reason, told) == (True, "Dependency", [])

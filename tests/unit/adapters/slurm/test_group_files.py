@@ -10,14 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.adapters.slurm.group_facts import HEAD, NODES, PLACE, SERVER, TRAINER
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 
-from overspan.adapters.contract import Launch, Node, Order
+from overspan.adapters.contract import Launch, Order
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.group_files import NO_FOLDER, append_words, render_placement_file
 from overspan.adapters.slurm.group_limits import list_limits
 from overspan.adapters.slurm.group_ordering import plan_limits, plan_order
-from overspan.adapters.slurm.group_rendering import GroupPlace, render_launch
+from overspan.adapters.slurm.group_rendering import render_launch
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.journals import LIMIT, Part, Wanted, read_orders, read_page, read_parts, render_reads
 from overspan.adapters.slurm.order_words import Steps, withdraw_words
@@ -33,11 +34,6 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.supervisor.orders import OrderFile
 from overspan.bridge.supervisor.rundir import RunDirectory
 
-HEAD = "name: g\nexecution: parallel\nprimary_tasks: [trainer]\ntermination_delay: 10s\n"
-TRAINER = "---\nname: trainer\nnum_nodes: 2\ntime: 1h\ngrace_period: 20s\nresources: {cpus: 2, memory: 1}\nrun: t\n"
-SERVER = "---\nname: server\ntime: 2h\nresources: {cpus: 1, memory: 1}\nsecrets: {KEY: hidden}\nrun: s\n"
-NODES = tuple(Node(f"n{number}", "main", "idle", 4, 0, 8000, 0) for number in range(4))
-PLACE = GroupPlace("rig", "/r", "/r/runs/inst-7", NODES)
 HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/inst-7")
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.adapters.slurm.journal_lines import AFTER, START, page
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file
-from tests.unit.adapters.slurm.test_stories import view
+from tests.unit.adapters.slurm.views import view
 
 from overspan.adapters.slurm.group_stories import MARGIN, Sight, tell_group
 from overspan.adapters.slurm.handles import (
@@ -19,7 +20,6 @@ from overspan.adapters.slurm.handles import (
     parse_any,
     parse_group_cursor,
 )
-from overspan.adapters.slurm.journals import Line, Page
 from overspan.adapters.slurm.stories import Ordered
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import NotFound
@@ -29,10 +29,8 @@ from overspan.bridge.model.events import (
     Expire,
     Granted,
     Hold,
-    Launch,
     LaunchLost,
     NodeEnded,
-    NodeStarted,
     Release,
     Requeue,
     Resume,
@@ -47,24 +45,6 @@ GROUP = read_file(
     "name: g\nexecution: parallel\nprimary_tasks: [a]\n---\nname: a\ngrace_period: 40s\nrun: x\n---\nname: b\nrun: y\n"
 )
 HANDLE = make_group_handle(GROUP, 1234, "/r/runs/inst-7")
-MEMBERS = (("a", 0, "n1", "10.0.0.1", ()), ("b", 0, "n2", "10.0.0.2", ()))
-START: tuple[Event, ...] = (
-    Granted(NOW + 10, MEMBERS),
-    Launch(NOW + 10, "a", 0),
-    Launch(NOW + 10, "b", 0),
-    NodeStarted(NOW + 11, "a", 0, 0),
-    NodeStarted(NOW + 11, "b", 0, 0),
-)
-AFTER = NOW + 101
-"""Behind the time at which the views of these tests were asked for (NOW + 100)."""
-
-
-def page(
-    events: Sequence[Event] = (), closed: bool = False, asked: float = NOW, orders: dict[int, int] | None = None
-) -> Page:
-    """A journal from its start, with a line of 100 bytes for each event."""
-    lines = tuple(Line(event, (orders or {}).get(place, 0), 100 * (place + 1)) for place, event in enumerate(events))
-    return Page(0, lines, 100 * len(lines) + 50, closed, asked)
 
 
 def follow(sights: Sequence[Sight], orders: Sequence[Ordered] = ()) -> tuple[Job, list[Event], GroupCursor]:

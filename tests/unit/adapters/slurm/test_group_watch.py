@@ -4,153 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.unit.adapters.slurm.journal_lines import START
+from tests.unit.adapters.slurm.links import OK, Link
+from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.test_group_stories import START
-from tests.unit.adapters.slurm.test_submission import SITE, record
+from tests.unit.adapters.slurm.watching import Bench
 
-from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm import journal_watch
-from overspan.adapters.slurm.arrays import Lookup
-from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.journals import LIMIT
-from overspan.adapters.slurm.ordering import Orderer
-from overspan.adapters.slurm.questions import Questions, Site
-from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
-from overspan.adapters.slurm.watching import Watch, next_kill
+from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.watching import next_kill
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import NotFound, Unreachable
-from overspan.bridge.model.events import Event, event_to_document
+from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.events import event_to_document
 
 T = TypeVar("T")
-OK = Done(0, b"", b"")
-
-
-class Link:
-    """Runs what is for sh here; Slurm's commands are noted, and answered as they were told to be."""
-
-    def __init__(self) -> None:
-        self.commands: list[tuple[str, ...]] = []
-        self.reads = 0
-        self.answer: Callable[[Sequence[str]], Done | None] = lambda words: OK
-
-    def execute(self, call: Call) -> Done | None:
-        words = tuple(call.argv)
-        if words[0] != "/bin/sh":
-            self.commands.append(words)
-            return self.answer(words)
-        self.reads += len(words) == 1
-        done = subprocess.run(words, input=call.stdin, capture_output=True, timeout=60, check=False)
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-        return [self.execute(call) for call in calls]
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        environment: Mapping[str, str] = NO_VARIABLES,
-        timeout: float = 60.0,
-    ) -> Done:
-        done = self.execute(Call(argv, stdin))
-        assert done is not None
-        return done
-
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
-        try:
-            data = Path(path).read_bytes()
-        except FileNotFoundError as error:
-            raise NotFound(path) from error
-        return Piece(data[offset : offset + limit], len(data))
-
-    async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        Path(path).write_bytes(data)
-
-    async def list(self, path: str) -> list[Item]:
-        return []
-
-    async def close(self) -> None:
-        pass
-
-
-class Asked(Questions):
-    def __init__(self, link: Link) -> None:
-        super().__init__(link, 10)
-        self.records: dict[int, QueueRecord] = {}
-        self.asked = 0
-        self.down = False
-        self.gate: asyncio.Event | None = None
-
-    async def site(self) -> Site:
-        return SITE
-
-    async def look(self, ids: Sequence[int]) -> Lookup:
-        self.asked += 1
-        if self.down:
-            raise Unreachable("no controller")
-        if self.gate is not None:
-            await self.gate.wait()
-        return Lookup(found for number, found in self.records.items() if number in ids)
-
-    async def runs(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        return {name: [] for name in names}
-
-
-class Bench:
-    """A group with native id 42 whose run directory is a folder here."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.link = Link()
-        self.asked = Asked(self.link)
-        self.orders = Orders()
-        self.watch = Watch(self.asked, self.orders, 0.001)
-        self.orderer = Orderer(self.asked, self.orders, self.watch)
-        self.handle = GroupHandle(42, 7, 0, 30, str(folder))
-        self.place = ""
-
-    def be(self, state: str) -> None:
-        self.asked.records[42] = record(42, "t", state, 0)
-
-    def write(self, *happened: Event, end: bool = False) -> None:
-        lines = [json.dumps(event_to_document(event)) for event in happened] + ['{"end":true}'] * end
-        with Path(self.handle.journal).open("a") as file:
-            file.write("".join(f"{line}\n" for line in lines))
-
-    async def look(self, times: int = 1, handle: Handle | None = None) -> list[Event]:
-        """Look for the group, or for a job, until everything that was asked is answered; the events that were told."""
-        found: list[Event] = []
-        for _ in range(times):
-            since = {str(handle or self.handle): self.place}
-            self.watch.journals._next = self.watch._next = self.watch._next_accounts = 0.0
-            await self.watch.look(since)
-            while self.watch._looking.task or self.watch._reading.task:
-                await asyncio.sleep(0)
-            for report in self.watch.collect(since):
-                self.place = report.cursor
-                found += report.events
-        return found
-
-    def report(self) -> Report | None:
-        return next(iter(self.watch.collect({str(self.handle): self.place})), None)
-
-    async def order(self, event: Event, token: str = "t") -> Refusal | None:
-        return (await self.orderer.order([Order(token, str(self.handle), event)]))[0]
-
-    @property
-    def given(self) -> list[str]:
-        """The kinds of orders in the group's file."""
-        path = Path(self.handle.orders)
-        return [json.loads(line)["event"]["event"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.fixture
@@ -215,13 +90,13 @@ class TestWatch:
             bench.be("RUNNING")
             await bench.look()
             bench.asked.gate = asyncio.Event()
-            bench.watch.journals._next = bench.watch._next = 0.0
+            bench.watch.journals.next_read = bench.watch.next_ask = 0.0
             # The journal is read; meanwhile the group does all of its work, and then Slurm looks.
             await bench.watch.look({str(bench.handle): bench.place})
             bench.write(*START, end=True)
             bench.be("COMPLETED")
             bench.asked.gate.set()
-            while bench.watch._looking.task or bench.watch._reading.task:
+            while bench.watch.busy:
                 await asyncio.sleep(0)
             assert bench.report() is None
             assert await bench.look(2) == list(START)
@@ -334,8 +209,8 @@ class TestOrders:
         play(story())
 
     def test_a_limit_that_may_not_grow_refuses_the_wall_time(self, bench: Bench) -> None:
+        from tests.unit.adapters.slurm.group_facts import HEAD, PLACE, SERVER, TRAINER
         from tests.unit.adapters.slurm.samples import read_file
-        from tests.unit.adapters.slurm.test_group_files import HEAD, PLACE, SERVER, TRAINER
 
         from overspan.adapters.contract import Launch
         from overspan.adapters.slurm.group_rendering import render_launch
@@ -364,7 +239,7 @@ class TestReading:
         waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
         assert watch.choose([lively, waiting], 3600) == [lively, waiting]
         play(watch.read([lively, waiting]))
-        watch._next = 0.0
+        watch.next_read = 0.0
         assert watch.choose([lively, waiting], 3600) == [lively]
         assert watch.choose([lively, waiting], 3600) == []
 
@@ -373,9 +248,9 @@ class TestReading:
         waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
         watch.choose([waiting], 3600)
         play(watch.read([waiting]))
-        watch._next = 0.0
+        watch.next_read = 0.0
         assert watch.choose([waiting], 3600) == []
-        assert watch.next_look > 0
+        assert watch.next_read > 0
 
     def test_a_line_longer_than_a_read_is_read(self, tmp_path: Path) -> None:
         members = tuple(("a", number, "n" * 90, "10.0.0.1", ()) for number in range(LIMIT // 100))

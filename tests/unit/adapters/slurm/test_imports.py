@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from tests.unit.adapters.slurm.links import Link
+from tests.unit.adapters.slurm.records import ENDED
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
@@ -60,51 +62,24 @@ FIELDS = {
     "QOS": "(null)",
     "Requeue": "1",
 }
-ENDED = AccountingRecord(
-    shown="42",
-    raw=42,
-    array_job=None,
-    array_index=None,
-    rest="",
-    het_job=None,
-    het_offset=None,
-    step="",
-    state=read_state("COMPLETED"),
-    reason="None",
-    exit=None,
-    derived=None,
-    name="train",
-    partition="gpu",
-    submit=NOW,
-    start=NOW + 5,
-    end=NOW + 9,
-    elapsed=4,
-    limit=Limit(None),
-    num_nodes=1,
-    nodes=("n1",),
-    user="ada",
-    comment="",
-)
 
 
 SCRIPT = "#!/bin/sh\nsrun train\n"
 
 
-class Wire:
-    """Answers for the script."""
-
-    async def run(self, argv: Sequence[str], timeout: float = 60.0) -> Done:
-        assert list(argv[:3]) == ["scontrol", "write", "batch_script"] and argv[4] == "-"
-        return Done(0, SCRIPT.encode(), b"")
+def write_script(words: Sequence[str]) -> Done:
+    assert list(words[:3]) == ["scontrol", "write", "batch_script"] and words[4] == "-"
+    return Done(0, SCRIPT.encode(), b"")
 
 
 class Asked:
     """A cluster that knows these records."""
 
     timeout = 10.0
-    transport = Wire()
 
     def __init__(self, *records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> None:
+        self.transport = Link()
+        self.transport.answer = write_script
         self.records = {record.raw: record for record in records}
         self.ended = list(ended)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -24,7 +26,16 @@ from overspan.adapters.slurm.transports.attempts import LONGEST_REFUSED, LONGEST
 from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
-from overspan.adapters.slurm.transports.pacing import DEFAULT, Bucket, Limit, Paced, asks_controller, read_limit
+from overspan.adapters.slurm.transports.pacing import (
+    DEFAULT,
+    HANG_SECONDS,
+    Bucket,
+    Limit,
+    Paced,
+    asks_controller,
+    read_limit,
+)
+from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.states import State
@@ -88,6 +99,92 @@ def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Link:
 
 def play(story: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(story)
+
+
+class TestHangs:
+    def test_one_that_hangs_delays_no_other_and_is_named(self, link: Link, tmp_path: Path) -> None:
+        async def story() -> None:
+            await link.transport.run(["true"])
+            (link.folder / "bin" / "squeue").symlink_to("/bin/sleep")
+            hanging = asyncio.ensure_future(link.transport.run(["timeout", "900", "squeue", "900"], timeout=0.5))
+            async with asyncio.timeout(60):
+                assert (await link.transport.run(["echo", "other"])).text == "other\n"
+                with pytest.raises(Interrupted, match=r"there: no answer within 0.5 s \(squeue\)"):
+                    await hanging
+
+        play(story())
+
+    def test_a_call_waits_no_longer_than_its_time_for_a_connection(self, link: Link, tmp_path: Path) -> None:
+        (link.folder / "bin" / "ssh").write_text("#!/bin/sh\nexec sleep 900\n")
+
+        async def story() -> None:
+            async with asyncio.timeout(60):
+                with pytest.raises(Unreachable, match=r"no connection was free within 0.2 s") as caught:
+                    await link.transport.run(["true"], timeout=0.2)
+                # It surely was not made.
+                assert not isinstance(caught.value, Interrupted)
+                link.transport._opened = False
+                await link.transport.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        play(story())
+
+    def test_paramiko_s_calls_end_in_time_although_the_other_side_says_nothing(self) -> None:
+        paramiko = pytest.importorskip("paramiko")
+        channel, transport = Mute(), ParamikoSsh(Address("there"))
+        client = SimpleNamespace(
+            get_transport=lambda: SimpleNamespace(is_active=lambda: True, open_session=lambda timeout: channel),
+            close=lambda: None,
+        )
+        transport._clients.append(client)
+
+        async def story() -> None:
+            async with asyncio.timeout(60):
+                with pytest.raises(Interrupted, match=r"there: no answer within 0.2 s \(sbatch\)"):
+                    await transport.run(["sbatch"], timeout=0.2)
+                await asyncio.to_thread(channel.closed_at_last.wait)
+                await transport.close()
+
+        play(story())
+        assert paramiko
+
+    def test_a_command_that_hangs_is_told_while_others_answer(self) -> None:
+        now = [100.0]
+
+        class Slow(LocalTransport):
+            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+                now[0] += timeout
+                return [None if call.argv[0] == "sbatch" else Done(0, b"", b"") for call in calls]
+
+            async def run(self, argv: Sequence[str], *rest: Any, **more: Any) -> Done:
+                return Done(0, b"", b"")
+
+        async def story() -> None:
+            paced = Paced(Slow(), lambda: now[0])
+            await paced.run_all([Call(["date"]), Call(["sbatch", "x"]), Call(["scancel", "1"])], 60)
+            await paced.run(["squeue"])
+            assert paced.hang == "sbatch has not answered within 60 s"
+            now[0] += HANG_SECONDS + 1
+            assert paced.hang == ""
+
+        play(story())
+
+
+class Mute:
+    """A channel on which nothing comes back; what waits for it goes on when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed_at_last = threading.Event()
+
+    def settimeout(self, seconds: float) -> None:
+        """As paramiko's, which does not heed it here."""
+
+    def exec_command(self, command: str) -> None:
+        self.closed_at_last.wait()
+        raise EOFError
+
+    def close(self) -> None:
+        self.closed_at_last.set()
 
 
 class TestLink:

@@ -177,7 +177,9 @@ def test_states_in_other_spellings(text: str, state: NativeState) -> None:
         ("(null)", "None"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "ReqNodeNotAvail"),
         ("job requeued in held state", "JobHeldUser"),
-        ("launch failed requeued held", "JobHeldAdmin"),
+        ("launch failed requeued held", "JobHeldUser"),
+        ("job_requeued_in_held_state", "JobHeldUser"),
+        ("launch_failed_requeued_held", "JobHeldUser"),
         ("some new words", "some_new_words"),
     ],
 )

@@ -11,17 +11,17 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from tests.unit.adapters.slurm.journal_lines import START
+from tests.unit.adapters.slurm.links import OK
+from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.test_group_stories import START
-from tests.unit.adapters.slurm.test_group_watch import OK, Bench
-from tests.unit.adapters.slurm.test_ownership import mark, run
-from tests.unit.adapters.slurm.test_submission import record
+from tests.unit.adapters.slurm.watching import Bench
 
-from overspan.adapters.contract import ClusterConfig, Order
+from overspan.adapters.contract import Order
 from overspan.adapters.slurm import watching
-from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.handles import Cursor, Handle
 from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.relays import Relays
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.settings import Settings
@@ -78,14 +78,16 @@ async def run_without_journals(bench: Bench) -> asyncio.Event:
     bench.be("RUNNING")
     bench.write(*START)
     await bench.look(2)
-    never = asyncio.Event()
-    bench.watch._reading.begin(lambda: stay(never))
-    return never
+    bench.link.gate = asyncio.Event()
+    bench.watch.journals.next_read = 0.0
+    return bench.link.gate
 
 
-async def stay(until: asyncio.Event) -> None:
-    """A question without an answer."""
-    await until.wait()
+async def ask(bench: Bench, *handles: object) -> None:
+    """Have Slurm asked once more, whatever else is under way."""
+    bench.watch.next_ask = 0.0
+    await bench.watch.look({str(handle): bench.place for handle in handles})
+    await settle()
 
 
 async def settle() -> None:
@@ -113,11 +115,10 @@ class TestAccounting:
         async def story() -> None:
             bench.asked.records[43] = record(43, "inst-8-0", "PENDING", 0)
             await bench.look(1, JOB)
-            bench.watch._next_accounts = float("inf")
+            bench.watch.next_accounts = float("inf")
             looks = bench.asked.asked
             for _ in range(5):
-                bench.watch._next = 0.0
-                await bench.watch._ask([str(JOB), str(OTHER)])
+                await ask(bench, JOB, OTHER)
             assert (books.asked, bench.asked.asked) == (1, looks + 5)
             assert lost(await bench.look(1, JOB)) == ["launch"]
 
@@ -129,7 +130,7 @@ class TestAccounting:
             await bench.look(1, JOB)
             assert "Connection refused" in bench.watch.gap
             books.gate = asyncio.Event()
-            bench.watch._next = bench.watch._next_accounts = 0.0
+            bench.watch.next_ask = bench.watch.next_accounts = 0.0
             looking = asyncio.ensure_future(bench.watch.look({str(JOB): ""}))
             await settle()
             # The question is under way, and nothing is better yet.
@@ -181,7 +182,9 @@ def test_news_do_not_wait_for_addresses(bench: Bench, books: Books, monkeypatch:
 
 
 class TestNumbers:
-    def test_a_number_that_is_anothers_now_is_not_ended(self, bench: Bench, books: Books) -> None:
+    def test_a_number_that_is_anothers_now_is_not_ended(
+        self, bench: Bench, books: Books, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def story() -> None:
             place = str(Cursor(2, kill_at=int(NOW)))
             since = {str(JOB): place}
@@ -189,7 +192,8 @@ class TestNumbers:
             bench.asked.records[42] = record(42, "inst-7-0", "RUNNING", 0)
             await bench.look(1, JOB)
             assert bench.watch.overdue(since, NOW + 1) == ["42"]
-            bench.watch._seen[str(JOB)].killed_at = -watching.KILL_AGAIN
+            monkeypatch.setattr(watching, "KILL_AGAIN", 0.0)
+            assert bench.watch.overdue(since, NOW + 1) == ["42"]
             # slurmctld and the accounting were killed, and the user has given Slurm another job since.
             books.down = True
             bench.asked.records[42] = record(42, "inst-8-0", "RUNNING", 0)
@@ -246,17 +250,15 @@ class TestJournals:
             bench.write(*START)
             await bench.look(2)
             bench.be("NODE_FAIL")
-            bench.watch._next = 0.0
-            bench.watch.journals._next = float("inf")
-            since = {str(bench.handle): bench.place}
-            await bench.watch.look(since)
+            bench.watch.journals.next_read = float("inf")
+            await ask(bench, bench.handle)
+            # The reading takes so long that Slurm is looked at again meanwhile.
+            bench.link.gate = asyncio.Event()
+            for _ in range(2):
+                await ask(bench, bench.handle)
+                assert bench.watch.busy and bench.report() is None
+            bench.link.gate.set()
             await settle()
-            # Each reading takes so long that Slurm is looked at again meanwhile.
-            readings = bench.watch._choose(since)
-            assert len(readings) == 1
-            await bench.watch.journals.read(readings)
-            bench.watch._next = 0.0
-            await bench.watch._ask(list(since))
             report = bench.report()
             assert report is not None and lost(report.events) == ["node"]
             await bench.watch.close()
@@ -271,8 +273,7 @@ class TestJournals:
                 if state:
                     bench.be(state)
                 for _ in range(3):
-                    bench.watch._next = 0.0
-                    await bench.watch._ask([str(bench.handle)])
+                    await ask(bench, bench.handle)
                     assert bench.report() is None
             never.set()
             await settle()
@@ -287,8 +288,7 @@ class TestJournals:
             never = await run_without_journals(bench)
             bench.asked.records.clear()
             for _ in range(3):
-                bench.watch._next = 0.0
-                await bench.watch._ask([str(bench.handle)])
+                await ask(bench, bench.handle)
             assert bench.report() is None
             never.set()
             await settle()
@@ -301,17 +301,16 @@ def test_an_end_of_a_grace_that_finds_no_cluster_is_a_trouble(
     bench: Bench, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        cluster = SlurmCluster(ClusterConfig("c", "slurm", {}))
-        cluster._watch = bench.watch
+        cluster = bench.open_cluster()
         bench.asked.records[42] = record(42, "inst-7-0", "RUNNING", 0)
         place = str(Cursor(2, kill_at=int(NOW)))
         await bench.look(1, JOB)
         monkeypatch.setattr(time, "time", lambda: NOW + 5)
 
-        async def end(names: Sequence[str]) -> None:
+        def answer(words: Sequence[str]) -> Done:
             raise Unreachable("no route")
 
-        monkeypatch.setattr(cluster._orderer, "end", end)
+        bench.link.answer = answer
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(Unreachable, match="no route"):
                 await cluster.observe({str(JOB): place}, 3600)
@@ -334,10 +333,10 @@ def test_a_relay_that_cannot_be_started_is_said_once(
             return answers.pop(0)
 
         monkeypatch.setattr(bench.link, "run", run)
-        monkeypatch.setattr(relays._library, "bring", AsyncMock())
+        monkeypatch.setattr(Library, "bring", AsyncMock())
+        monkeypatch.setattr("overspan.adapters.slurm.relays.LOOK_SECONDS", 0.0)
         said = []
-        while answers or relays._turn.task is not None:
-            relays._next = 0.0
+        while answers:
             relays.keep([bench.handle])
             await settle()
             relays.keep([])

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.test_imports import ENDED
-from tests.unit.adapters.slurm.test_submission import record
 
 from overspan.adapters.slurm.answers import Accounts, Answer, take_view
 from overspan.adapters.slurm.arrays import Lookup
@@ -17,20 +16,11 @@ from overspan.adapters.slurm.outcomes import Phase
 from overspan.adapters.slurm.ownership import is_another, list_own
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.states import read_state
 from overspan.bridge.model.causes import Cause
 
 FIRST = Handle(42, run=0, job=7, launch=0, attempt=0, nodes=1, grace=30, task="main")
 LATER = replace(FIRST, launch=1, attempt=1)
 ELEMENT = replace(FIRST, job=9, index=3, array=5)
-
-
-def mark(token: str) -> str:
-    return f"sbatch --parsable --comment=mine overspan={token}"
-
-
-def run(line: str, state: str = "COMPLETED", at: float = NOW, comment: str = "") -> AccountingRecord:
-    return replace(ENDED, state=read_state(state), submit=at, submit_line=line, comment=comment)
 
 
 class TestRecords:

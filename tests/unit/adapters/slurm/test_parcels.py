@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import check_golden, read_file
-from tests.unit.adapters.slurm.test_submission import SITE
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Launch

@@ -11,7 +11,7 @@ from overspan.adapters.contract import Node
 from overspan.adapters.slurm.lifetimes import MARGIN, latest_ends, longest_primary
 from overspan.adapters.slurm.needs import Need
 from overspan.adapters.slurm.packing import Atom, NodeSize, fits, pack
-from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group
+from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group, plan_on_nodes
 from overspan.adapters.slurm.plans import MemberId, Plan
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job, new_job
@@ -116,8 +116,8 @@ def test_members_without_memory_are_told_some_where_another_names_it() -> None:
     ("tasks", "words"),
     [
         ((task("a", 128),), "no node has 128 CPUs"),
-        ((task("a", 1, 11),), "there are 10 usable nodes in the default partition"),
-        ((task("a", native={"slurm": {"partition": "gone"}}),), "0 usable nodes in gone"),
+        ((task("a", 1, 11),), "there are 10 nodes in the default partition"),
+        ((task("a", native={"slurm": {"partition": "gone"}}),), "0 nodes in gone"),
     ],
 )
 def test_what_no_partition_can_hold_is_refused(tasks: tuple[TaskSpec, ...], words: str) -> None:
@@ -126,12 +126,41 @@ def test_what_no_partition_can_hold_is_refused(tasks: tuple[TaskSpec, ...], word
     assert words in refused.value.remedy
 
 
-def test_sizes_are_those_of_usable_nodes() -> None:
+STATES = "down drained draining drng fail failing maint reserved resv powered_down powering_down power_down planned "
+STATES += "reboot unknown no_respond inval allocated mixed completing blocked"
+
+
+@pytest.mark.parametrize("state", STATES.split())
+def test_a_group_waits_for_nodes_that_take_no_job_today(state: str) -> None:
+    up = Node("n1", "main", "idle", 4, 0, 4000, 0)
+    away = [replace(up, name=f"n{number}", state=state) for number in (2, 3)]
+    for nodes in ([up, *away], [replace(up, state=state), *away]):
+        assert plan_on_nodes(group(task("a", 4, 3)), nodes).nodes == 3
+        for never in (task("a", 4, 4), task("a", 5)):
+            with pytest.raises(Rejected):
+                plan_on_nodes(group(never), nodes)
+
+
+def test_nodes_that_are_not_there_yet_hold_nothing() -> None:
+    up = Node("n1", "main", "idle", 4, 0, 4000, 0)
+    with pytest.raises(Rejected, match="not available"):
+        plan_on_nodes(group(task("a", 4, 2)), [up, replace(up, name="n2", state="future")])
+
+
+def test_what_fits_on_the_nodes_of_today_waits_for_no_other() -> None:
+    small = [Node(f"s{number}", "main", "idle", 4, 0, 4000, 0) for number in range(4)]
+    large = Node("l", "main", "down", 64, 0, 64_000, 0)
+    parts = group(*(task(f"t{number}", 4) for number in range(4)))
+    assert plan_on_nodes(parts, [*small, replace(large, state="idle")]).nodes == 1
+    assert plan_on_nodes(parts, [*small, large]).nodes == 4
+
+
+def test_sizes_are_those_of_all_nodes() -> None:
     node = Node("n1", "main", "idle", 4, 0, 4000, 0, gpus=2, gpu_kind="a100")
     nodes = [
         node,
         replace(node, name="n2"),
-        replace(node, name="n3", state="drained"),
+        replace(node, name="n3", state="future"),
         replace(node, partition="x", default=False),
     ]
     assert measure_sizes(nodes) == (

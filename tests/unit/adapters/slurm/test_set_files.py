@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
-from tests.unit.adapters.slurm.test_submission import SITE
 
 from overspan.adapters.contract import Launch, Order
 from overspan.adapters.slurm.forms import is_group

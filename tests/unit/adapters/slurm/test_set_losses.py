@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import pytest
+from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.test_set_ordering import Bench
-from tests.unit.adapters.slurm.test_set_stories import STANDS
-from tests.unit.adapters.slurm.test_submission import play, record
+from tests.unit.adapters.slurm.set_facts import STANDS
+from tests.unit.adapters.slurm.set_orders import Bench
+from tests.unit.adapters.slurm.submissions import play
+from tests.unit.adapters.slurm.watching import open_over
 
 from overspan.adapters import first_look
-from overspan.adapters.contract import ClusterConfig, Order, Refusal, Report
-from overspan.adapters.slurm.cluster import SlurmCluster
+from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.group_stories import MARGIN
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.members import Member
@@ -142,11 +142,11 @@ class TestGone:
             found: list[Event] = []
             for _ in range(2):
                 # The journal is not read with the question, but after it.
-                bench.watch.journals._next = float("inf")
-                bench.watch._next = 0.0
+                bench.watch.journals.next_read = float("inf")
+                bench.watch.next_ask = 0.0
                 since = {str(bench.handle): str(bench.cursor)}
                 await bench.watch.look(since)
-                while bench.watch._looking.task is not None:
+                while bench.watch.busy:
                     await asyncio.sleep(0)
                 found += [event for report in bench.watch.collect(since) for event in report.events]
             assert list_ends(found) == []
@@ -201,13 +201,13 @@ class TestRaces:
         async def story() -> None:
             await bench.look()
             bench.be(102, "NODE_FAIL")
-            bench.watch._next = 0.0
+            bench.watch.next_ask = 0.0
             since = {str(bench.handle): str(bench.cursor)}
             for _ in range(3):
                 await bench.watch.look(since)
-                while bench.watch._looking.task is not None or bench.watch._reading.task is not None:
+                while bench.watch.busy:
                     await asyncio.sleep(0)
-                bench.watch._next = float("inf")
+                bench.watch.next_ask = float("inf")
             # Everything is known for the end of 102. Before it is told, an order is carried out.
             known = bench.watch.sets.find(str(bench.handle))
             assert known is not None and not known.is_over(bench.cursor.member("b"))
@@ -374,27 +374,21 @@ def test_what_would_run_again_or_does_not_end_is_ended_with_the_look(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        cluster = SlurmCluster(ClusterConfig("c", "slurm", {}))
-        cluster._watch, cluster._orderer = bench.watch, bench.orderer
-        ended: list[object] = []
-
-        async def end(members: Collection[Member]) -> None:
-            ended.extend(members)
-
-        monkeypatch.setattr(cluster._set_submitter, "end", end)
+        cluster = open_over(bench.asked)
+        bench.watch = cluster.watch
         for task in ("a", "b"):
             bench.write(task, STANDS[task], events.Launch(NOW, task, 0))
         await settle(bench)
-        assert await bench.order(events.Kill(NOW, "a", 0)) is None
-        bench.asked.records[102] = record(102, "inst-7-0/b/0", "PENDING", 1)
+        assert await cluster.order([Order("tok", str(bench.handle), events.Kill(NOW, "a", 0))]) == [None]
+        bench.asked.records[102] = again = record(102, "inst-7-0/b/0", "PENDING", 1)
+        monkeypatch.setattr(bench.asked, "own_queue", AsyncMock(return_value=(again,)))
         await bench.look()
         bench.link.commands.clear()
         later = time.time() + MARGIN + 1
         monkeypatch.setattr("overspan.adapters.slurm.cluster.time.time", lambda: later)
         found = await cluster.observe({str(bench.handle): str(bench.cursor)}, 0)
         assert list_ends([event for report in found.reports for event in report.events]) == [("b", 0, 0, 0, "node")]
-        assert ended == [Member("inst-7-0", "b", 0)]
-        assert [command[-2:] for command in bench.link.commands] == [("scancel", "101")]
+        assert [command[-2:] for command in bench.link.commands] == [("scancel", "101"), ("scancel", "102")]
         await cluster.close()
 
     play(story())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -11,92 +10,20 @@ from pathlib import Path
 
 import pytest
 from tests.unit.adapters.slurm.samples import NOW, read_file
-from tests.unit.adapters.slurm.test_group_watch import Asked, Link
-from tests.unit.adapters.slurm.test_set_stories import STANDS
-from tests.unit.adapters.slurm.test_submission import play, record
+from tests.unit.adapters.slurm.set_facts import STANDS
+from tests.unit.adapters.slurm.set_orders import Bench
+from tests.unit.adapters.slurm.submissions import play
 
 from overspan.adapters import first_look
-from overspan.adapters.contract import Launch, Order, Refusal, Report
-from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.contract import Launch, Refusal
 from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
-from overspan.adapters.slurm.ordering import Orderer
 from overspan.adapters.slurm.placement import plan_group
-from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle, parse_set_cursor
+from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.limits import read_limits
 from overspan.adapters.slurm.sets.members import narrow
-from overspan.adapters.slurm.sets.ordering import SetOrderer, withdraw_words
-from overspan.adapters.slurm.sets.submission import SetSubmitter
+from overspan.adapters.slurm.sets.ordering import withdraw_words
 from overspan.adapters.slurm.transports.channel import Done
-from overspan.adapters.slurm.watching import Watch, next_kill
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.events import Event, event_to_document
-
-
-class Replacer(SetSubmitter):
-    """Submits nothing; gives the next native id, or the error that it was told."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
-        self.error = ""
-        self.refusal = ""
-
-    async def replace(self, handle: SetHandle, order: Order, event: events.Launch) -> int | Refusal:
-        if self.error:
-            raise OverspanError(self.error)
-        if self.refusal:
-            return Refusal(order.token, self.refusal)
-        self.asked.append((event.task, event.attempt))
-        return 200 + len(self.asked)
-
-
-class Bench:
-    """A set of two tasks, native jobs 101 and 102, whose run directory is a folder here."""
-
-    def __init__(self, folder: Path) -> None:
-        self.link = Link()
-        self.asked = Asked(self.link)
-        self.orders = Orders()
-        self.watch = Watch(self.asked, self.orders, 0.001)
-        self.replacer = Replacer()
-        self.orderer = Orderer(
-            self.asked, self.orders, self.watch, SetOrderer(self.replacer, self.watch, asyncio.Lock())
-        )
-        self.handle = SetHandle(7, 0, 30, True, "inst-7-0", str(folder), (Part("a", 2, 101), Part("b", 1, 102)))
-        self.cursor = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)), granted=True)
-        self.folder = folder
-        for task in ("a", "b"):
-            self.member(task).mkdir(parents=True)
-        self.be(101, "RUNNING")
-        self.be(102, "RUNNING")
-
-    def member(self, task: str, first: int = 0) -> Path:
-        return self.folder / "members" / task / str(first)
-
-    def be(self, native: int, state: str) -> None:
-        self.asked.records[native] = record(native, "t", state, 0)
-
-    def write(self, task: str, *happened: Event) -> None:
-        with (self.member(task) / "journal.0.jsonl").open("a") as file:
-            file.writelines(f"{json.dumps(event_to_document(event))}\n" for event in happened)
-
-    async def look(self) -> list[Report]:
-        since = {str(self.handle): str(self.cursor)}
-        self.watch.journals._next = self.watch._next = self.watch._next_accounts = 0.0
-        await self.watch.look(since)
-        while self.watch._looking.task is not None or self.watch._reading.task is not None:
-            await asyncio.sleep(0)
-        assert next_kill(since, NOW) is None
-        return self.watch.collect(since)
-
-    async def order(self, event: Event, token: str = "tok") -> Refusal | None:
-        (answer,) = await self.orderer.order([Order(token, str(self.handle), event)])
-        return answer
-
-    def orders_of(self, task: str, first: int = 0) -> list[str]:
-        path = self.member(task, first) / "orders.0.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line)["event"]["event"] for line in lines]
 
 
 @pytest.fixture

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.adapters.slurm.journal_lines import AFTER, page
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.test_group_stories import AFTER, page
-from tests.unit.adapters.slurm.test_stories import view
+from tests.unit.adapters.slurm.set_facts import STANDS
+from tests.unit.adapters.slurm.views import view
 
 from overspan.adapters.slurm.group_stories import Sight
 from overspan.adapters.slurm.handles import is_handle
@@ -36,15 +37,13 @@ from overspan.bridge.model.events import (
     NodeEnded,
     NodeRelaunch,
     NodeStarted,
+    Probed,
+    TaskReady,
     Terminate,
 )
 
 HANDLE = SetHandle(7, 0, 30, True, "inst-7-0", "/r/runs/inst 7", (Part("a", 2, 101), Part("b", 1, 102)))
 START = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)))
-STANDS: Mapping[str, Granted] = {
-    "a": Granted(NOW + 1, (("a", 0, "n1", "10.0.0.1", ()), ("a", 1, "n2", "10.0.0.2", ()))),
-    "b": Granted(NOW + 3, (("b", 0, "n3", "10.0.0.3", ()),)),
-}
 RUNS = replace(START, granted=True)
 
 
@@ -58,6 +57,13 @@ def sight(*happened: Event, state: str = "RUNNING", closed: bool = False, given_
 def tell(cursor: SetCursor = START, orders: Sequence[Ordered] = (), **members: Sight) -> tuple[list[Event], SetCursor]:
     told = tell_set(HANDLE, SetSight(members, orders), cursor)
     return list(told.events), told.cursor
+
+
+def test_what_a_probe_met_is_told_until_the_task_is_ready() -> None:
+    met = (Probed(NOW + 5, "a", 0, 8, "connection refused"), TaskReady(NOW + 9, "a", 0))
+    seen = sight(STANDS["a"], Launch(NOW + 4, "a", 0), NodeStarted(NOW + 4, "a", 0, 0), *met)
+    events, _ = tell(RUNS, a=seen, b=sight(STANDS["b"]))
+    assert [event for event in events if isinstance(event, (Probed, TaskReady))] == list(met)
 
 
 class TestGrant:

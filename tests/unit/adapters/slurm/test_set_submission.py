@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.adapters.slurm.records import ENDED
 from tests.unit.adapters.slurm.samples import NOW, read_file
-from tests.unit.adapters.slurm.test_imports import ENDED
-from tests.unit.adapters.slurm.test_submission import Bench, play
+from tests.unit.adapters.slurm.submissions import Bench, play
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm.sacct import AccountingRecord

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from overspan.adapters import abilities
-from overspan.adapters.abilities import Personal
+from overspan.adapters.abilities import Personal, Trace
 from overspan.adapters.contract import (
     Accepted,
     Awaited,
@@ -99,6 +99,13 @@ class OneUser:
     async def logs(self, request: LogRequest) -> LogPart:
         return LogPart(f"{self.user} {request.handle}".encode(), 0, 0)
 
+    async def find_traces(self) -> list[Trace]:
+        await self._pass()
+        return [Trace(f"inst-{len(self.user)}-0", "s.1", "inst", len(self.user), 0, ("job 1 PENDING",))]
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        self.ordered += [f"end {trace.handle}" for trace in traces]
+
     async def close(self) -> None:
         pass
 
@@ -120,6 +127,7 @@ class Many(SharedCluster):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "PATIENCE", 0.02)
     monkeypatch.setattr(working, "REST", 0.02)
     monkeypatch.setattr(watching, "REST", 0.02)
 
@@ -131,15 +139,19 @@ async def until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def open_many() -> Many:
-    many = Many()
-    many._submitting._patience = many._ordering._patience = 0.02
-    return many
+async def persist(many: Many, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+    """Submit until there is an answer, as the daemon does."""
+    async with asyncio.timeout(LONG):
+        while True:
+            try:
+                return await many.submit(launches)
+            except SomeUnanswered:
+                await asyncio.sleep(0)
 
 
 def test_each_launch_is_its_owners_and_its_handle_says_so() -> None:
     async def run() -> None:
-        many = open_many()
+        many = Many()
         answers = await many.submit([launch(1, "ada"), launch(2, "bob"), launch(3, "ada")])
         found = [answer.handle for answer in answers if isinstance(answer, Accepted)]
         assert found == ["ada/s.1", "bob/s.2", "ada/s.3"]
@@ -164,7 +176,7 @@ def test_names_of_users_may_have_any_letters() -> None:
 
 def test_one_users_cluster_that_takes_long_holds_up_nobody() -> None:
     async def run() -> None:
-        many = open_many()
+        many = Many()
         many.user("ada").gate.clear()
         both = [launch(1, "ada"), launch(2, "bob")]
         with pytest.raises(SomeUnanswered) as some:
@@ -175,8 +187,7 @@ def test_one_users_cluster_that_takes_long_holds_up_nobody() -> None:
             await many.submit(both[:1])
         assert many.users["ada"].given == ["i-1-0"]
         many.users["ada"].gate.set()
-        await until(lambda: not many._submitting._tasks)
-        assert [answer.token for answer in await many.submit(both[:1])] == ["i-1-0"]
+        assert [answer.token for answer in await persist(many, both[:1])] == ["i-1-0"]
         assert many.users["ada"].given == ["i-1-0"]
         await many.close()
 
@@ -185,7 +196,7 @@ def test_one_users_cluster_that_takes_long_holds_up_nobody() -> None:
 
 def test_one_users_trouble_is_not_the_clusters() -> None:
     async def run() -> None:
-        many = open_many()
+        many = Many()
         many.user("ada").failing = True
         both = [launch(1, "ada"), launch(2, "bob")]
         with pytest.raises(SomeUnanswered) as some:
@@ -204,7 +215,7 @@ def test_one_users_trouble_is_not_the_clusters() -> None:
 
 def test_news_come_by_user_and_a_call_goes_on_while_its_cursors_stay() -> None:
     async def run() -> None:
-        many = open_many()
+        many = Many()
         since = {"ada/s.1": "", "bob/s.2": "", "foreign": ""}
         looking = asyncio.ensure_future(many.observe(since, LONG))
         ada, bob = many.user("ada"), many.user("bob")
@@ -225,7 +236,7 @@ def test_news_come_by_user_and_a_call_goes_on_while_its_cursors_stay() -> None:
 
 def test_who_cannot_be_seen_hides_nobody_else() -> None:
     async def run() -> None:
-        many = open_many()
+        many = Many()
         many.user("ada").failing = True
         many.user("bob").news.put_nowait([Report("s.2", (), "c")])
         since = {"ada/s.1": "", "bob/s.2": ""}
@@ -252,6 +263,23 @@ def test_for_another_users_job_the_daemon_waits() -> None:
         assert not many.waits_for(job, need("bob/s.1.0.1.0.0.1.30.x||"))
         answer = (await many.submit([replace(launch(9, "ada"), needs=need("bob/s.1.0.1.0.0.1.30.x||"))]))[0]
         assert isinstance(answer, Refusal) and answer.transient and answer.reason == "Dependency"
+        await many.close()
+
+    asyncio.run(run())
+
+
+def test_what_launches_have_left_is_found_and_ended_as_their_owner() -> None:
+    async def run() -> None:
+        many = Many()
+        for name in ("ada", "grace"):
+            many.user(name)
+        traces = await many.find_traces()
+        assert [(trace.handle, trace.job) for trace in traces] == [("ada/s.1", 3), ("grace/s.1", 5)]
+        await many.remove_traces(traces[1:])
+        assert (many.users["ada"].ordered, many.users["grace"].ordered) == ([], ["end s.1"])
+        many.user("ada").failing = True
+        with pytest.raises(Unreachable):
+            await many.find_traces()
         await many.close()
 
     asyncio.run(run())
@@ -287,7 +315,7 @@ def test_what_would_be_one_account_for_all_is_refused(settings: dict[str, Any], 
 def test_a_root_can_be_a_folder_of_each_users() -> None:
     cluster = open_configured(replace(CONFIG, root="/scratch/{user}/span"))
     assert isinstance(cluster, SharedCluster)
-    assert cluster.as_user("ada")._root == "/scratch/ada/span"
+    assert "/scratch/ada/span" in cluster.as_user("ada").place()
     assert isinstance(open_configured(replace(CONFIG, personal=False)), SlurmCluster)
 
 
@@ -424,14 +452,17 @@ class TestProcesses:
         assert ended.code is None and len(ended.out) < 4 << 20
 
 
-def test_the_first_answer_after_a_trouble_of_all_is_told_although_nothing_has_happened() -> None:
+def test_the_first_answer_after_a_trouble_of_all_is_told_although_nothing_has_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "REST", 0.0)
+
     async def run() -> None:
-        many = open_many()
+        many = Many()
         many.user("ada").failing = True
         with pytest.raises(Unreachable, match="nothing for ada"):
             await many.observe({"ada/s.1": ""}, LONG)
         many.users["ada"].failing = False
-        many._watches._failed.clear()
         many.users["ada"].news.put_nowait([])
         async with asyncio.timeout(60):
             assert (await many.observe({"ada/s.1": ""}, 3600)).reports == ()

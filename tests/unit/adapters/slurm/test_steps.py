@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
+from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import read_script
-from tests.unit.adapters.slurm.test_submission import SITE
 
 from overspan.adapters.abilities import Step
 from overspan.adapters.slurm import steps as module
@@ -70,7 +71,7 @@ class Answers(LocalTransport):
 def open_steps(texts: Mapping[str, str | None], config: Mapping[str, str] = SITE.config) -> tuple[Steps, Answers]:
     transport = Answers(texts)
     questions = Questions(transport, 10)
-    questions._site = replace(SITE, config=config)
+    questions.site = AsyncMock(return_value=replace(SITE, config=config))  # type: ignore[method-assign]
     return Steps(questions, lambda handle: ()), transport
 
 

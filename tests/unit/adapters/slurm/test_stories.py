@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.adapters.slurm.samples import NOW, read_script
+from tests.unit.adapters.slurm.views import END, NODES, START, view
 
 from overspan.adapters.slurm.handles import ENDED, NOTHING, Cursor, Handle, make_handle, parse_cursor, parse_handle
-from overspan.adapters.slurm.outcomes import Phase, judge
+from overspan.adapters.slurm.outcomes import judge
 from overspan.adapters.slurm.states import read_state
 from overspan.adapters.slurm.stories import Ordered, View, tell, tell_gone
 from overspan.bridge.lifecycle.reduction import reduce
@@ -22,22 +24,6 @@ from overspan.bridge.model.states import State
 
 JOB = read_script("#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n")
 HANDLE = make_handle(JOB, 1234)
-NODES = ("n1", "n2")
-START, END = NOW + 10, NOW + 70
-
-
-def view(state: str, reason: str = "None", status: tuple[int, int] = (0, 0), **changes: object) -> View:
-    from overspan.adapters.slurm.listings import ExitStatus
-
-    outcome = judge(read_state(state), reason, ExitStatus(*status))
-    running = outcome.phase is not Phase.QUEUED
-    facts: dict[str, object] = {
-        "nodes": NODES if running else (),
-        "start": START if running else None,
-        "end": END if outcome.phase is Phase.ENDED else None,
-        **changes,
-    }
-    return View(outcome=outcome, reason=reason, limit=None, asked=NOW + 100, **facts)  # type: ignore[arg-type]
 
 
 def follow(views: Sequence[View], orders: Sequence[Ordered] = (), job: Job = JOB) -> tuple[Job, list[Event], Cursor]:
@@ -129,10 +115,19 @@ class TestRequeue:
         assert cursor.phase == ENDED
 
     def test_a_run_that_was_never_seen(self) -> None:
-        over = view("PENDING", nodes=(), start=None, over_at=END, held=True)
+        over = view("PENDING", nodes=(), start=None, over_at=END)
         over = View(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
         job, _, _ = follow([over])
-        assert (job.state, job.launch, job.late, job.held) == (State.PENDING, 1, 0, True)
+        assert (job.state, job.launch, job.late) == (State.PENDING, 1, 0)
+
+    def test_a_cancelled_job_that_slurm_will_run_again_is_over_when_slurm_has_ended_it(self) -> None:
+        over = view("PENDING", "BeginTime", nodes=NODES, start=START, over_at=END)
+        over = View(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
+        cancel = Ordered(5, Cancel(END - 0.5, by="ada"), END - 0.5)
+        job, _, cursor = follow([view("RUNNING"), replace(over, waits=True)], [cancel])
+        assert job.state is State.COMPLETING and not cursor.over
+        job, _, cursor = follow([view("RUNNING"), replace(over, waits=True), over], [cancel])
+        assert (job.state, job.launch, job.late, cursor.over) == (State.CANCELLED, 0, 0, True)
 
 
 class TestOrders:

@@ -2,220 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 
 import pytest
+from tests.unit.adapters.slurm.records import mark, run
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
+from tests.unit.adapters.slurm.submissions import Bench, launch, play
 
-from overspan.adapters.contract import Accepted, Launch, Node, Refusal
-from overspan.adapters.slurm.arrays import Key
+from overspan.adapters.contract import Accepted, Refusal
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.library import name_archive
-from overspan.adapters.slurm.listings import Limit
-from overspan.adapters.slurm.questions import Questions, Site
-from overspan.adapters.slurm.rendering import Renderer
-from overspan.adapters.slurm.script import find_token
-from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.states import read_state
-from overspan.adapters.slurm.submission import Submitter
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
-from overspan.bridge.model.errors import NotFound, OverspanError, TimedOut, Unreachable
-from overspan.bridge.model.job import Job
-
-T = TypeVar("T")
-SITE = Site((22, 5), {"MessageTimeout": "10 sec", "AccountingStorageType": "accounting_storage/slurmdbd"}, "ada", "/h")
-TIMED_OUT = Done(1, b"", b"sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
-
+from overspan.bridge.model.errors import TimedOut, Unreachable
 
 GROUP = read_file("name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n", 1)
-
-
-class World:
-    """A controller: native jobs by their comment, and what the next sbatch does."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, tuple[str, str, int]] = {}
-        self.forgotten: dict[int, str] = {}
-        self.commands: list[tuple[str, ...]] = []
-        self.behaviour: list[str] = []
-        self.delayed: list[str] = []
-
-    def add(self, token: str, state: str = "PENDING", restarts: int = 0) -> int:
-        number = 100 + len(self.jobs) + len(self.forgotten)
-        self.jobs[number] = (token, state, restarts)
-        return number
-
-    def land(self) -> None:
-        """What was on its way arrives."""
-        for token in self.delayed:
-            self.add(token)
-        self.delayed.clear()
-
-    def execute(self, call: Call) -> Done | None:
-        self.commands.append(tuple(call.argv))
-        if call.argv[0] != "sbatch":
-            if call.argv[0] == "scancel":
-                token, _, restarts = self.jobs[int(call.argv[-1])]
-                self.jobs[int(call.argv[-1])] = (token, "CANCELLED", restarts)
-            return Done(0, b"", b"")
-        token = find_token(next(word for word in call.argv if word.startswith("--comment=")).partition("=")[2])
-        held = "--hold" in call.argv or b"#SBATCH --hold" in call.stdin
-        how = self.behaviour.pop(0) if self.behaviour else "answers"
-        if how == "answers":
-            return Done(0, f"{self.add(token, 'HELD' if held else 'PENDING')}\n".encode(), b"")
-        if how == "refuses":
-            return Done(1, b"", b"sbatch: error: Batch job submission failed: Invalid qos specification\n")
-        if how == "limit":
-            reason = (
-                b"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates\n"
-            )
-            return Done(1, b"", reason)
-        if how == "no answer":
-            self.add(token)
-            return TIMED_OUT
-        if how == "cut":
-            self.add(token)
-            return None
-        if how == "late":
-            self.delayed.append(token)
-            return TIMED_OUT
-        if how == "down":
-            return Done(1, b"", b"sbatch: error: Unable to contact slurm controller (connect failure)\n")
-        assert how == "never"
-        return TIMED_OUT
-
-    def records(self) -> tuple[QueueRecord, ...]:
-        return tuple(record(number, *facts) for number, facts in self.jobs.items())
-
-    def count(self, command: str) -> int:
-        return sum(words[0] == command for words in self.commands)
-
-
-class Wire:
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.files: dict[str, bytes] = {}
-
-    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-        return [self.world.execute(call) for call in calls]
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        environment: Mapping[str, str] = NO_VARIABLES,
-        timeout: float = 60.0,
-    ) -> Done:
-        done = self.world.execute(Call(argv, stdin, environment))
-        assert done is not None
-        return done
-
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
-        if path not in self.files:
-            raise NotFound(f"no {path}")
-        return Piece(self.files[path], len(self.files[path]))
-
-    async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        if path.startswith("/full"):
-            raise OverspanError(f"{path} cannot be written: No space left on device")
-        self.files[path] = data
-
-    async def list(self, path: str) -> list[Item]:
-        return []
-
-    async def close(self) -> None:
-        pass
-
-
-class Asked(Questions):
-    def __init__(self, world: World) -> None:
-        self.wire = Wire(world)
-        super().__init__(self.wire, 10)
-        self.world = world
-        self.dumb = False
-
-    async def site(self) -> Site:
-        return SITE
-
-    async def nodes(self) -> list[Node]:
-        return [Node(f"n{number}", "main", "idle", 4, 0, 4000, 0) for number in range(2)]
-
-    async def own_queue(self) -> tuple[QueueRecord, ...]:
-        self.world.commands.append(("squeue",))
-        if self.dumb:
-            raise Unreachable("no answer")
-        return self.world.records()
-
-    async def find_in_accounts(self, keys: Iterable[Key], since: float) -> dict[Key, int]:
-        found = {Key(token): number for number, token in self.world.forgotten.items()}
-        return {key: found[key] for key in keys if key in found}
-
-
-def record(number: int, token: str, state: str, restarts: int) -> QueueRecord:
-    held = state == "HELD"
-    return QueueRecord(
-        shown=str(number),
-        raw=number,
-        array_job=None,
-        array_index=None,
-        waiting=None,
-        het_job=None,
-        het_offset=None,
-        state=read_state("PENDING" if held else state),
-        reason="JobHeldUser" if held else "None",
-        exit=None,
-        restarts=restarts,
-        user="ada",
-        partition="main",
-        nodes=(),
-        batch_host="",
-        num_nodes=1,
-        submit=NOW,
-        start=None,
-        end=None,
-        limit=Limit(None),
-        used=None,
-        priority=1,
-        name="x",
-        comment=f"overspan={token}",
-    )
-
-
-class Bench:
-    def __init__(self, started_at: float = NOW - 100, root: str = "/r", world: World | None = None) -> None:
-        self.world = world or World()
-        self.asked = Asked(self.world)
-        self.submitter = Submitter(self.asked, Renderer(Settings(), root), started_at)
-        self.now = 1000.0
-        self.submitter.monotonic = lambda: self.now
-
-    async def submit(self, *launches: Launch) -> list[Accepted | Refusal]:
-        return await self.submitter.submit(launches)
-
-    async def persist(self, launch: Launch) -> Accepted:
-        """Try again, as the daemon does, until there is an answer."""
-        for _ in range(20):
-            try:
-                (answer,) = await self.submit(launch)
-            except TimedOut:
-                self.now += 4
-                continue
-            assert isinstance(answer, Accepted)
-            return answer
-        raise AssertionError("never answered")
-
-
-def launch(number: int = 1, launches: int = 0, job: Job | None = None) -> Launch:
-    job = job or read_script("#!/bin/sh\ntrue\n", number=number)
-    return Launch(f"inst-{number}-{launches}", replace(job, launch=launches))
-
-
-def play(story: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(story)
 
 
 class TestSubmission:
@@ -294,16 +93,16 @@ class TestDoubt:
         assert any("--hold" in words for words in bench.world.commands)
         assert ("scontrol", "release", answer.native_id) in bench.world.commands
 
+    def test_one_that_was_submitted_again_held_and_is_in_doubt_itself_is_released(self) -> None:
+        bench = Bench()
+        bench.world.behaviour = ["never", "no answer"]
+        answer = play(bench.persist(launch()))
+        assert bench.world.count("sbatch") == 2
+        assert ("scontrol", "release", answer.native_id) in bench.world.commands
+
     def test_what_comes_late_is_the_one_that_stays(self) -> None:
         bench = Bench()
         bench.world.behaviour = ["late"]
-        submit_again = bench.submitter._send_again
-
-        async def land_and_send(ones: Sequence[Launch]) -> None:
-            bench.world.land()
-            await submit_again(ones)
-
-        bench.submitter._send_again = land_and_send  # type: ignore[assignment,method-assign]
         answer = play(bench.persist(launch()))
         alive = [number for number, (_, state, _) in bench.world.jobs.items() if state != "CANCELLED"]
         assert alive == [int(answer.native_id)]
@@ -394,7 +193,7 @@ class TestGroups:
         wide = read_file("name: g\nnum_nodes: 3\nrun: x\n", 1)
         refusal, accepted = play(Bench().submit(launch(job=wide), launch(2)))
         assert isinstance(refusal, Refusal) and not refusal.transient
-        assert refusal.message.startswith("Requested node configuration is not available\nthere are 2 usable nodes")
+        assert refusal.message.startswith("Requested node configuration is not available\nthere are 2 nodes")
         assert isinstance(accepted, Accepted)
 
     def test_a_full_root_holds_the_group_back(self) -> None:
@@ -418,20 +217,61 @@ class TestGroups:
 
 
 class TestRequeued:
-    def test_the_next_launch_is_the_job_that_slurm_has_requeued(self) -> None:
+    @pytest.mark.parametrize(
+        "state",
+        [
+            "COMPLETING",
+            "STAGE_OUT",
+            "PENDING",
+            "HELD",
+            "REQUEUED",
+            "REQUEUE_HOLD",
+            "SPECIAL_EXIT",
+            "LAUNCH_FAILED",
+            "CONFIGURING",
+            "RUNNING",
+            "SUSPENDED",
+            "RESV_DEL_HOLD",
+            "EXPEDITING",
+            "COMPLETED",
+            "FAILED",
+            "NODE_FAIL",
+        ],
+    )
+    def test_the_next_launch_is_the_job_that_slurm_has_requeued_whatever_it_shows(self, state: str) -> None:
         bench = Bench()
-        number = bench.world.add("inst-1-0", "PENDING", 2)
+        number = bench.world.add("inst-1-0", state, 1)
         (answer,) = play(bench.submit(launch(launches=1)))
         assert isinstance(answer, Accepted)
         handle = parse_handle(answer.handle)
-        assert (handle.native, handle.run, handle.launch) == (number, 2, 1)
+        assert (handle.native, handle.run, handle.launch) == (number, 1, 1)
         assert bench.world.count("sbatch") == 0
 
-    def test_one_that_waits_held_is_released(self) -> None:
+    def test_each_launch_is_the_next_run_of_it(self) -> None:
         bench = Bench()
-        number = bench.world.add("inst-1-0", "HELD", 1)
+        number = bench.world.add("inst-1-0", "PENDING", 3)
+        for launches in (1, 2, 3):
+            (answer,) = play(bench.submit(launch(launches=launches)))
+            assert isinstance(answer, Accepted)
+            assert (parse_handle(answer.handle).native, parse_handle(answer.handle).run) == (number, launches)
+        assert bench.world.count("sbatch") == 0
+
+    def test_one_that_slurm_holds_stays_held(self) -> None:
+        bench = Bench()
+        bench.world.add("inst-1-0", "HELD", 1)
         play(bench.submit(launch(launches=1)))
-        assert ("scontrol", "release", str(number)) in bench.world.commands
+        assert bench.world.count("scontrol") == 0
+
+    @pytest.mark.parametrize("state", ["COMPLETING", "STAGE_OUT"])
+    def test_nothing_is_submitted_while_it_is_not_to_be_seen_whether_it_comes_back(self, state: str) -> None:
+        bench = Bench()
+        number = bench.world.add("inst-1-0", state, 0)
+        (refusal,) = play(bench.submit(launch(launches=1)))
+        assert isinstance(refusal, Refusal) and refusal.transient and refusal.reason == "Cleaning"
+        bench.world.jobs[number] = ("inst-1-0", "NODE_FAIL", 0)
+        (answer,) = play(bench.submit(launch(launches=1)))
+        assert isinstance(answer, Accepted) and answer.native_id != str(number)
+        assert bench.world.count("sbatch") == 1
 
     def test_one_that_is_over_is_not_taken_up(self) -> None:
         bench = Bench()
@@ -439,3 +279,27 @@ class TestRequeued:
         (answer,) = play(bench.submit(launch(launches=1)))
         assert isinstance(answer, Accepted)
         assert bench.world.count("sbatch") == 1
+
+    def test_a_run_that_the_queue_has_forgotten_is_not_run_again(self) -> None:
+        bench = Bench()
+        bench.world.forgotten[77] = "inst-1-0"
+        bench.asked.kept["77"] = [run(mark("inst-1-0"), "NODE_FAIL"), run(mark("inst-1-0"), "COMPLETED", NOW + 9)]
+        (answer,) = play(bench.submit(launch(launches=1)))
+        assert isinstance(answer, Accepted)
+        assert (parse_handle(answer.handle).native, parse_handle(answer.handle).run) == (77, 1)
+        (again,) = play(bench.submit(launch(launches=2)))
+        assert isinstance(again, Accepted) and again.native_id != "77"
+
+    def test_a_group_whose_allocation_slurm_has_requeued_has_that_ended(self) -> None:
+        bench = Bench()
+        left = bench.world.add("inst-1-0", "COMPLETING", 1)
+        play(bench.submit(launch(launches=1, job=GROUP)))
+        assert ("scancel", str(left)) in bench.world.commands
+
+
+def test_one_that_ran_and_ended_while_it_was_in_doubt_is_the_one_that_counts() -> None:
+    bench = Bench()
+    bench.world.behaviour = ["late"]
+    bench.world.before_again = lambda: bench.world.jobs.update({100: ("inst-1-0", "COMPLETED", 0)})
+    assert play(bench.persist(launch())).native_id == "100"
+    assert bench.world.jobs[101][1] == "CANCELLED"

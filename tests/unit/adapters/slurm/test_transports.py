@@ -22,6 +22,9 @@ from overspan.adapters.slurm.transports.programs import read_answers, render_cal
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Unreachable
 
 T = TypeVar("T")
+HOUR, PATIENCE = 3600.0, 60.0
+STAYS = f"sleep 98{os.getpid()}"
+"""A command without end, told apart from those of others."""
 
 
 def play(story: Coroutine[Any, Any, T]) -> T:
@@ -91,6 +94,49 @@ class TestCommands:
         out = b"Welcome!\n\x1em 0\x1eyes\n\x1em 0 4\x1ebye"
         err = b"motd\n\x1em 0\x1ewrong\n"
         assert read_answers(out, err, "m", 2) == [Done(4, b"yes\n", b"wrong\n"), None]
+
+
+class TestHeldPipes:
+    """A process of another session holds the pipes of a call, as ssh's master does and a daemon that sbatch starts."""
+
+    def test_a_call_that_hangs_ends_at_its_time_out_whoever_holds_its_pipes(self) -> None:
+        async def story() -> None:
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(Interrupted):
+                    await LocalTransport().run(["sh", "-c", f"setsid {STAYS} & {STAYS}"], timeout=0.2)
+
+        play(watch_descriptors(story()))
+
+    def test_a_call_is_answered_when_its_command_has_ended_whoever_holds_its_pipes(self) -> None:
+        async def story() -> None:
+            async with asyncio.timeout(PATIENCE):
+                done = await LocalTransport().run(["sh", "-c", f"setsid {STAYS} & echo done; exit 3"], timeout=HOUR)
+            assert done == Done(3, b"done\n", b"")
+
+        play(watch_descriptors(story()))
+
+    def test_a_call_that_is_given_up_leaves_nothing(self) -> None:
+        async def story() -> None:
+            call = asyncio.ensure_future(LocalTransport().run(["sh", "-c", f"setsid {STAYS} & {STAYS}"], b"x" * 10**6))
+            await asyncio.sleep(0)
+            call.cancel()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.wait([call])
+            assert call.cancelled()
+
+        play(watch_descriptors(story()))
+
+
+async def watch_descriptors(story: Coroutine[Any, Any, None]) -> None:
+    """Play a story, which leaves no descriptor and no task behind."""
+    await LocalTransport().run(["true"])
+    before = set(os.listdir("/proc/self/fd"))
+    try:
+        await story
+        assert set(os.listdir("/proc/self/fd")) == before
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+    finally:
+        await LocalTransport().run(["pkill", "-x", "-f", STAYS])
 
 
 class TestFiles:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.adapters.slurm.test_group_stories import START
-from tests.unit.adapters.slurm.test_group_watch import Bench
+from tests.unit.adapters.slurm.journal_lines import START
+from tests.unit.adapters.slurm.watching import Bench
 
-from overspan.adapters.contract import ClusterConfig, Observation
+from overspan.adapters.contract import Observation
 from overspan.adapters.slurm.arrays import Lookup
-from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.shared.watches import Watches
 from overspan.adapters.slurm.turns import Turn
 from overspan.bridge.model.errors import Unreachable
@@ -28,8 +27,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.bench = Bench(folder)
-        self.cluster = SlurmCluster(ClusterConfig("c", "slurm", {}))
-        self.cluster._watch = self.bench.watch
+        self.cluster = self.bench.open_cluster()
         self.bench.be("RUNNING")
 
     async def settle(self) -> None:
@@ -78,7 +76,7 @@ def test_a_wait_that_ends_without_an_answer_is_no_answer(site: Site) -> None:
         with pytest.raises(Unreachable):
             await site.observe(LONG)
         # The next question would be later than anybody waits.
-        site.bench.watch._next = site.bench.watch.journals._next = float("inf")
+        site.bench.watch.next_ask = site.bench.watch.journals.next_read = float("inf")
         for _ in range(2):
             with pytest.raises(Unreachable, match="no controller"):
                 await site.observe(0.0)
@@ -94,7 +92,7 @@ def test_news_of_one_part_do_not_hide_that_the_other_is_silent(site: Site) -> No
         with pytest.raises(Unreachable):
             await site.observe(LONG)
         site.bench.write(*START)
-        site.bench.watch.journals._next = 0.0
+        site.bench.watch.journals.next_read = 0.0
         while True:
             try:
                 found = await site.observe(LONG)

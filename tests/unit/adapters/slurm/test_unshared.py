@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import read_file, read_script
-from tests.unit.adapters.slurm.test_submission import SITE, Asked, Wire, World
+from tests.unit.adapters.slurm.submissions import Asked, Wire, World
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
+from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.samples import NOW, read_script
+from tests.unit.adapters.slurm.watching import Asked
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.ordering import Orderer
-from overspan.adapters.slurm.questions import Questions
-from overspan.adapters.slurm.transports.channel import Call, Done
-from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.transports.channel import Done
 from overspan.adapters.slurm.watching import Watch
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
@@ -23,27 +22,26 @@ HANDLE = str(make_handle(read_script("#!/bin/sh\n"), 42))
 EXPIRE = events.Expire(NOW, "failover", "local")
 
 
-class Answering(LocalTransport):
-    """A transport where every command ends like this."""
+class Desk:
+    """An orderer over commands of which every one ends like this."""
 
     def __init__(self, done: Done | None) -> None:
-        super().__init__("")
-        self.done = done
-        self.calls: list[Call] = []
+        self.link, self.orders = Link(), Orders()
+        self.link.answer = lambda words: done
+        asked = Asked(self.link)
+        self.orderer = Orderer(asked, self.orders, Watch(asked, self.orders, 1.0))
 
-    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-        self.calls += calls
-        return [self.done for _ in calls]
+    def give(self, event: Event) -> Refusal | None:
+        (answer,) = asyncio.run(self.orderer.order([Order("t", HANDLE, event)]))
+        return answer
 
 
 def carry_out(done: Done | None, event: Event = EXPIRE) -> tuple[Refusal | None, bool]:
     """The answer to the order, and whether it is to be told."""
-    transport = Answering(done)
-    questions, orders = Questions(transport, 10), Orders()
-    orderer = Orderer(questions, orders, Watch(questions, orders, 1.0))
-    (answer,) = asyncio.run(orderer.order([Order("t", HANDLE, event)]))
-    assert len(transport.calls) == 1
-    return answer, bool(orders.by_handle.get(HANDLE))
+    desk = Desk(done)
+    answer = desk.give(event)
+    assert len(desk.link.commands) == 1
+    return answer, bool(desk.orders.by_handle.get(HANDLE))
 
 
 def test_what_is_gone_is_to_be_told() -> None:
@@ -86,9 +84,7 @@ def test_a_priority_that_was_lowered_with_a_warning_is_told() -> None:
 
 @pytest.mark.parametrize(("said", "there"), [(b"1795313291\n", 1795313291.0), (b"", None)])
 def test_a_cancel_is_noted_with_the_time_on_the_cluster(said: bytes, there: float | None) -> None:
-    transport = Answering(Done(0, said, b""))
-    questions, orders = Questions(transport, 10), Orders()
-    orderer = Orderer(questions, orders, Watch(questions, orders, 1.0))
-    assert asyncio.run(orderer.order([Order("t", HANDLE, events.Cancel(NOW))])) == [None]
-    assert transport.calls[0].argv == ("date", "+%s")
-    assert [order.there for order in orders.by_handle[HANDLE]] == [there]
+    desk = Desk(Done(0, said, b""))
+    assert desk.give(events.Cancel(NOW)) is None
+    assert desk.link.commands[0] == ("date", "+%s")
+    assert [order.there for order in desk.orders.by_handle[HANDLE]] == [there]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.supervisor.steps.test_plan import TWO, allocation, nodes, plan
+from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 
 from overspan.bridge.supervisor.steps.accounting import (
     StepRecord,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import parse_words
-from overspan.bridge.supervisor.steps.allocation import Allocation, Component, Node
+from overspan.bridge.supervisor.steps.allocation import Component
 from overspan.bridge.supervisor.steps.layout import LayoutError, count_tasks, distribute, fold_counts
 from overspan.bridge.supervisor.steps.plan import (
     Facts,
     PlanError,
-    StepPlan,
     check_gpus,
     export_environment,
-    plan_step,
     rank_environment,
     step_environment,
 )
@@ -27,25 +25,6 @@ from overspan.bridge.supervisor.steps.srun import find_own, read_order, share_no
 from overspan.bridge.supervisor.steps.wish import Flow, Manner, WishError, read_manner, read_wish
 
 FACTS = Facts("5", "login", "127.0.0.1", 0, 99, 0o22)
-
-
-def nodes(count: int, task: str = "batch", gpus: int = 0) -> tuple[Node, ...]:
-    return tuple(
-        Node(task, n, f"{task}-{n}", f"127.0.1.{n}", tuple(range(10 * n, 10 * n + gpus)), n > 0) for n in range(count)
-    )
-
-
-def allocation(*components: Component) -> Allocation:
-    return Allocation("/runs/7/steps", 7, "job", "alice", None, True, components, {"SLURM_JOB_NUM_NODES": "2"})
-
-
-def plan(words: str, *components: Component, environment: Mapping[str, str] | None = None) -> StepPlan:
-    order = read_order(words.split(), environment or {})
-    held = allocation(*components)
-    return plan_step(held, order.wishes, [node for part in held.components for node in part.nodes])
-
-
-TWO = Component(nodes(2), 0, 0, 0)
 
 
 @pytest.mark.parametrize(

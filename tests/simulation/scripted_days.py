@@ -1,0 +1,150 @@
+"""One seed of two scripted clusters: users, supervisors with the real lifecycle, and daemons that die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tests.simulation.clockwork import Chaos, LoopTimers, SteppedStore, wall_time
+from tests.simulation.lives import Lives
+from tests.simulation.machine import Machine
+from tests.simulation.orders import Orders
+from tests.simulation.promises import check_timeline, check_whole
+
+from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.controller import Parts
+from overspan.bridge.controller.submission import Reading
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Backoff, JobSpec, Origin, RetryPolicy, TaskSpec
+from overspan.bridge.model.states import State
+from overspan.bridge.readers.submission import Submission
+
+MISCHIEF = 40.0
+"""Seconds of simulated time in which things go wrong; then everything works and has to come to its end."""
+SETTLING = 900.0
+
+
+class ScriptedDays:
+    """One seed: two clusters and a store that stay, and one daemon after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.chaos = Chaos(seed)
+        self.machine = Machine(self.chaos)
+        self.far = Machine(self.chaos, "far", self.machine)
+        self.lives = Lives(self.chaos, self._make_parts)
+        # Tasks of the machines are of the cluster.
+        self.machine.tasks = self.far.tasks = self.lives.staying
+        self.orders = Orders(self.lives, MISCHIEF)
+        self.moved = 0
+        """Jobs that another cluster than their first has started."""
+
+    @property
+    def starts(self) -> int:
+        """How many attempts were started."""
+        return len(self.machine.started)
+
+    def _make_parts(self, store: SteppedStore) -> Parts:
+        clusters = {name: {"kind": "local", "root": f"/{name}"} for name in ("local", "far")}
+        settings = Settings.model_validate({"clusters": clusters})
+        machines = {"far": self.far, "local": self.machine}
+        return Parts(
+            store,
+            settings,
+            "/nowhere",
+            LoopTimers(),
+            wall_time,
+            read,
+            lambda kind: lambda config: machines[config.name],
+        )
+
+    async def play(self) -> None:
+        """The whole run."""
+        self.lives.staying.add(asyncio.current_task())  # type: ignore[arg-type]
+        number = self.chaos.random.randint(3, 12)
+        users = [self.lives.stay(self._use(place)) for place in range(number)]
+        keeper = self.lives.stay(self.lives.keep())
+        loop = asyncio.get_running_loop()
+        while loop.time() < MISCHIEF:
+            await asyncio.sleep(1.0)
+        self.chaos.calm = True
+        await asyncio.gather(*users)
+        await self._settle()
+        await self.check()
+        keeper.cancel()
+        self.lives.bury()
+
+    async def _use(self, number: int) -> None:
+        """A user: one submission, and some orders about any job."""
+        chance = self.chaos.random
+        await asyncio.sleep(chance.uniform(0, MISCHIEF / 2))
+        name = f"job-{number}"
+        codes = [chance.choice((0, 0, 0, 3)) for _ in range(chance.choice((1, 1, 2)))]
+        words = [f"{chance.choice((0.0, 0.5, 7.0))}:{code}" for code in codes]
+        words += [word for word in ("hold", "begin", "retry", "list") if chance.random() < 0.15]
+        await self.orders.submit(Submission("script", " ".join(words), user="me", name=name))
+        await self.orders.meddle()
+
+    async def _settle(self) -> None:
+        """Release what is held, and wait for the end of every job."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLING
+        while True:
+            live = [stored.job for stored in await self.lives.find() if not stored.job.over]
+            if not live and not await self.lives.ask(lambda daemon: self.lives.store.outbox()):
+                return
+            assert loop.time() < deadline, f"not over: {[(job.id, job.state, job.reason, job.held) for job in live]}"
+            await self.orders.release([job for job in live if job.held])
+            await asyncio.sleep(5.0)
+
+    async def check(self) -> None:
+        """The promises."""
+        assert self.machine.wrong == []
+        stored = {item.job.id: item.job for item in await self.lives.find()}
+        check_whole(self.orders.answered, stored)
+        for job in stored.values():
+            self._check_truth(job)
+            self.moved += job.cluster == "far" and job.started_at is not None
+            check_timeline(job, await self.lives.timeline(job.id))
+        for entry in self.lives.controller.recorder.book:
+            assert entry.job == stored[entry.job.id], "memory is not what the store says"
+
+    def _check_truth(self, job: Job) -> None:
+        """The job ended as its work did."""
+        machine = self.far if job.cluster == "far" else self.machine
+        work = machine.works.get(f"{job.id}.{job.launch}")
+        if work is not None:
+            mine, theirs = plain(job), plain(work.job)
+            assert mine == theirs, f"job {job.id}:\n{mine}\n{theirs}"
+        if job.id in self.orders.disturbed | self.machine.lost | self.machine.refused:
+            return
+        codes = [int(task.run.split()[1]) for task in job.spec.tasks]
+        assert job.state is (State.FAILED if any(codes) else State.COMPLETED), f"job {job.id} is {job.state}"
+        assert work is not None
+
+
+def plain(job: Job) -> tuple[object, ...]:
+    """What daemon and supervisor have to agree on."""
+    return (job.state, job.exit_code, job.signal, job.tasks, job.started_at, job.ended_at, job.launch)
+
+
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    """`SECONDS:CODE` for each task, then hold, begin, retry, list: two clusters."""
+    words = submission.text.split()
+    retry = RetryPolicy(max_restarts_on_errors=2, max_restarts=5, backoff=Backoff(first=1.0, limit=5.0))
+    tasks = tuple(
+        TaskSpec(
+            name=f"t{place}",
+            run=word.replace(":", " "),
+            time=600,
+            grace_period=2,
+            retry=retry if "retry" in words else RetryPolicy(backoff=Backoff(first=1.0, limit=5.0)),
+        )
+        for place, word in enumerate(words)
+        if ":" in word
+    )
+    begin = now + 10 if "begin" in words else None
+    spec = JobSpec(submission.name, tasks, group=len(tasks) > 1, hold="hold" in words, begin=begin, partition="main")
+    if "list" in words:
+        spec = replace(spec, clusters=("local", "far"), failover_after=2)
+    return Reading(replace(spec, origin=Origin(user="me", directory="/")))

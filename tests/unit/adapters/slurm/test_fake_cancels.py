@@ -1,0 +1,164 @@
+"""Cancels that meet a job in the middle of something: a submission in doubt, a requeue, an order that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.fakes.slurm_controller import Site
+from tests.fakes.slurm_jobs import Behaviour
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import Daemon, SlurmWorld
+
+from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.states import State
+
+SCRIPT = "#!/bin/bash\n#SBATCH --requeue\ntrain\n"
+OVER_TWO_PARTITIONS = """\
+name: pair
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+resources: {cpus: 4}
+run: train
+---
+name: server
+slurm: {partition: short}
+resources: {cpus: 4}
+run: serve
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
+    return SlurmWorld(tmp_path, monkeypatch)
+
+
+async def order(daemon: Daemon, number: int, make: Callable[[float], Event]) -> None:
+    """Give an order about a job."""
+    await daemon.controller.orders.give(str(number), lambda at, task: make(at))
+
+
+async def cancel(daemon: Daemon, number: int) -> None:
+    """Cancel a job."""
+    done = await daemon.controller.orders.cancel(CancelRequest((str(number),), by="ada"))
+    assert not done.errors
+
+
+def test_a_hetjob_that_is_submitted_again_is_not_taken_for_two_jobs(world: SlurmWorld) -> None:
+    world.transport.programs = lambda task: Behaviour(20)
+    world.transport.fail("sbatch", Trouble.HANGS, 1)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(OVER_TWO_PARTITIONS)
+            await daemon.until(number, State.COMPLETED, State.CANCELLED)
+            assert (await daemon.job(number)).state is State.COMPLETED
+        assert len(world.slurm.starts) == 1
+
+    world.play(story())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_cancelled_while_its_submission_is_in_doubt_never_starts(world: SlurmWorld, killed: bool) -> None:
+    world.slurm.site = Site(start=0.0)
+    world.transport.fail("sbatch", Trouble.HANGS, 1)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await asyncio.sleep(20)
+            await cancel(daemon, number)
+            daemon.killed = killed
+        async with world.daemon() as daemon:
+            await daemon.until(number, State.CANCELLED)
+            await asyncio.sleep(300)
+        assert not world.slurm.starts and all(job.over for job in world.slurm.jobs.values())
+
+    world.play(story())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_cancel_that_is_overtaken_by_a_requeue_reaches_the_native_job(world: SlurmWorld, killed: bool) -> None:
+    world.transport.behave = lambda job: Behaviour(None, on_term=2.0)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number, other = [await daemon.submit(SCRIPT, "script") for _ in range(2)]
+            await daemon.until(number, State.RUNNING)
+            world.transport.fail("scontrol", Trouble.HANGS, 1)
+            await order(daemon, other, lambda at: events.SetPriority(at, 7))
+            await asyncio.sleep(1)
+            await cancel(daemon, number)
+            world.slurm.requeue(world.slurm.jobs[1])
+            await daemon.until(number, State.PENDING, State.CANCELLED)
+            daemon.killed = killed
+        async with world.daemon() as daemon:
+            await daemon.until(number, State.CANCELLED)
+            await asyncio.sleep(300)
+        assert world.slurm.jobs.get(1) is None or world.slurm.jobs[1].over
+        assert [name for _, name in world.slurm.starts] == ["1", "2"]
+
+    world.play(story())
+
+
+def test_a_cancel_in_the_last_seconds_of_the_former_run_ends_the_next_one(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(None, on_term=20.0)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+            await order(daemon, number, lambda at: events.Requeue(at, "ada"))
+            await daemon.until(number, State.PENDING)
+            await asyncio.sleep(3)
+            await cancel(daemon, number)
+            await daemon.until(number, State.CANCELLED)
+            await asyncio.sleep(400)
+        assert len(world.slurm.starts) == 1 and all(job.over for job in world.slurm.jobs.values())
+
+    world.play(story())
+
+
+def test_what_is_being_cancelled_cannot_be_released(world: SlurmWorld) -> None:
+    for node in world.slurm.nodes:
+        world.slurm.drain(node)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await asyncio.sleep(15)
+            await order(daemon, number, lambda at: events.Hold(at, "ada"))
+            await asyncio.sleep(15)
+            world.transport.fail("scancel", Trouble.HANGS, 1)
+            await cancel(daemon, number)
+            await asyncio.sleep(1)
+            with pytest.raises(Conflict):
+                await order(daemon, number, lambda at: events.Release(at, "ada"))
+            await daemon.until(number, State.CANCELLED)
+        assert not world.slurm.starts
+
+    world.play(story())
+
+
+def test_a_job_that_is_cancelled_while_its_requeued_run_ends_has_not_ended_before_its_start(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(None, on_term=None)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+            await asyncio.sleep(20)
+            await cancel(daemon, number)
+            await asyncio.sleep(5)
+            world.slurm.requeue(world.slurm.jobs[1], hold=True)
+            job = await daemon.until(number, State.CANCELLED)
+            assert job.started_at and job.ended_at and job.ended_at - job.started_at >= 20
+
+    world.play(story())

@@ -1,0 +1,257 @@
+"""Ordinary days of a cluster, told by the daemon over the fake Slurm: answers that are lost, late or torn, ends that
+come while nobody looks, holds, limits, signals, dependencies, throttles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.fakes.slurm_controller import Site
+from tests.fakes.slurm_jobs import Behaviour
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import Daemon, SlurmWorld
+
+from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.model import events
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.states import State
+
+SCRIPT = "#!/bin/bash\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
+    return SlurmWorld(tmp_path, monkeypatch)
+
+
+async def order(daemon: Daemon, number: int, make: Callable[[float], Event]) -> None:
+    """Give an order about a job."""
+    await daemon.controller.orders.give(str(number), lambda at, task: make(at))
+
+
+def with_options(*options: str) -> str:
+    """A batch script."""
+    return SCRIPT + "".join(f"#SBATCH {option}\n" for option in options) + "train\n"
+
+
+# --- answers that are lost, late or torn -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trouble", [Trouble.TIMED_OUT, Trouble.LOST, Trouble.HANGS, Trouble.REFUSED])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_submission_whose_answer_is_lost_happens_once(world: SlurmWorld, trouble: Trouble, killed: bool) -> None:
+    async def story() -> None:
+        world.transport.fail("sbatch", trouble, 1)
+        async with world.daemon() as daemon:
+            number, daemon.killed = await daemon.submit(SCRIPT, "script"), killed
+        async with world.daemon() as daemon:
+            await daemon.until(number, State.COMPLETED)
+        assert len(world.slurm.starts) == 1
+
+    world.play(story())
+
+
+@pytest.mark.parametrize("trouble", [Trouble.REFUSED, Trouble.UNREACHABLE, Trouble.HANGS])
+def test_what_ends_while_the_cluster_does_not_answer_is_known_when_it_does(world: SlurmWorld, trouble: Trouble) -> None:
+    world.transport.behave = lambda job: Behaviour(30, 3)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+            faults = [world.transport.fail(name, trouble) for name in ("squeue", "sacct")]
+            await asyncio.sleep(200)
+            assert (await daemon.job(number)).state is State.RUNNING
+            for fault in faults:
+                world.transport.faults.remove(fault)
+            job = await daemon.until(number, State.FAILED, seconds=200)
+            assert job.exit_code == 3
+
+    world.play(story())
+
+
+def test_a_torn_answer_of_squeue_loses_no_job(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(100, 3)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+            world.transport.fail("squeue", Trouble.GARBAGE)
+            await asyncio.sleep(60)
+            assert (await daemon.job(number)).state is State.RUNNING
+            assert (await daemon.until(number, State.FAILED)).exit_code == 3
+        assert len(world.slurm.starts) == 1
+
+    world.play(story())
+
+
+def test_what_slurm_has_forgotten_is_known_from_the_accounting(world: SlurmWorld) -> None:
+    world.slurm.site = Site(min_job_age=60, accounting_lag=20)
+    world.transport.behave = lambda job: Behaviour(30, 3)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+        await asyncio.sleep(600)
+        async with world.daemon() as daemon:
+            assert (await daemon.until(number, State.FAILED)).exit_code == 3
+        assert world.slurm.jobs == {}
+
+    world.play(story())
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("on_term", "seconds"), [(2.0, 2), (None, 30)])
+def test_a_cancelled_job_ends_by_term_or_after_its_grace(
+    world: SlurmWorld, on_term: float | None, seconds: float
+) -> None:
+    world.transport.behave = lambda job: Behaviour(None, on_term=on_term)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+            began = world.now()
+            await daemon.controller.orders.cancel(CancelRequest((str(number),), by="ada"))
+            await daemon.until(number, State.CANCELLED)
+            assert seconds <= world.slurm.jobs[1].end - began <= seconds + 5
+
+    world.play(story())
+
+
+def test_a_time_limit_ends_a_job_and_a_new_one_counts(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(None)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(with_options("--time=1"), "script")
+            await daemon.until(number, State.RUNNING)
+            await order(daemon, number, lambda at: events.SetTime(at, 180))
+            await asyncio.sleep(120)
+            assert (await daemon.job(number)).state is State.RUNNING
+            job = await daemon.until(number, State.TIMEOUT)
+            assert job.started_at and job.ended_at and job.ended_at - job.started_at == 180
+
+    world.play(story())
+
+
+def test_a_signal_reaches_a_job_that_runs_once(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(60)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.until(number, State.RUNNING)
+            await daemon.controller.orders.cancel(CancelRequest((str(number),), signal="USR1", by="ada"))
+            await daemon.until(number, State.COMPLETED)
+        assert [signal for _, signal in world.slurm.jobs[1].signals] == [10]
+
+    world.play(story())
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_held_job_starts_when_it_is_released(world: SlurmWorld) -> None:
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(with_options("--hold"), "script")
+            await asyncio.sleep(120)
+            assert (await daemon.job(number)).reason == "JobHeldUser" and not world.slurm.starts
+            await order(daemon, number, lambda at: events.Release(at, "ada"))
+            await daemon.until(number, State.COMPLETED)
+        assert len(world.slurm.starts) == 1
+
+    world.play(story())
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_job_waits_for_another_that_has_to_succeed(world: SlurmWorld, code: int) -> None:
+    world.transport.behave = lambda job: Behaviour(60, code)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            first = await daemon.submit(SCRIPT, "script")
+            await daemon.until(first, State.RUNNING)
+            second = await daemon.submit(with_options(f"--dependency=afterok:{first}"), "script")
+            await asyncio.sleep(30)
+            assert (await daemon.job(second)).reason == "Dependency"
+            await asyncio.sleep(300)
+            job = await daemon.job(second)
+            assert (job.started_at is not None) is (code == 0)
+            assert code == 0 or job.reason == "DependencyNeverSatisfied"
+
+    world.play(story())
+
+
+def test_an_array_keeps_to_its_throttle(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(20)
+    most: list[int] = []
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            array = await daemon.submit(with_options("--array=0-8%3"), "script")
+            while (await daemon.job(array)).state is not State.COMPLETED:
+                world.slurm.catch_up(world.now())
+                most.append(sum(job.state == "RUNNING" for job in world.slurm.jobs.values()))
+                await asyncio.sleep(1)
+        assert max(most) == 3 and len(world.slurm.starts) == 9
+
+    world.play(story())
+
+
+def test_a_job_that_waits_for_room_says_so_and_starts_when_there_is_some(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(90)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            numbers = [await daemon.submit(with_options("-N3", "-c4"), "script") for _ in range(3)]
+            await daemon.until(numbers[0], State.RUNNING)
+            await asyncio.sleep(30)
+            assert [(await daemon.job(number)).reason for number in numbers[1:]] == ["Resources", "Priority"]
+            for number in numbers:
+                await daemon.until(number, State.COMPLETED)
+        assert [name for _, name in world.slurm.starts] == ["1", "2", "3"]
+
+    world.play(story())
+
+
+def test_an_epilog_that_takes_long_belongs_to_the_nodes_and_not_to_the_job(world: SlurmWorld) -> None:
+    world.slurm.site = Site(epilog=40)
+    world.transport.behave = lambda job: Behaviour(10)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            first = await daemon.submit(with_options("-N3", "-c4"), "script")
+            second = await daemon.submit(with_options("-N3", "-c4"), "script")
+            job = await daemon.until(first, State.COMPLETED)
+            assert job.started_at and job.ended_at and job.ended_at - job.started_at == 10
+            later = await daemon.until(second, State.COMPLETED)
+            assert later.started_at and later.started_at - job.ended_at >= 40
+
+    world.play(story())
+
+
+def test_many_jobs_cost_no_more_questions_than_one(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(600)
+    counts = []
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            for more in (1, 11):
+                for _ in range(more):
+                    await daemon.submit(SCRIPT, "script")
+                await asyncio.sleep(120)
+                before = len(world.transport.asked)
+                await asyncio.sleep(120)
+                counts.append(len(world.transport.asked) - before)
+        assert counts[0] == counts[1] <= 24, counts
+
+    world.play(story())

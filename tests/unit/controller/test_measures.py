@@ -1,0 +1,39 @@
+"""What listings tell of a job that no field of it holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.adapters.slurm.samples import read_file, read_script
+
+from overspan.bridge.controller.measures import given_spec, sizes, work_dir
+from overspan.bridge.model.job import Placement
+
+
+def test_the_folder_of_a_script_is_the_one_that_it_names() -> None:
+    assert work_dir(read_script("#!/bin/sh\n#SBATCH -D /data\ntrue\n")) == "/data"
+    assert work_dir(read_script("#!/bin/sh\ntrue\n")) == "/home/ada"
+    file = read_file("name: one\nworkdir: /data\nrun: echo\n")
+    assert work_dir(file) == file.spec.origin.directory
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpus", "kind"),
+    [
+        ((), 16, "A100"),
+        (((0, 1), (0, 1)), 4, "H100"),
+        ((range(8), range(8)), 16, "A100"),
+        (((0, 1, 2, 3), (4, 5, 6, 7)), 8, ""),
+        (((0,), (0,)), 16, "A100"),
+    ],
+)
+def test_of_alternatives_the_gpus_are_those_that_were_given(
+    devices: tuple[tuple[int, ...], ...], gpus: int, kind: str
+) -> None:
+    text = "name: t\nnum_nodes: 2\nresources: {gpus: ['A100:8', 'H100:2', 'V100:4', 'T4:4']}\nrun: x\n"
+    placed = tuple(Placement("t", index, "n", gpus=tuple(own)) for index, own in enumerate(devices))
+    job = replace(read_file(text), placements=placed)
+    given = given_spec(job, job.spec.tasks[0])
+    assert sizes((given,))[3] == gpus
+    assert given.resources.need().gpu_kind == kind

@@ -1,0 +1,124 @@
+"""Files as SkyPilot's users have them: what is read, and what a note or a refusal says of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.readers.job_files import LOCAL, read, read_data, refusal
+
+from overspan.bridge.model.errors import InvalidRequest
+
+
+def test_a_service_runs_as_a_job() -> None:
+    job = read_data("skypilot/service.yaml")
+    assert (job.tasks[0].run, job.tasks[0].ports) == ("python serve.py --port 8000", ("8000",))
+    note = "service.yaml:3:1: service has no effect: the file runs as one job, without replicas, probes and an endpoint"
+    assert job.notes == (f"skypilot/{note}",)
+
+
+def test_mounts_that_cannot_be_made_are_named_with_their_lines() -> None:
+    job = read_data("skypilot/buckets.yaml")
+    places = {words: (place.line, place.column) for words, place in job.later_places.items()}
+    assert places == {
+        "learner.file_mounts (MOUNT_CACHED of rl-checkpoints at /checkpoints)": (7, 3),
+        "learner.file_mounts (copy of s3://prompts/v2 at /prompts)": (11, 3),
+        "sampler.volumes (a volume of its own at /scratch)": (17, 3),
+    }
+    assert set(job.later) == {"learner.file_mounts", "sampler.volumes"}
+
+
+def test_every_key_that_is_left_for_later_has_a_place() -> None:
+    text = "name: a\nworkdir: {url: u}\nevent_callback: echo\npool: warm\nrun: x\n"
+    job = read(text)
+    assert {words: place.line for words, place in job.later_places.items()} == {
+        "a.workdir (the repository u)": 2,
+        "a.event_callback": 3,
+        "pool": 4,
+    }
+    assert len(job.later) == len(job.later_places)
+
+
+def test_a_header_names_its_placement() -> None:
+    job = read_data("skypilot/buckets.yaml")
+    assert job.notes[0].startswith("skypilot/buckets.yaml:3:1: placement has no effect: the tasks of a job are on one")
+
+
+def test_a_folder_of_a_volume_is_part_of_its_name_and_hooks_are_noted() -> None:
+    job = read_data("skypilot/volumes.yaml")
+    assert job.tasks[0].volumes == {"/data": "corpus/tokens/v2"}
+    assert [note.partition(":")[2] for note in job.notes] == [
+        "7:3: hooks has no effect: `on_preemption` runs a command before its end"
+    ]
+
+
+@pytest.mark.parametrize("written", ["../x", "/x", "a/../../b", '""'])
+def test_a_folder_outside_of_the_volume_is_refused(written: str) -> None:
+    assert "is no path in a volume" in refusal(f"volumes: {{/d: {{name: v, sub_path: {written}}}}}\nrun: x\n")
+
+
+@pytest.mark.parametrize(
+    ("infra", "cluster", "ignored"),
+    [
+        ("kubernetes", "gpu-cloud", False),
+        ("k8s", "gpu-cloud", False),
+        ("kubernetes/gpu-cloud", "gpu-cloud", False),
+        ("kubernetes/elsewhere", "gpu-cloud", True),
+        ("slurm/hpc/long", "hpc", False),
+        ("slurm", "gpu-cloud", True),
+        ("aws/us-east-1", "hpc", True),
+    ],
+)
+def test_what_the_command_line_repeats_is_not_ignored(infra: str, cluster: str, ignored: bool) -> None:
+    clusters = {**LOCAL.clusters, "kube2": "kubernetes", "hpc2": "slurm"} if LOCAL.clusters else None
+    job = read(f"resources: {{infra: {infra}}}\nrun: x\n", replace(LOCAL, cluster=cluster, clusters=clusters))
+    assert any("is ignored" in note for note in job.notes) == ignored
+    assert job.clusters == (cluster,)
+
+
+def test_a_region_of_no_cloud_is_noted_with_its_line() -> None:
+    text = 'name: a\nresources:\n  infra: "*/us-east-1"\nrun: x\n'
+    said = "job.yaml:3:10: */us-east-1 has no effect: it names no cloud; write kubernetes/CONTEXT or slurm/CLUSTER"
+    assert read(text).notes == (said,)
+
+
+ALTERNATIVES = """
+name: a
+resources:
+  cpus: 2
+  cloud: slurm
+  any_of: [{infra: local, accelerators: "A100:8"}, {infra: slurm/hpc/p1, gpus: "H100:4"}]
+run: x
+"""
+
+
+def test_gpus_of_the_command_line_are_those_of_every_alternative() -> None:
+    words = ("*.resources.*.gpus=", '*.resources.*.accelerators="T4:1"')
+    job = read(ALTERNATIVES, replace(LOCAL, overrides=words))
+    asked = [(one.cluster, [str(gpu) for gpu in one.demands[0].resources.gpus]) for one in job.candidates]
+    assert asked == [("local", ["T4:1"]), ("hpc", ["T4:1"])]
+
+
+def test_a_place_of_the_command_line_replaces_that_of_every_alternative() -> None:
+    words = (*(f"*.resources.*.{key}=" for key in ("cloud", "region", "zone")), '*.resources.*.infra="slurm/hpc/p2"')
+    job = read(ALTERNATIVES, replace(LOCAL, overrides=words))
+    assert (job.clusters, job.partition) == (("hpc",), "p2")
+
+
+@pytest.mark.parametrize("text", ["image_id: docker:x\nrun: x\n", "run: x\nuse_spot: true\n"])
+def test_a_key_of_resources_elsewhere_says_where_it_belongs(text: str) -> None:
+    assert "it belongs under `resources`" in hint(text)
+    assert "it belongs under `resources`" in hint("name: g\nexecution: parallel\n---\nname: a\n" + text)
+
+
+def hint(text: str) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        read(text)
+    return caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["1X", "A-B", ""])
+def test_variables_of_the_command_line_have_names(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not the name of a variable") as caught:
+        read("run: x\n", replace(LOCAL, env={name: "2"}))
+    assert caught.value.place == (f"--env {name}", 0, 0)

@@ -1,0 +1,31 @@
+"""Allocations, and the plans of steps in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from overspan.bridge.supervisor.steps.allocation import Allocation, Component, Node
+from overspan.bridge.supervisor.steps.plan import (
+    StepPlan,
+    plan_step,
+)
+from overspan.bridge.supervisor.steps.srun import read_order
+
+
+def nodes(count: int, task: str = "batch", gpus: int = 0) -> tuple[Node, ...]:
+    return tuple(
+        Node(task, n, f"{task}-{n}", f"127.0.1.{n}", tuple(range(10 * n, 10 * n + gpus)), n > 0) for n in range(count)
+    )
+
+
+def allocation(*components: Component) -> Allocation:
+    return Allocation("/runs/7/steps", 7, "job", "alice", None, True, components, {"SLURM_JOB_NUM_NODES": "2"})
+
+
+def plan(words: str, *components: Component, environment: Mapping[str, str] | None = None) -> StepPlan:
+    order = read_order(words.split(), environment or {})
+    held = allocation(*components)
+    return plan_step(held, order.wishes, [node for part in held.components for node in part.nodes])
+
+
+TWO = Component(nodes(2), 0, 0, 0)
