@@ -11,10 +11,10 @@ QUIET := env -u SPAN_STATE_DIR -u SPAN_RUNTIME_DIR -u SPAN_CONFIG -u PYTHONDONTW
 
 # One target at a time: several install packages.
 .NOTPARALLEL:
-.PHONY: help setup environment demo rigs test check bench package states clean
+.PHONY: help setup environment demo rigs test test-all test-part soak check bench package states clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## make .venv with everything for using and developing
 
@@ -38,8 +38,15 @@ rigs: ## what the tests use for a real Slurm and a real Kubernetes, which is com
 	@[ "$$(id -u)" != 0 ] || containers/kube-test/rig.sh build || \
 		echo "Kubernetes is not compiled: tests that need it are skipped by name" >&2
 
-test: setup rigs ## run all tests
-	$(QUIET) $(BIN)/pytest -n 2 --dist loadfile
+test: setup rigs ## the gate: what has to pass before a change lands
+	$(QUIET) $(BIN)/pytest -n 3 --gate --bar 720
+
+test-all: setup rigs ## run every test
+	$(QUIET) $(BIN)/pytest -n 3
+
+# PART is 1 to 8: `.ci/run` takes another one for each commit.
+test-part: setup rigs
+	$(QUIET) $(BIN)/pytest -n 3 --part $(PART) --bar 600
 
 check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/ruff format --check .
@@ -48,6 +55,10 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --eval-annotations --backport typing \
 		bridge/model bridge/lifecycle bridge/supervisor
+
+soak: setup rigs ## 10,000 seeds of the simulation, and 100 kills on each kind of cluster (hours)
+	SIMULATION_SEEDS=0:10000 OVERSPAN_KILLS=100 $(QUIET) $(BIN)/pytest -n 3 --timeout 20000 tests/simulation \
+		tests/system/faults/test_crashes.py tests/system/slurm/test_crashes.py tests/system/kubernetes/test_crashes.py
 
 bench: setup ## measure speed and memory; prints the table of docs/performance.md
 	$(QUIET) $(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py

@@ -24,6 +24,8 @@ from benchmarks.installation import (
 from benchmarks.kubernetes import kubernetes, kubernetes_scale
 from benchmarks.rows import Row
 from benchmarks.slurm import slurm
+from overspan.adapters.local.forkserver import ForkServer
+from overspan.bridge.supervisor.archive import build_archive
 
 
 def start_up() -> list[Row]:
@@ -37,6 +39,29 @@ def start_up() -> list[Row]:
             Row("bare interpreter, for comparison", bare, 60, "ms"),
             Row("`span --help`", help_, 60, "ms"),
             Row("`span sbatch`, answered and durable", sbatch, 80, "ms"),
+        ]
+
+
+def supervisor() -> list[Row]:
+    """A supervisor with nothing to do, from its start to its end: as a process of its own, and forked."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = f"{root}/hosts/h"
+        os.makedirs(folder)
+        archive = build_archive(f"{root}/cache")
+        alone = whole_process([sys.executable, "-I", "-S", archive, folder], dict(os.environ))
+        server = ForkServer(root, sys.executable)
+        times = []
+        for _ in range(16):
+            begun = time.perf_counter()
+            with server.fork(folder).line as line:
+                line.setblocking(True)
+                while line.recv(128):
+                    pass
+            times.append((time.perf_counter() - begun) * 1000)
+        server.close()
+        return [
+            Row("start of the supervisor's zip application", alone, 30, "ms"),
+            Row("start of a supervisor by the fork server", statistics.median(times[1:]), 30, "ms"),
         ]
 
 
@@ -166,6 +191,7 @@ def demo() -> list[Row]:
 
 CASES: dict[str, Callable[[], list[Row]]] = {
     "start_up": start_up,
+    "supervisor": supervisor,
     "queue": queue,
     "arrays": arrays,
     "mixed": mixed,
