@@ -66,20 +66,24 @@ def group_by_file(nodeids: Iterable[str]) -> dict[str, list[str]]:
 
 
 def choose_part(nodeids: Sequence[str], part: int) -> set[str]:
-    """The tests of part 1 to PARTS: whole files in the order of their paths, each part of about the same length.
+    """The tests of part 1 to PARTS: whole files. Each part has its share of each rig's tests.
 
-    Neighbours need the same rig, so a part starts few.
+    The tests of a rig run one after the other, those of different rigs side by side.
     """
-    files = group_by_file(sorted(nodeids))
-    share = weigh(nodeids) / PARTS
-    chosen: set[str] = set()
-    before = 0.0
-    for tests in files.values():
-        seconds = weigh(tests)
-        if min(int((before + seconds / 2) / share), PARTS - 1) == part - 1:
-            chosen.update(tests)
-        before += seconds
-    return chosen
+    tiers = read_tiers()
+    parts: list[list[str]] = [[] for _ in range(PARTS)]
+    by_rig: dict[str, list[list[str]]] = {}
+    for path, tests in group_by_file(sorted(nodeids)).items():
+        by_rig.setdefault(tiers.rig_of(path), []).append(tests)
+    for files in by_rig.values():
+        shares: list[list[str]] = [[] for _ in range(PARTS)]
+        for tests in sorted(files, key=weigh, reverse=True):
+            min(shares, key=weigh).extend(tests)
+        # The longest share goes to the part that is shortest so far.
+        parts.sort(key=weigh)
+        for chosen, share in zip(parts, sorted(shares, key=weigh, reverse=True), strict=True):
+            chosen.extend(share)
+    return set(parts[part - 1])
 
 
 def _longest(path: str, places: Iterable[str]) -> str:

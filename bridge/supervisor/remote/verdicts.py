@@ -19,6 +19,8 @@ _ENDED_BY_SLURM = re.compile(r"Job step aborted|DUE TO JOB REQUEUE")
 _PASSING = re.compile(
     r"[Uu]nable to contact slurm|[Ss]ocket timed out|[Cc]onnection (?:refused|reset|timed out)|[Cc]ommunication"
     r"|[Nn]ode failure|already completing|has expired|Zero Bytes|[Pp]rolog|not responding|temporarily"
+    # Steps are planned into the allocation, so what one lacks is held by one that is still ending.
+    r"|Memory required by task is not available|Insufficient GRES available|nodes are busy"
 )
 _NOISE = re.compile(
     r"Exited with exit code|: (?:Terminated|Killed)$|got SIGCONT|forcing job termination|Waiting up to"

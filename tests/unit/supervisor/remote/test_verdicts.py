@@ -47,6 +47,8 @@ def test_the_line_that_is_shown_is_the_first_that_says_something() -> None:
             Cause.NODE,
         ),
         ("srun: error: Unable to contact slurm controller (connect failure)", Cause.NODE),
+        ("srun: error: Unable to create step for job 5: Memory required by task is not available", Cause.NODE),
+        ("srun: error: Unable to create step for job 5: Insufficient GRES available in allocation", Cause.NODE),
         ("srun: error: Unable to create step: Socket timed out on send/recv operation", Cause.NODE),
     ],
 )
