@@ -1,14 +1,16 @@
 """Runs `span` commands in forked children of one process that has them imported: a command costs 10 ms of processor.
 
-`python command_server.py SOCKET` imports the commands, prints `ready` and serves until its input ends. A child has the
-asker's words, environment, folder and streams, and ends with the command's exit code. What an interpreter reads of the
-environment as it starts is that of the server.
+`python command_server.py SOCKET PADDING` imports the commands, prints `ready` and serves until its input ends. A child
+has the asker's words, environment, folder and streams, and ends with the command's exit code. A daemon that it starts
+is its fork too, and has the words that a daemon has in the list of processes: they take the place of the server's, for
+which the padding makes room. What an interpreter reads of the environment as it starts is that of the server.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -20,10 +22,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+PADDING = "-" * 1024
+DAEMON_MODULES = (
+    *("api.app", "api.daemon", "api.server", "controller.controller", "controller.reading", "controller.timers"),
+    "store.store",
+)
+LIBRARIES = ("kubernetes.client", "paramiko")
+"""What daemons import as they need it."""
 
 Execute = Callable[["list[str]", bytes, Path, "dict[str, str]", float], "subprocess.CompletedProcess[bytes]"]
 
@@ -31,7 +41,7 @@ Execute = Callable[["list[str]", bytes, Path, "dict[str, str]", float], "subproc
 @contextlib.contextmanager
 def open_server(path: Path) -> Iterator[Execute]:
     """Serve at a path; gives what runs one command."""
-    command = [sys.executable, "-P", __file__, str(path)]
+    command = [sys.executable, "-P", __file__, str(path), PADDING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -118,13 +128,7 @@ def _attend(link: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["span", *words]
-        from overspan.bridge.cli import main
-
-        code = main(words)
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        _end(_run_command, words)
     link.sendall(pid.to_bytes(4, "big"))
     _, status = os.waitpid(pid, 0)
     with contextlib.suppress(OSError):
@@ -132,16 +136,73 @@ def _attend(link: socket.socket) -> None:
     os._exit(0)
 
 
-def import_commands() -> None:
-    """Import what commands import as they run, and keep the collector from touching it: children share its pages."""
+def _run_command(words: list[str]) -> int:
+    from overspan.bridge.cli import main
+    from overspan.bridge.client import daemon
+
+    daemon._spawn = _fork_daemon
+    return main(words)
+
+
+def _fork_daemon(log: int, environment: Mapping[str, str]) -> int:
+    """Start a daemon as the client does, with descriptors, signals and variables as after an exec; gives its pid."""
+    variables = dict(environment)
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for number, kept in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(number, kept)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        os.environ.clear()
+        os.environ.update(variables)
+        write_command_line(["python", "-m", "overspan.bridge.api", variables.get("SPAN_STATE_DIR", "")])
+        # What the command left behind has descriptors that are others' now: it is never collected.
+        gc.freeze()
+        from overspan.bridge.api.daemon import main
+
+        _end(main, [])
+    return pid
+
+
+def write_command_line(words: list[str]) -> None:
+    """Have other words stand in the list of processes (proc(5), /proc/PID/stat: arg_start, arg_end)."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    text = "\0".join(words).encode()
+    assert len(text) < end - start
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def _end(work: Callable[[list[str]], int], words: list[str]) -> None:
+    """End this fork with the exit code of its work, and run nothing of its parent's."""
+    code = 70
+    try:
+        code = work(words)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def import_all() -> None:
+    """Import what commands and daemons do, and keep the collector from touching it: children share its pages."""
     from overspan.bridge.cli import commands
 
-    importlib.import_module("overspan.bridge.client")
+    for name in (*LIBRARIES, "overspan.bridge.client", *(f"overspan.bridge.{name}" for name in DAEMON_MODULES)):
+        importlib.import_module(name)
     for module in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):
         importlib.import_module(module.name)
     gc.freeze()
 
 
 if __name__ == "__main__":
-    import_commands()
+    import_all()
     serve(sys.argv[1])
