@@ -9,6 +9,7 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 
 from overspan.adapters.contract import Accepted
+from overspan.adapters.kubernetes import gathering
 from overspan.adapters.kubernetes.room import Need, Room, find_shortage, read_need
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
@@ -70,7 +71,10 @@ def test_a_pod_counts_as_one_of_its_node() -> None:
     assert read_need(pod, 3) == Need(3, {"cpu": 0.5, "pods": 1.0}, {"a": "b"})
 
 
-def test_pods_that_were_given_back_are_made_again_when_there_is_room(bench: Bench) -> None:
+def test_pods_that_were_given_back_are_made_again_when_there_is_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "PROBE_SECONDS", 0.1)
     tasks = (TaskSpec(name="w", run="sleep 60", num_nodes=3, resources=Resources(cpus=2.0)),)
     status = {"allocatable": {"cpu": "5", "memory": "64Gi", "pods": "110"}, **READY}
 
