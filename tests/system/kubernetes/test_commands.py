@@ -152,7 +152,9 @@ def test_another_pod_cannot_use_the_step_daemon_and_the_key_is_nowhere_else(span
         "END\n"
     )
     assert task(span, stranger) == "challenged 64\nanswer b''\n"
-    (secret,) = json.loads(span.kubectl("get", "secrets", "-o", "json"))["items"]
+    secrets = json.loads(span.kubectl("get", "secrets", "-o", "json"))["items"]
+    # Those of other jobs go a moment after their ends.
+    (secret,) = (one for one in secrets if one["metadata"]["name"].split("-")[-2] == str(job))
     key = base64.b64decode(secret["data"]["steps.key"]).decode()
     assert len(key) == 64
     for kind in ("pods", "configmaps"):

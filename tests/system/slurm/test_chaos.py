@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,11 @@ class Killer:
         self.site = site
         self.done: list[str] = []
 
-    def kill(self, kind: str) -> None:
+    def kill(self, kind: str) -> bool:
         """Kill one thing of a kind, if there is one now."""
-        if getattr(self, f"_kill_{kind}")():
-            self.done.append(kind)
+        killed: bool = getattr(self, f"_kill_{kind}")()
+        self.done += [kind] * killed
+        return killed
 
     def _kill_daemon(self) -> bool:
         self.span.kill_daemon()
@@ -118,12 +120,15 @@ def test_anything_is_killed_at_random_moments(remote: Span, site: Site, seed: in
     for number, kind in enumerate(kinds):
         # The moment of a kill is the test's chance, not a wait for anything.
         time.sleep(load.chance.uniform(0.0, 1.2))
-        killer.kill(kind)
+        if not killer.kill(kind):
+            if kind == "supervisor":
+                load.submit_group(f"g{number}")
+            remote.wait_until(partial(killer.kill, kind), 20, f"something to kill: {kind}")
         load.submit_single(f"s{number}")
     remote.wait_until(lambda: not remote.run("squeue", "--noheader").stdout.strip(), 60, "all jobs to end")
     until_clean(site, remote.wait_until)
-    load.check("supervisor" in killer.done)
-    assert len(killer.done) >= KILLS - 2
+    load.check(lost=True)
+    assert sorted(killer.done) == sorted(kinds)
 
 
 def test_nothing_is_left_when_daemon_and_supervisor_are_killed_together(remote: Span, site: Site) -> None:
