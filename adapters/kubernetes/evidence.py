@@ -56,7 +56,9 @@ TROUBLE = _MOUNT | _SANDBOX | {"Failed", "InspectFailed", "FailedScheduling"}
 """Reasons of warning events that say why a bound pod does not start; its status is silent about most of them."""
 
 _LACKS = re.compile(r"\bInsufficient |\bToo many pods\b|exceed max volume count|free ports|enough free")
-_AWAY = re.compile(r"unschedulable|node\.kubernetes\.io/(not-ready|unreachable)|were? not ready|[Cc]ordoned")
+_AWAY = re.compile(
+    r"node\(s\) were unschedulable|node\.kubernetes\.io/(not-ready|unreachable)|were? not ready|[Cc]ordoned"
+)
 _NEVER = re.compile(
     r"affinity|selector|untolerated taint|persistentvolumeclaim|volume node affinity|[Pp]riority ?[Cc]lass"
 )

@@ -182,6 +182,8 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
         ("0/2 nodes are available: 2 node(s) had untolerated taint {team: x}.", "BadConstraints"),
         ('0/2 nodes are available: persistentvolumeclaim "data" not found.', "BadConstraints"),
         ("gang is not complete yet", "Resources"),
+        ("pod group is unschedulable, waiting for minCount pods", "Resources"),
+        ("0/2 nodes are available: 1 node(s) were unschedulable, 1 Insufficient cpu.", "Resources"),
     ],
 )
 def test_unschedulable_in_slurms_words(message: str, reason: str) -> None:
