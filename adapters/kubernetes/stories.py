@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.contract import Report
-from overspan.adapters.kubernetes.evidence import explain_waiting
+from overspan.adapters.kubernetes.evidence import REFUSED, explain_waiting
 from overspan.adapters.kubernetes.facts import (
     Cursor,
     Key,
@@ -216,7 +216,7 @@ def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> P
         finished_at=None,
         exit_code=None,
         signal=0,
-        reason="StartError" if message else "",
+        reason=REFUSED if message else "",
         message=message,
         disruption="",
         status_reason="",

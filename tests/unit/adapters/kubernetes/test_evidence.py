@@ -110,8 +110,8 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
         (failed(137), None),
         (failed(137, "OOMKilled"), Cause.MEMORY),
         (failed(1, "OOMKilled"), Cause.MEMORY),
-        (failed(128, "StartError"), Cause.LAUNCH),
-        (failed(128, "ContainerCannotRun"), Cause.LAUNCH),
+        (failed(255, "Unknown"), Cause.NODE),
+        (failed(255), None),
         (failed(137, "ContainerStatusUnknown"), Cause.NODE),
         (make_record(ended(1, message="setup failed\n"), phase="Failed"), Cause.SETUP),
         (make_record(ended(1, message="not setup failed"), phase="Failed"), None),
@@ -129,6 +129,56 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
 )
 def test_the_container(record: PodRecord, cause: Cause | None) -> None:
     assert judge_end(record, False)[0] is cause
+
+
+RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("context deadline exceeded", Cause.NODE),
+        ("failed to create containerd task: context deadline exceeded: unknown", Cause.NODE),
+        ("rpc error: code = DeadlineExceeded desc = failed to exec: timed out", Cause.NODE),
+        (
+            "failed to create containerd task: failed to start shim: fork/exec: resource temporarily unavailable",
+            Cause.NODE,
+        ),
+        (
+            RUNC + "unable to start container process: unable to apply cgroup configuration: device or resource busy",
+            Cause.NODE,
+        ),
+        ("failed to create containerd task: ttrpc: closed: unknown", Cause.NODE),
+        ("", Cause.NODE),
+        (
+            RUNC + 'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory',
+            Cause.LAUNCH,
+        ),
+        (RUNC + 'unable to start container process: exec: "run": executable file not found in $PATH', Cause.LAUNCH),
+        (
+            RUNC
+            + 'unable to start container process: chdir to cwd ("/x") set in config.json failed: permission denied',
+            Cause.LAUNCH,
+        ),
+        (
+            RUNC + "unable to start container process: container init was OOM-killed (memory limit too low?)",
+            Cause.LAUNCH,
+        ),
+        (
+            RUNC + "unable to start container process: error during container init: exec /bin/sh: exec format error",
+            Cause.LAUNCH,
+        ),
+    ],
+)
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
+def test_a_container_that_did_not_start(reason: str, message: str, cause: Cause) -> None:
+    state = ended(128, reason, message)
+    state["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
+    record = make_record(state, phase="Failed")
+    found, detail = judge_end(record, False)
+    assert (found, message in detail) == (cause, True)
+    assert not has_begun(record)
+    assert judge_end(record, True)[0] in (None, Cause.LAUNCH)
 
 
 @pytest.mark.parametrize(
