@@ -204,6 +204,8 @@ def explain_waiting(record: PodRecord) -> tuple[str, str]:
         return "Resources", "waits for its cluster's queue to admit it"
     if not reason:
         return "None", ""
+    # What might be preempted repeats the same words, and is the scheduler's own affair.
+    message = message.partition(" preemption:")[0]
     return _explain_unschedulable(message), message
 
 

@@ -209,6 +209,9 @@ def test_a_pod_that_vanished() -> None:
     assert judge_gone(failed(137, "OOMKilled"), False)[0] is Cause.MEMORY
 
 
+VICTIMS = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+
+
 def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
     record = make_record(conditions=[condition("PodScheduled", "False", reason, message)])
     return record._replace(scheduled=False, node="")
@@ -217,7 +220,8 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ("0/2 nodes are available: 2 Insufficient cpu. preemption: No preemption victims found.", "Resources"),
+        (f"0/2 nodes are available: 2 Insufficient cpu.{VICTIMS}", "Resources"),
+        (f'0/2 nodes are available: persistentvolumeclaim "data" not found.{VICTIMS}', "BadConstraints"),
         (
             "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu.",
             "Resources",
@@ -237,7 +241,7 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
     ],
 )
 def test_unschedulable_in_slurms_words(message: str, reason: str) -> None:
-    assert explain_waiting(unscheduled(message)) == (reason, message)
+    assert explain_waiting(unscheduled(message)) == (reason, message.removesuffix(VICTIMS))
 
 
 def test_gates_wait_for_resources() -> None:
