@@ -26,11 +26,6 @@ def write_job(name: str, run: str, **keys: object) -> str:
     return str(yaml.safe_dump({"name": name, "resources": {"cpus": 0.1}, "grace_period": "1s", "run": run, **keys}))
 
 
-def tell(kube: KubeSpan, job: int) -> str:
-    """All words of a job's timeline."""
-    return " ".join(row["text"] for row in kube.timeline(job))
-
-
 @pytest.mark.parametrize(
     ("names", "words"),
     [
