@@ -33,6 +33,7 @@ from overspan.adapters.kubernetes.discovery import find_rung
 from overspan.adapters.kubernetes.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.failed_probes import read_failures
 from overspan.adapters.kubernetes.following import TICK_SECONDS, Follower
+from overspan.adapters.kubernetes.foresight import Foresight
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.gathering import Gatherer
 from overspan.adapters.kubernetes.keeping import Keeper
@@ -40,6 +41,7 @@ from overspan.adapters.kubernetes.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.lifetimes import longest_time
 from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
+from overspan.adapters.kubernetes.names import parse_token
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.ordering import Orderer
 from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
@@ -57,6 +59,8 @@ from overspan.bridge.model.job import Job
 
 _log = logging.getLogger(__name__)
 
+ASK_SECONDS = 2.0
+"""How long a submitter waits for what the cluster says before the job is taken."""
 TIDY_SECONDS = 3.0
 """How often ended pods of live launches are removed."""
 LAST_LINES_SECONDS = 12.0
@@ -86,6 +90,9 @@ class KubernetesCluster:
         self._gatherer = Gatherer(self.launches, self._settings)
         self._follower = Follower(self.launches, self._live, self._logs, self._outputs.holds)
         self._sizes = Sizes(lambda: ask_nodes(self._connection, self._settings))
+        self._foresight = Foresight(self._connection)
+        self._installations: set[str] = set()
+        """This daemon's, as far as it has told them."""
         self._rung: Rung | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
@@ -100,6 +107,10 @@ class KubernetesCluster:
         if not launches:
             return []
         namespace = await self._find_namespace()
+        obstacle = await self._foresight.find_obstacle(namespace)
+        if obstacle:
+            return [Refusal(launch.token, obstacle) for launch in launches]
+        self._installations.update(parse_token(launch.token).installation for launch in launches)
         self._keep()
         nodes = await self._sizes.ask([launch.job for launch in launches])
         launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
@@ -134,6 +145,7 @@ class KubernetesCluster:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove every launch of the installation but those that are named."""
         self._check_open()
+        self._installations.add(installation)
         self._releaser.begin()
         namespace = await self._find_namespace()
         await asyncio.shield(asyncio.create_task(self._releaser.release(namespace, installation, handles, tokens)))
@@ -192,8 +204,20 @@ class KubernetesCluster:
         return (*list_notes(job, self._settings, self._rung or Rung.SOFT), *note_unwritable(job, self._settings))
 
     async def admit(self, job: Job) -> Refusal | None:
-        """The refusal of a job that cannot be rendered; what the cluster says is known at its submission."""
-        return await asyncio.to_thread(admit, job, self._settings)
+        """The refusal of a job that cannot be rendered, or of which the cluster knows at once that it cannot run."""
+        refusal = await asyncio.to_thread(admit, job, self._settings)
+        if refusal is not None or self.launches.trouble() is not None:
+            return refusal
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                namespace = await self._find_namespace()
+                found = await self._foresight.find_obstacle(namespace) or await self._foresight.find_holder(
+                    job, self.launches.calls(namespace), self._installations
+                )
+        except (TimeoutError, OverspanError):
+            # What it says is known when the job is sent.
+            return None
+        return Refusal("", found) if found else None
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What enters a member's pod on the user's terminal: kubectl's exec."""

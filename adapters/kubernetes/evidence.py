@@ -17,6 +17,8 @@ SETUP_FAILED = "setup failed"
 """What a pod's script writes into the termination log when its `setup` fails."""
 NOT_STARTED = "not started: "
 """What stands there before the words for a folder or file that a batch script cannot have."""
+REFUSED = "Refused"
+"""The reason of a pod that the cluster refuses to make."""
 NOT_BEGUN = "ended before its start"
 """What stands there while it waits at its barrier: with it, nothing of the user's ran."""
 
@@ -39,7 +41,18 @@ _LOSSES = {
     "UnexpectedAdmissionError": "the node did not take it",
     "Unknown": "its node does not tell",
 }
-_LAUNCHES = frozenset({"StartError", "ContainerCannotRun", "RunContainerError", "CreateContainerError"})
+_UNSTARTED = frozenset({"StartError", "ContainerCannotRun", "RunContainerError", "CreateContainerError"})
+_OWN_START = re.compile(
+    r"(?<!fork/)exec:? ?[\"'/]|exec format error|executable file|chdir to cwd|memory limit too low"
+    r"|unable to find (user|group)|sysctl|capabilit|apparmor|seccomp"
+    r"|error mounting .*(not a directory|is a directory|read-only file system|no such file|permission denied)",
+    re.IGNORECASE,
+)
+"""How runc and crun word a start that fails for what the pod asks for; all other words are about the node."""
+_DEADLINE = re.compile(r"deadline ?exceeded|timed? ?out|context canceled", re.IGNORECASE)
+"""How a runtime words that it took too long, whatever else it says."""
+_FORGOTTEN = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""Of a container whose end nobody saw: the kubelet's word, and containerd's after a node has started anew."""
 _OWN_LIMIT = re.compile(r"exceeds? the (total )?limit|exceeded its .*limit", re.IGNORECASE)
 """How the kubelet words an eviction for what the pod itself used; a DisruptionTarget is not set for those."""
 _OUT_OF = re.compile(r"OutOf\S+")
@@ -56,7 +69,9 @@ TROUBLE = _MOUNT | _SANDBOX | {"Failed", "InspectFailed", "FailedScheduling"}
 """Reasons of warning events that say why a bound pod does not start; its status is silent about most of them."""
 
 _LACKS = re.compile(r"\bInsufficient |\bToo many pods\b|exceed max volume count|free ports|enough free")
-_AWAY = re.compile(r"unschedulable|node\.kubernetes\.io/(not-ready|unreachable)|were? not ready|[Cc]ordoned")
+_AWAY = re.compile(
+    r"node\(s\) were unschedulable|node\.kubernetes\.io/(not-ready|unreachable)|were? not ready|[Cc]ordoned"
+)
 _NEVER = re.compile(
     r"affinity|selector|untolerated taint|persistentvolumeclaim|volume node affinity|[Pp]riority ?[Cc]lass"
 )
@@ -149,13 +164,22 @@ def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, st
         return Cause.SETUP, ""
     if record.message.startswith(NOT_STARTED):
         return Cause.LAUNCH, _join("the script could not start", record.message.removeprefix(NOT_STARTED))
-    if record.reason in _LAUNCHES:
-        return Cause.LAUNCH, _join("its container could not be started", record.message)
-    if record.reason == "ContainerStatusUnknown":
+    if record.reason == REFUSED:
+        return Cause.LAUNCH, _join("its pod could not be made", record.message)
+    if record.reason in _UNSTARTED:
+        return _judge_start(record, ordered)
+    if record.reason in _FORGOTTEN:
         return (None, "") if ordered else (Cause.NODE, "its node lost it")
     if record.deleting_at is not None and not ordered and record.exit_code in _ENDED_BY_SIGNAL:
         return Cause.NODE, "the pod was deleted, and not by Overspan"
     return None, ""
+
+
+def _judge_start(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
+    """Why a container did not start: what the pod asks for cannot be had anywhere, else its node could not do it."""
+    if _OWN_START.search(record.message) and not _DEADLINE.search(record.message):
+        return Cause.LAUNCH, _join("its container could not be started", record.message)
+    return (None, "") if ordered else (Cause.NODE, _join("its node could not start its container", record.message))
 
 
 def has_begun(record: PodRecord) -> bool:
@@ -180,6 +204,8 @@ def explain_waiting(record: PodRecord) -> tuple[str, str]:
         return "Resources", "waits for its cluster's queue to admit it"
     if not reason:
         return "None", ""
+    # What might be preempted repeats the same words, and is the scheduler's own affair.
+    message = message.partition(" preemption:")[0]
     return _explain_unschedulable(message), message
 
 

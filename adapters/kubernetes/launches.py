@@ -16,6 +16,7 @@ from overspan.adapters.kubernetes.records import DOMAIN, LAUNCH, PodRecord, read
 from overspan.adapters.kubernetes.rendering import Blueprint, read_blueprint
 from overspan.adapters.kubernetes.shapes import make_shape
 from overspan.adapters.kubernetes.stories import Story
+from overspan.adapters.kubernetes.strays import reclaim
 from overspan.adapters.kubernetes.watch import PodWatch
 from overspan.bridge.model.errors import NotFound, OverspanError
 
@@ -137,15 +138,37 @@ class Launches:
             if len(mine) >= MANY:
                 for anchor in await self.calls(namespace).list("ConfigMap", select_installation(installation)):
                     await asyncio.to_thread(self._take_anchor, namespace, anchor)
-        await asyncio.gather(*(self.find(handle) for handle in unknown))
+        await asyncio.gather(*(self._read_anchor(handle) for handle in unknown))
+        await self._find_strays([self.stories[handle.token] for handle in unknown if handle.token in self.stories])
 
     async def find(self, handle: Handle) -> Story | None:
         """The story of a launch; None where the cluster has no anchor of it."""
+        await self.find_all([handle])
+        return self.stories.get(handle.token)
+
+    async def _read_anchor(self, handle: Handle) -> None:
         if handle.token not in self.stories:
             anchor = await self.calls(handle.namespace).get("ConfigMap", name_anchor(handle.token))
             if anchor is not None:
                 self._take_anchor(handle.namespace, anchor)
-        return self.stories.get(handle.token)
+
+    async def _find_strays(self, found: Iterable[Story]) -> None:
+        """Label again what was labelled otherwise while nobody watched: no selector finds it, and it would be missed.
+
+        What changes later is seen by the watch.
+        """
+        owners: dict[str, dict[str, str]] = {}
+        for story in found:
+            owners.setdefault(story.namespace, {})[story.anchor] = story.token
+        try:
+            for namespace, mine in owners.items():
+                await reclaim(self.calls(namespace), mine)
+        except OverspanError:
+            # They are not known well enough yet.
+            for mine in owners.values():
+                for token in mine.values():
+                    self.stories.pop(token, None)
+            raise
 
     async def read_blueprint(self, story: Story) -> Blueprint | None:
         """What a launch's pods are made from; None where its anchor is gone or going."""

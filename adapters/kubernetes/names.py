@@ -26,6 +26,8 @@ HOST = DOMAIN + "host"
 GUEST = DOMAIN + "guest"
 """Label of a pod that runs on the nodes of another task: that task."""
 FINALIZER = DOMAIN + "outcome"
+ANCHOR_PREFIX = "overspan-"
+"""How the names of anchors begin; the token of their launch follows."""
 
 
 class Token(NamedTuple):
@@ -39,14 +41,14 @@ class Token(NamedTuple):
 def parse_token(token: str) -> Token:
     """The parts of INSTALLATION-JOB-LAUNCH. Raises ValueError."""
     match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_.-]*)-([0-9]{1,18})-([0-9]{1,9})", token)
-    if match is None or len(token) > MAX_LABEL - len("overspan-"):
+    if match is None or len(token) > MAX_LABEL - len(ANCHOR_PREFIX):
         raise ValueError(f"{token!r} is not the token of a launch")
     return Token(match[1], int(match[2]), int(match[3]))
 
 
 def name_anchor(token: str) -> str:
     """The name of a launch's ConfigMap, and of its Secret and PodGroup."""
-    return f"overspan-{token}".lower()
+    return f"{ANCHOR_PREFIX}{token}".lower()
 
 
 def name_archive(token: str, number: int) -> str:

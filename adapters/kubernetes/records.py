@@ -123,7 +123,8 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         go=sys.intern(notes.get(GO) or ""),
         deleting_at=read_time(metadata.get("deletionTimestamp")),
         created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
-        started_at=read_time(started),
+        # The runtime tells 1970 of a container that it could not start.
+        started_at=read_time(started) or None,
         # A kubelet that has lost a container reports its end without a time; the pod's phase tells it then.
         finished_at=read_time(ended.get("finishedAt")),
         exit_code=_number(ended.get("exitCode")) if ended else None,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from overspan.adapters.kubernetes.settings import GpuKind, Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.resources import MILLI, Gpus, NodeNeed
-from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.model.spec import Form, TaskSpec
 
 Document = dict[str, Any]
 
@@ -85,11 +85,13 @@ def note_needs(task: TaskSpec, settings: Settings) -> list[str]:
 
 
 def _count_cpus(task: TaskSpec, settings: Settings) -> int:
-    """Thousandths of CPUs; 0 where neither the task nor the cluster's settings name any."""
+    """Thousandths of CPUs; 0 where neither the task nor the cluster's settings name any, but for a batch script."""
     if task.resources.cpus is None and (task.ntasks or task.ntasks_per_node or task.cpus_per_task):
         each = task.ntasks_per_node or -(-(task.ntasks or 1) // task.num_nodes)
         return each * (task.cpus_per_task or 1) * MILLI
-    return _choose_need(task, settings, settings.cpus or 0).cpu_milli
+    # A script that names none has one in Slurm; a pod that asks for nothing is the first that a full node evicts.
+    usual = 1.0 if task.form is Form.BATCH else 0.0
+    return _choose_need(task, settings, usual if settings.cpus is None else settings.cpus).cpu_milli
 
 
 def _choose_need(task: TaskSpec, settings: Settings, default_cpus: float) -> NodeNeed:

@@ -26,6 +26,9 @@ NEEDED = (
 )
 """Without one of these jobs do not run."""
 
+FOLLOWING = _rights("get list watch patch delete", "pods")
+"""Without one of these pods are made all the same, and then left alone."""
+
 POD_GROUPS = _rights("create get delete", "podgroups", SCHEDULING)
 
 

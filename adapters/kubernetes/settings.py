@@ -222,8 +222,8 @@ def _read_life(value: Any) -> int:
 
 
 def _read_cpus(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= 10**6:
-        raise ValueError(f"{value!r} is not a number of CPUs; write one such as 1 or 0.5")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value == 0 or 0.001 <= value <= 10**6):
+        raise ValueError(f"{value!r} is not a number of CPUs; write one such as 1 or 0.5, or 0 for no request")
     return float(value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.contract import Report
-from overspan.adapters.kubernetes.evidence import explain_waiting
+from overspan.adapters.kubernetes.evidence import REFUSED, explain_waiting
 from overspan.adapters.kubernetes.facts import (
     Cursor,
     Key,
@@ -138,9 +138,9 @@ class Story:
         return Report(self.handle, events, format_cursor(told.cursor, self.shape))
 
     def _find_reason(self, view: View, now: float) -> str:
-        """Why it waits; of a group that gathers also how far it is, once that has stood for a while."""
+        """Why it waits; for want of room also how far it is, once that has stood for a while."""
         reason = "Resources" if self.again_at else find_reason(self.shape, view, self.troubles)
-        if not self.soft or reason not in ("Resources", "ReqNodeNotAvail") or self.again_at == math.inf:
+        if reason not in ("Resources", "ReqNodeNotAvail") or self.again_at == math.inf:
             return reason
         if not self.again_at and now - self.waits_since >= FACTS_SECONDS:
             self.shortage = describe_shortage(self.shape, view) or self.shortage
@@ -216,7 +216,7 @@ def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> P
         finished_at=None,
         exit_code=None,
         signal=0,
-        reason="StartError" if message else "",
+        reason=REFUSED if message else "",
         message=message,
         disruption="",
         status_reason="",

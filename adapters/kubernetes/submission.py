@@ -13,6 +13,7 @@ from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.kubernetes.answers import Answer, is_quota, is_there, is_transient
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.files import pack_files
+from overspan.adapters.kubernetes.foresight import is_leaving, word_taken
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.launches import CREATED, Handle, Launches, is_going
 from overspan.adapters.kubernetes.names import INSTALLATION, JOB, name_anchor
@@ -167,7 +168,15 @@ class Submitter:
             return Problem(f"the {kind} {name} of its earlier launch is being removed", True, "Resources")
         if owner.get(INSTALLATION) == own_labels[INSTALLATION] and self._is_over(str(owner.get(LAUNCH))):
             return Problem(f"the {kind} {name} of job {owner.get(JOB)} is being removed", True, "Resources")
-        return _taken(kind, name, owner)
+        if owner.get(INSTALLATION) == own_labels[INSTALLATION]:
+            return Problem(
+                f"waits for job {owner.get(JOB)}, which has the name {name}; another --name need not wait",
+                True,
+                "Resources",
+            )
+        if await is_leaving(calls, owner):
+            return Problem(f"the {kind} {name} of job {owner.get(JOB)} of others is being removed", True, "Resources")
+        return Problem(word_taken(kind, name, owner), False)
 
     def _is_over(self, token: str) -> bool:
         """Whether nothing of a launch of this installation runs or will: what is left of it goes soon."""
@@ -221,16 +230,6 @@ def _judge(answer: Answer, kind: str = "") -> Problem:
         return Problem(answer.message, False)
     why = "; secrets and the environments of batch scripts travel as Secrets" if kind == "Secret" else ""
     return Problem(f"{answer.message}{why}; `span check` lists the rights that are missing", False)
-
-
-def _taken(kind: str, name: str, owner: Mapping[str, str]) -> Problem:
-    job = owner.get(JOB)
-    who = f"job {job}" if job else "something else"
-    return Problem(
-        f"the name {name} is taken in this namespace: {who} has a {kind} of that name; "
-        "submit it with another --name, or write `name: x-{id}` in the file",
-        False,
-    )
 
 
 def _refuse(token: str, problem: Problem) -> Refusal:

@@ -1,4 +1,4 @@
-"""What launches have in a namespace, whoever made them: found by labels, removed with all that holds it there."""
+"""What launches have in a namespace, whoever made them: by labels and owners; removed with all that holds it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from overspan.adapters.kubernetes.calls import finish_all
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.facts import is_stuck
 from overspan.adapters.kubernetes.launches import Handle, Launches
-from overspan.adapters.kubernetes.names import INSTALLATION, MANAGED_BY, MANAGER, parse_token
+from overspan.adapters.kubernetes.names import MANAGED_BY, MANAGER, parse_token
 from overspan.adapters.kubernetes.records import LAUNCH, PodRecord, read_pod
 from overspan.adapters.kubernetes.releasing import Releaser
+from overspan.adapters.kubernetes.strays import find_token, is_ours, label_again
 
 _KINDS = ("ConfigMap", "Pod", "Service")
 """What is looked for; a launch's other objects are owned by one of these, and go with it."""
@@ -32,10 +33,14 @@ async def find_traces(launches: Launches, namespace: str, now: float) -> list[Tr
     """The launches of all installations in a namespace, by installation, job and launch. Raises Unreachable."""
     calls, found = launches.calls(namespace), dict[str, _Found]()
     for kind in _KINDS:
-        for document in await calls.list(kind, f"{MANAGED_BY}={MANAGER},{LAUNCH}"):
+        # Somebody may have changed the labels of pods, which stay for their finalizer: these are known by their owner.
+        selector = "" if kind == "Pod" else f"{MANAGED_BY}={MANAGER},{LAUNCH}"
+        for document in await calls.list(kind, selector):
             metadata = document["metadata"]
-            labels = metadata.get("labels") or {}
-            mine = found.setdefault(str(labels[LAUNCH]), _Found(str(labels.get(INSTALLATION) or "")))
+            token = find_token(document)
+            if not token or (kind == "Pod" and not is_ours(document)):
+                continue
+            mine = found.setdefault(token, _Found(parse_token(token).installation))
             mine.objects.append(f"{kind} {metadata['name']}")
             if kind == "Pod":
                 mine.pods.append(read_pod(document))
@@ -46,10 +51,7 @@ async def find_traces(launches: Launches, namespace: str, now: float) -> list[Tr
 
 
 def _trace(token: str, found: _Found, namespace: str, now: float, nodes: Mapping[str, str]) -> Trace:
-    try:
-        _, job, launch = parse_token(token)
-    except ValueError:
-        job = launch = 0
+    _, job, launch = parse_token(token)
     stuck = [pod for pod in found.pods if is_stuck(pod, now)]
     return Trace(
         token=token,
@@ -91,4 +93,7 @@ def _judge_conditions(document: Mapping[str, Any]) -> str:
 
 async def remove_traces(launches: Launches, releaser: Releaser, namespace: str, traces: Sequence[Trace]) -> None:
     """Remove launches with all that they have, their running pods too. Raises Unreachable and Denied."""
+    calls, going = launches.calls(namespace), {trace.token for trace in traces}
+    pods = [(pod, find_token(pod)) for pod in await calls.list("Pod", "") if is_ours(pod)]
+    await label_again(calls, ((pod, token) for pod, token in pods if token in going))
     await finish_all(releaser.remove(Handle(namespace, trace.token), wait=False) for trace in traces)

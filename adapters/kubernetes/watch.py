@@ -18,6 +18,7 @@ from typing import Any
 from overspan.adapters.kubernetes.answers import EXPIRED, Answer, to_error
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.records import PodRecord, read_pod
+from overspan.adapters.kubernetes.strays import keep
 from overspan.adapters.kubernetes.streams import Stream
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 
@@ -179,7 +180,7 @@ class PodWatch:
             if not answer.works:
                 raise to_error(answer, "list pods")
             metadata = answer.document.get("metadata") or {}
-            records = [read_pod(item) for item in answer.document.get("items") or []]
+            records = [self._take_back(read_pod(item)) for item in answer.document.get("items") or []]
             seen.update(record.uid for record in records)
             self._put(records)
             part = metadata.get("continue") or ""
@@ -193,7 +194,8 @@ class PodWatch:
             raise Unreachable("the cluster's list of pods has no version: whatever answered is no Kubernetes API")
         with self._lock:
             lost = [record for uid, record in self._pods.items() if uid not in seen]
-        self._remove(lost)
+        for record in lost:
+            self._let_go(record)
         self._version = version
 
     def _watch(self) -> bool:
@@ -240,11 +242,37 @@ class PodWatch:
                 self._settle(to_error(answer, "watch pods"))
             return False
         self._version = str((document.get("metadata") or {}).get("resourceVersion") or self._version)
-        if kind in ("ADDED", "MODIFIED"):
-            self._put([read_pod(document)])
-        elif kind == "DELETED":
-            self._remove([read_pod(document)])
+        try:
+            if kind in ("ADDED", "MODIFIED"):
+                self._put([self._take_back(read_pod(document))])
+            elif kind == "DELETED":
+                self._let_go(read_pod(document))
+        except OverspanError:
+            # Whether the pod is there is not known; a new list asks again.
+            self._version = ""
+            raise
         return True
+
+    def _let_go(self, record: PodRecord) -> None:
+        """Note that a pod is gone, unless it only has other labels: a watch tells both alike."""
+        known = self._find(record.uid) or record
+        # Nobody can remove a pod with a finalizer but by asking for its deletion first, which is seen.
+        kept = keep(self._connection, self._path, known) if record.deleting_at is None else None
+        if kept is None:
+            self._remove([record])
+        else:
+            self._put([kept])
+
+    def _take_back(self, record: PodRecord) -> PodRecord:
+        """The same pod as what it was known to be: of the launch that made it, whatever its label says now."""
+        known = self._find(record.uid)
+        if known is None or known.token == record.token:
+            return record
+        return keep(self._connection, self._path, known) or record
+
+    def _find(self, uid: str) -> PodRecord | None:
+        with self._lock:
+            return self._pods.get(uid)
 
     # --- keeping ---
 

@@ -132,7 +132,6 @@ class FakeServer:
         self.api = api
         config = api.write_kubeconfig(folder / "kubeconfig", token="good")
         api.tokens = {"good"}
-        api.objects.create_simple("namespaces", "default")
         self.connection = open_connection(Settings(kubeconfig=config))
 
     def start_pod(self, name: str) -> None:

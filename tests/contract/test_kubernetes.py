@@ -14,7 +14,6 @@ from tests.contract.conformance import Conformance, Rig
 from tests.contract.deciding import DaemonSide, Memory
 from tests.contract.kubernetes_nodes import FakeNodes
 from tests.fakes.kubernetes_api import KubernetesApi
-from tests.fakes.kubernetes_objects import Key
 from tests.leaks import nothing_is_dropped
 from tests.rigs.kube import KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig
@@ -103,13 +102,11 @@ async def until_empty(adapter: KubernetesCluster, seconds: float = 180.0) -> Non
 class TestFakeApi(Conformance):
     @pytest.fixture(params=[False, True], ids=["single", "group"])
     def rig(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-        with KubernetesApi() as api:
-            api.objects.create(Key("", "namespaces", "", "default"), {"metadata": {"name": "default"}})
-            with FakeNodes(api, tmp_path):
-                settings = {"kubeconfig": api.write_kubeconfig(tmp_path / "config"), "image": "any/sh:1"}
-                rig = KubernetesRig(settings, tmp_path / "state", request.param)
-                yield rig
-                rig.clean()
+        with KubernetesApi() as api, FakeNodes(api, tmp_path):
+            settings = {"kubeconfig": api.write_kubeconfig(tmp_path / "config"), "image": "any/sh:1"}
+            rig = KubernetesRig(settings, tmp_path / "state", request.param)
+            yield rig
+            rig.clean()
 
 
 class TestKubernetes(Conformance):

@@ -60,6 +60,7 @@ class KubernetesApi:
         self.exec = Exec()
         self.streams = Streams(self.objects)
         self.pods = Pods(self.objects)
+        self.objects.create_simple("namespaces", "default", status={"phase": "Active"})
         self._server = Server(self.answer)
 
     # --- its life ---

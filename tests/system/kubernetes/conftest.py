@@ -33,7 +33,9 @@ class KubeSpan(Span):
     def connect(self, rig: KubeRig, namespace: str, **settings: Any) -> None:
         """Write the configuration; settings of the cluster as the file has them."""
         self.rig, self.namespace = rig, namespace
-        given = {"kubeconfig": str(rig.kubeconfig), "namespace": namespace, "image": "rig/sh:1", **settings}
+        # The scripts of several tests share small nodes, and are not about CPUs.
+        usual = {"image": "rig/sh:1", "cpus": 0}
+        given = {"kubeconfig": str(rig.kubeconfig), "namespace": namespace, **usual, **settings}
         clusters = {"kube": {"kind": "kubernetes", **given}}
         self.config.write_text(json.dumps({"default_cluster": "kube", "clusters": clusters}))
 

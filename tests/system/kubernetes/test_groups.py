@@ -70,15 +70,16 @@ def test_a_group_of_two_finds_each_other_and_ends_in_order(kube: KubeSpan) -> No
     kube.until_empty()
 
 
-def test_a_second_group_of_a_name_is_refused_with_the_remedy(kube: KubeSpan) -> None:
+def test_a_second_group_of_a_name_waits_for_the_first_and_says_so(kube: KubeSpan) -> None:
     first = kube.submit(GROUP.replace("wget", "false wget"))
     kube.until(first, "RUNNING")
     second = kube.submit(GROUP)
-    shown = kube.until(second, "FAILED")
-    assert shown["reason"] == "BadConstraints"
-    words = " ".join(row["text"] for row in kube.timeline(second))
-    assert "duo is taken" in words and "--name" in words
-    assert kube.job(first)["state"] == "RUNNING"
+    kube.wait_until(
+        lambda: f"waits for job {first}, which has the name duo" in kube.job(second)["reason"], 30, "what it waits for"
+    )
+    assert (kube.job(first)["state"], kube.job(second)["state"]) == ("RUNNING", "PENDING")
+    kube.run("scancel", str(first))
+    kube.until(second, "COMPLETED", timeout=90)
 
 
 def test_a_cancel_is_term_then_kill_after_the_grace(kube: KubeSpan) -> None:

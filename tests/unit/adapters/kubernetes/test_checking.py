@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,6 @@ from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.trial import NO_TOOL, SIGNAL, Patience, judge_trial, render_trial, try_names
 
 PODGROUPS = ("podgroups", "workloads")
-
-
-@pytest.fixture(autouse=True)
-def namespace(api: KubernetesApi) -> Iterator[None]:
-    api.objects.create_simple("namespaces", "default")
-    yield
 
 
 def check(connection: Connection, settings: Settings | None = None) -> dict[str, Finding]:

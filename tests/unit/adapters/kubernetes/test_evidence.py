@@ -110,8 +110,8 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
         (failed(137), None),
         (failed(137, "OOMKilled"), Cause.MEMORY),
         (failed(1, "OOMKilled"), Cause.MEMORY),
-        (failed(128, "StartError"), Cause.LAUNCH),
-        (failed(128, "ContainerCannotRun"), Cause.LAUNCH),
+        (failed(255, "Unknown"), Cause.NODE),
+        (failed(255), None),
         (failed(137, "ContainerStatusUnknown"), Cause.NODE),
         (make_record(ended(1, message="setup failed\n"), phase="Failed"), Cause.SETUP),
         (make_record(ended(1, message="not setup failed"), phase="Failed"), None),
@@ -129,6 +129,56 @@ def test_the_pods_own_reason(reason: str, message: str, cause: Cause) -> None:
 )
 def test_the_container(record: PodRecord, cause: Cause | None) -> None:
     assert judge_end(record, False)[0] is cause
+
+
+RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("context deadline exceeded", Cause.NODE),
+        ("failed to create containerd task: context deadline exceeded: unknown", Cause.NODE),
+        ("rpc error: code = DeadlineExceeded desc = failed to exec: timed out", Cause.NODE),
+        (
+            "failed to create containerd task: failed to start shim: fork/exec: resource temporarily unavailable",
+            Cause.NODE,
+        ),
+        (
+            RUNC + "unable to start container process: unable to apply cgroup configuration: device or resource busy",
+            Cause.NODE,
+        ),
+        ("failed to create containerd task: ttrpc: closed: unknown", Cause.NODE),
+        ("", Cause.NODE),
+        (
+            RUNC + 'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory',
+            Cause.LAUNCH,
+        ),
+        (RUNC + 'unable to start container process: exec: "run": executable file not found in $PATH', Cause.LAUNCH),
+        (
+            RUNC
+            + 'unable to start container process: chdir to cwd ("/x") set in config.json failed: permission denied',
+            Cause.LAUNCH,
+        ),
+        (
+            RUNC + "unable to start container process: container init was OOM-killed (memory limit too low?)",
+            Cause.LAUNCH,
+        ),
+        (
+            RUNC + "unable to start container process: error during container init: exec /bin/sh: exec format error",
+            Cause.LAUNCH,
+        ),
+    ],
+)
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
+def test_a_container_that_did_not_start(reason: str, message: str, cause: Cause) -> None:
+    state = ended(128, reason, message)
+    state["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
+    record = make_record(state, phase="Failed")
+    found, detail = judge_end(record, False)
+    assert (found, message in detail) == (cause, True)
+    assert not has_begun(record)
+    assert judge_end(record, True)[0] in (None, Cause.LAUNCH)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +209,9 @@ def test_a_pod_that_vanished() -> None:
     assert judge_gone(failed(137, "OOMKilled"), False)[0] is Cause.MEMORY
 
 
+VICTIMS = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+
+
 def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
     record = make_record(conditions=[condition("PodScheduled", "False", reason, message)])
     return record._replace(scheduled=False, node="")
@@ -167,7 +220,8 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ("0/2 nodes are available: 2 Insufficient cpu. preemption: No preemption victims found.", "Resources"),
+        (f"0/2 nodes are available: 2 Insufficient cpu.{VICTIMS}", "Resources"),
+        (f'0/2 nodes are available: persistentvolumeclaim "data" not found.{VICTIMS}', "BadConstraints"),
         (
             "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu.",
             "Resources",
@@ -182,10 +236,12 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> PodRecord:
         ("0/2 nodes are available: 2 node(s) had untolerated taint {team: x}.", "BadConstraints"),
         ('0/2 nodes are available: persistentvolumeclaim "data" not found.', "BadConstraints"),
         ("gang is not complete yet", "Resources"),
+        ("pod group is unschedulable, waiting for minCount pods", "Resources"),
+        ("0/2 nodes are available: 1 node(s) were unschedulable, 1 Insufficient cpu.", "Resources"),
     ],
 )
 def test_unschedulable_in_slurms_words(message: str, reason: str) -> None:
-    assert explain_waiting(unscheduled(message)) == (reason, message)
+    assert explain_waiting(unscheduled(message)) == (reason, message.removesuffix(VICTIMS))
 
 
 def test_gates_wait_for_resources() -> None:

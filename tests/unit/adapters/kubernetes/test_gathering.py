@@ -99,10 +99,11 @@ def test_what_does_not_fit_is_away_for_longer_each_time() -> None:
     assert choose_move(tried, LIMIT, T + 100) is Move.MAKE
 
 
-def test_the_reason_says_how_many_have_a_place_and_what_the_scheduler_says_of_the_rest() -> None:
+@pytest.mark.parametrize("soft", [True, False])
+def test_the_reason_says_how_many_have_a_place_and_what_the_scheduler_says_of_the_rest(soft: bool) -> None:
     words = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available"
     last = pod("rollout", 1, waiting_reason="Unschedulable", waiting_message=words)
-    story = Story("lab/inst-7-0", group(), "uid", "lab", soft=True)
+    story = Story("lab/inst-7-0", group(), "uid", "lab", soft=soft)
     view = view_pods([placed(started_at=None), placed("rollout", 0, started_at=None), last])
     report = story.tell(view, "", T + 10)
     assert report is not None and report.events == (Queued(T + 10, "Resources"),)

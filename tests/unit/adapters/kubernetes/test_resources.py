@@ -51,6 +51,25 @@ def test_the_cluster_s_own_for_tasks_that_name_none() -> None:
     assert needs_of("{cpus: 2, memory: 1}", cpus=1, memory="4G")[0] == {"cpu": "2", "memory": "1024Mi"}
 
 
+@pytest.mark.parametrize(
+    ("options", "settings", "requests"),
+    [
+        ("", {}, {"cpu": "1"}),
+        ("-N 2", {}, {"cpu": "1"}),
+        ("--mem=1G", {}, {"cpu": "1", "memory": "1024Mi"}),
+        ("", {"cpus": 0.5}, {"cpu": "500m"}),
+        ("", {"cpus": 0}, {}),
+        ("-n 3", {"cpus": 0}, {"cpu": "3"}),
+    ],
+)
+def test_a_script_that_names_no_cpus_has_one_as_in_slurm(
+    options: str, settings: dict[str, Any], requests: dict[str, str]
+) -> None:
+    job = read_script(f"#!/bin/sh\n#SBATCH --job-name=t {options}\ntrue\n")
+    pod = render_job(job, configure(**settings)).pods[0]
+    assert main_of(pod).get("resources", {}).get("requests", {}) == requests
+
+
 def test_sbatch_s_tasks_and_cpus() -> None:
     job = read_script("#!/bin/sh\n#SBATCH -n 4 -c 2 --mem-per-cpu=1G --gres=gpu:2,fpga:1\ntrue\n")
     (pod,) = render_job(job, configure(gres={"fpga": "example.com/fpga"})).pods

@@ -72,7 +72,7 @@ def test_everything_is_read() -> None:
         ("image", ""),
         ("image_pull_secrets", []),
         ("priority_classes", {"a": 1}),
-        ("cpus", 0),
+        ("cpus", -1),
         ("cpus", True),
         ("memory", -1),
         ("gpus", "H100"),

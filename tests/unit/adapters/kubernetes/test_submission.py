@@ -6,7 +6,8 @@ import pytest
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
 
-from overspan.adapters.contract import Accepted, Refusal
+from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.calls import CREATORS
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.events import NodeEnded
@@ -253,3 +254,104 @@ async def refused(bench: Bench, job: Job) -> Refusal:
         (answer,) = await bench.submit(cluster, job)
         assert isinstance(answer, Refusal), answer
         return answer
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "watch", "patch", "delete"])
+def test_a_login_that_could_not_follow_its_pods_makes_none(bench: Bench, verb: str) -> None:
+    async def story() -> None:
+        bench.api.denied.add((verb, "pods"))
+        refusal = await refused(bench, solo())
+        assert not refusal.transient and f"may not {verb} pods in default" in refusal.message
+        assert bench.left() == []
+        async with bench.open() as cluster:
+            early = await cluster.admit(solo())
+            assert early is not None and early.message == refusal.message
+            bench.api.denied.clear()
+            # A right that is granted counts at once.
+            assert await cluster.admit(solo()) is None
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (404, 'namespaces "default" not found', "the namespace default does not exist"),
+        (403, "unable to create new content in namespace default because it is being terminated", "is being deleted"),
+    ],
+)
+def test_a_namespace_that_is_not_there_refuses_at_the_submission(
+    bench: Bench, status: int, message: str, words: str
+) -> None:
+    async def story() -> None:
+        # As who may not read it, and as who may.
+        bench.api.denied.add(("get", "namespaces"))
+        fault = bench.api.refuse("POST", "/configmaps", status, message)
+        async with bench.open() as cluster:
+            refusal = await cluster.admit(solo())
+            assert refusal is not None and words in refusal.message and not fault.times
+            bench.api.denied.clear()
+            bench.api.objects.replace(
+                Key("", "namespaces", "", "default"), lambda one: {**one, "status": {"phase": "Terminating"}}
+            )
+            refusal = await cluster.admit(solo())
+            assert refusal is not None and "is being deleted" in refusal.message
+            bench.api.objects.delete(Key("", "namespaces", "", "default"), {})
+            refusal = await cluster.admit(solo())
+            assert refusal is not None and "does not exist" in refusal.message
+
+    play(story)
+
+
+def test_a_cluster_that_does_not_answer_keeps_no_submitter(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(cluster_module, "ASK_SECONDS", 0.05)
+        held = bench.api.hold("GET", "/namespaces/default$")
+        async with bench.open() as cluster:
+            assert await cluster.admit(solo()) is None
+            held.free.set()
+
+    play(story)
+
+
+def test_groups_of_one_name_wait_for_each_other(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            second = make_job(job_id=8)
+            assert await cluster.admit(second) is None
+            (refusal,) = await bench.submit(cluster, second)
+            assert isinstance(refusal, Refusal) and refusal.transient and "waits for job 7" in refusal.message
+            for name in bench.pods():
+                bench.api.pods.finish(name)
+            await cluster.release("bench", [], [])
+            for name in bench.pods():
+                bench.api.pods.gone(name)
+            assert handle not in bench.pods()
+            (answer,) = await bench.submit(cluster, second)
+            assert isinstance(answer, Accepted)
+
+    play(story)
+
+
+def test_a_name_of_another_daemon_refuses_at_the_submission_while_its_group_lives(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as other:
+            handle = await bench.start(other, make_job())
+            async with bench.open() as cluster:
+                await cluster.release("mine", [], [])
+                early = await cluster.admit(make_job(job_id=3))
+                assert early is not None and "demo is taken in this namespace: job 7" in early.message
+                (refusal,) = await cluster.submit([Launch("mine-3-0", make_job(job_id=3))])
+                assert isinstance(refusal, Refusal) and not refusal.transient and refusal.message == early.message
+                # It ends, and its daemon has not removed it yet.
+                for name in bench.pods():
+                    bench.api.pods.finish(name)
+                await bench.until_told(other, handle, NodeEnded)
+                assert await cluster.admit(make_job(job_id=3)) is None
+                (refusal,) = await cluster.submit([Launch("mine-3-0", make_job(job_id=3))])
+                assert isinstance(refusal, Refusal) and refusal.transient and "is being removed" in refusal.message
+
+    play(story)

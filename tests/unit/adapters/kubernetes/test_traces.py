@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from tests.fakes.kubernetes_objects import Key, to_rfc3339
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, read_log_request, solo
 
 from overspan.adapters.contract import Accepted, Launch
 from overspan.adapters.kubernetes.facts import STUCK_SECONDS
-from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.model.events import NodeEnded, NodeStarted
 
 
 def test_launches_of_all_installations_are_listed(bench: Bench) -> None:
@@ -90,3 +91,48 @@ def test_a_pod_of_a_lost_node_is_named_with_its_node(bench: Bench) -> None:
             assert "is gone" in trace.stuck[0]
 
     play(story)
+
+
+@pytest.mark.parametrize("labels", [None, {"overspan.io/launch": "mine"}, {"app.kubernetes.io/managed-by": "me"}])
+def test_a_pod_whose_labels_somebody_has_changed_is_found_and_removed(
+    bench: Bench, labels: dict[str, str] | None
+) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo("sleep 60"))
+            (name,) = bench.pods()
+        edit_labels(bench, name, labels)
+        async with bench.open() as cluster:
+            (trace,) = await cluster.find_traces()
+            assert (trace.handle, trace.running) == (handle, 1) and f"Pod {name}" in trace.objects
+            await cluster.remove_traces([trace])
+        bench.api.pods.gone(name)
+        assert bench.left() == []
+
+    play(story)
+
+
+def test_a_later_daemon_finds_a_pod_whose_labels_were_changed_meanwhile(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo("sleep 60"))
+            (name,) = bench.pods()
+            await bench.until_told(cluster, handle, NodeStarted)
+        before = edit_labels(bench, name, None)
+        async with bench.open() as cluster:
+            await bench.step(cluster)
+            assert bench.pod(name)["metadata"]["labels"].items() >= before.items()
+            bench.api.pods.finish(name, 3)
+            assert (await bench.until_told(cluster, handle, NodeEnded)).exit_code == 3
+
+    play(story)
+
+
+def edit_labels(bench: Bench, name: str, labels: dict[str, str] | None) -> dict[str, str]:
+    """Change labels of a pod, or take all away; gives those that it had."""
+    before = dict(bench.pod(name)["metadata"]["labels"])
+    changed = {} if labels is None else {**before, **labels}
+    bench.api.objects.replace(
+        Key("", "pods", "default", name), lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": changed}}
+    )
+    return before

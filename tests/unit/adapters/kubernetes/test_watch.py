@@ -372,15 +372,26 @@ def test_a_token_that_expires_while_it_is_watched(api: KubernetesApi, tmp_path: 
     connection.close()
 
 
-def test_a_pod_that_leaves_the_selector_has_gone(api: KubernetesApi, connection: Connection) -> None:
+@pytest.mark.parametrize("edited", ["overspan.io/installation", "overspan.io/launch"])
+@pytest.mark.parametrize("away", [False, True])
+def test_a_pod_whose_labels_somebody_changes_is_there_and_has_them_again(
+    api: KubernetesApi, connection: Connection, edited: str, away: bool
+) -> None:
     make_pod(api, "one")
 
     async def test() -> None:
         async with watching(connection) as seen:
             await seen.until(lambda: seen.names())
-            change_labels(api, "one", {"overspan.io/installation": "other"})
-            await seen.until(lambda: seen.watch.gone("abc-1-0"))
-            assert seen.names() == set()
+            labels = api.pods.get("one")["metadata"]["labels"]
+            if away:
+                # It learns of it by a list, as after an absence.
+                api.streams.expire()
+                api.objects.compact()
+            change_labels(api, "one", {edited: "other"})
+            api.pods.bind("one", "node-7", "10.1.2.3")
+            await seen.until(lambda: seen.names() and seen.watch.of("abc-1-0")["one"].node == "node-7")
+            assert not seen.watch.gone("abc-1-0")
+            assert api.pods.get("one")["metadata"]["labels"].items() >= labels.items()
 
     run(test())
 
