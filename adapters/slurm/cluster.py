@@ -279,10 +279,13 @@ class SlurmCluster:
 
     async def check(self) -> list[Finding]:
         """Try what jobs need on this cluster."""
+        if isinstance(self.transport, OpenSsh | ParamikoSsh):
+            self.transport.retry()
         root = self._root
         try:
             root = resolve_root(self._root, (await self._questions.site()).home)
-        except Unreachable:
+        except OverspanError:
+            # The check tries that once more, and tells why it fails.
             pass
         return await check_cluster(self._questions, self._settings, root)
 

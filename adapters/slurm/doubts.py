@@ -37,10 +37,10 @@ def word_doubts(doubts: Iterable[Doubt], now: float) -> str:
     wanted = [doubt for doubt in doubts if now - doubt.asked_at < WANTED_SECONDS]
     if not wanted:
         return ""
-    why = next((doubt.why for doubt in wanted if doubt.why), "")
+    why = next((f" ({doubt.why})" for doubt in wanted if doubt.why), "")
     others = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
     return (
-        f"submission unknown: Slurm has not said whether it has job {wanted[0].job}{others}{f' ({why})' if why else ''}; "
+        f"submission unknown: Slurm has not said whether it has job {wanted[0].job}{others}{why}; "
         "it is looked up, and submitted again only when Slurm surely has it not"
     )
 
