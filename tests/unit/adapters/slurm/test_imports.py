@@ -100,7 +100,7 @@ def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> I
     return Importer(cast("Questions", Asked(*records, ended=ended)))
 
 
-async def no_sbatch(launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+async def no_sbatch(launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:
     raise AssertionError("a job of others was submitted")
 
 
