@@ -18,7 +18,8 @@ from overspan.adapters.slurm.findings import (
     read_probe,
 )
 from overspan.adapters.slurm.questions import Questions, Site
-from overspan.adapters.slurm.settings import LOCAL, Settings
+from overspan.adapters.slurm.reaching import word_unreached
+from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
 MAX_SKEW = 5.0
@@ -43,7 +44,7 @@ async def check_cluster(questions: Questions, settings: Settings, root: str) -> 
         began = time.monotonic()
         await questions.transport.run(["true"], timeout=questions.timeout)
     except OverspanError as error:
-        return [Finding("reach", False, f"{where}: {error.message}", error.remedy or _reach_remedy(settings))]
+        return [Finding("reach", False, *word_unreached(error, settings))]
     taken = (time.monotonic() - began) * 1000
     reach = f"{where} by {settings.transport}, as {site.user}; a command takes {taken:.0f} ms"
     findings = [Finding("reach", True, reach), judge_version(site)]
@@ -61,12 +62,6 @@ async def _try(what: str, remedy: str, check: Callable[[], Awaitable[Finding]]) 
         return [await check()]
     except OverspanError as error:
         return [Finding(what, False, error.message, error.remedy or remedy)]
-
-
-def _reach_remedy(settings: Settings) -> str:
-    if settings.transport == LOCAL:
-        return "run the daemon where Slurm's commands work, set `path` to their folder, or `host` to reach them by ssh"
-    return f"try `ssh {settings.host} scontrol ping`; `span login` opens a connection that asks for codes"
 
 
 async def _check_nodes(questions: Questions) -> Finding:

@@ -23,6 +23,7 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
+    SomeUnanswered,
     Unmet,
 )
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
@@ -106,28 +107,36 @@ class SlurmCluster:
         return describe_place(self._settings, self._root)
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        """Submit each launch, or find what its token already submitted."""
+        """Submit each launch, or find what its token already submitted. SomeUnanswered while one is in doubt."""
         self._check_open()
         if not launches:
             return []
         # Whoever stops waiting does not stop it half-way.
-        return await asyncio.shield(asyncio.create_task(self._submit(launches)))
+        answers = await asyncio.shield(asyncio.create_task(self._submit(launches)))
+        if len(answers) < len(launches):
+            raise SomeUnanswered(answers)
+        return [answers[launch.token] for launch in launches]
 
-    async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+    async def _submit(self, launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:
         async with self._turn:
             answers = await self._importer.submit(launches, self._submit_own)
-        self._watched |= {answer.handle for answer in answers if isinstance(answer, Accepted)}
+        self._watched |= {answer.handle for answer in answers.values() if isinstance(answer, Accepted)}
+        if self._gap != (self.watch.gap or self._submitter.doubt):
+            self.watch.fresh.set()
         return answers
 
-    async def _submit_own(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+    async def _submit_own(self, launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:
         chosen = {launch.token for launch in launches if await self._becomes_set(launch.job)}
         whole = [launch for launch in launches if launch.token in chosen]
         others = [launch for launch in launches if launch.token not in chosen]
-        answers = await self._submitter.submit(others) if others else []
+        answers = await self._submitter.submit(others) if others else {}
         if whole:
-            answers += await self._set_submitter.submit(whole)
-        by_token = {answer.token: answer for answer in answers}
-        return [by_token[launch.token] for launch in launches]
+            answers |= await self._set_submitter.submit(whole)
+        return answers
+
+    def troubles(self) -> list[str]:
+        """What is known of single launches: that it is not known whether Slurm has them."""
+        return [doubt] if (doubt := self._submitter.doubt) else []
 
     async def _becomes_set(self, job: Job) -> bool:
         """Whether a job is a set: where it asks for that, and where Slurm could start it in no other form."""
@@ -188,9 +197,10 @@ class SlurmCluster:
                 self._troubled = True
                 raise trouble.with_traceback(None)
             back, self._troubled = self._troubled and trouble is None, trouble is not None
-            back = back or self.watch.gap != self._gap or self._paced.hang != self._hang
+            gap = self.watch.gap or self._submitter.doubt
+            back = back or gap != self._gap or self._paced.hang != self._hang
             if reports or back or left <= 0:
-                self._gap, self._hang = self.watch.gap, self._paced.hang
+                self._gap, self._hang = gap, self._paced.hang
                 hangs = word_trouble(trouble) or self._hang
                 return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
@@ -269,10 +279,13 @@ class SlurmCluster:
 
     async def check(self) -> list[Finding]:
         """Try what jobs need on this cluster."""
+        if isinstance(self.transport, OpenSsh | ParamikoSsh):
+            self.transport.retry()
         root = self._root
         try:
             root = resolve_root(self._root, (await self._questions.site()).home)
-        except Unreachable:
+        except OverspanError:
+            # The check tries that once more, and tells why it fails.
             pass
         return await check_cluster(self._questions, self._settings, root)
 

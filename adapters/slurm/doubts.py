@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.contract import Accepted, Refusal
@@ -13,6 +13,8 @@ from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.squeue import QueueRecord
 
 Answer = Accepted | Refusal
+WANTED_SECONDS = 120.0
+"""After which nobody asks any more what became of a submission."""
 
 
 @dataclass
@@ -20,11 +22,27 @@ class Doubt:
     """A submission whose effect is not known: since when and why, and how often Slurm was asked without finding it."""
 
     since: float
+    job: int = 0
     looks: int = 0
     looked_at: float = 0.0
     why: str = ""
     held: bool = False
     """Whether it was submitted held, to be released when it is the only one."""
+    asked_at: float = 0.0
+    """When its answer was wanted last."""
+
+
+def word_doubts(doubts: Iterable[Doubt], now: float) -> str:
+    """What is told while submissions are in doubt whose answers are wanted; empty where there are none."""
+    wanted = [doubt for doubt in doubts if now - doubt.asked_at < WANTED_SECONDS]
+    if not wanted:
+        return ""
+    why = next((f" ({doubt.why})" for doubt in wanted if doubt.why), "")
+    others = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
+    return (
+        f"submission unknown: Slurm has not said whether it has job {wanted[0].job}{others}{why}; "
+        "it is looked up, and submitted again only when Slurm surely has it not"
+    )
 
 
 def read_native(answer: Answer) -> Native:

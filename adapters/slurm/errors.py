@@ -50,6 +50,8 @@ TABLE: tuple[tuple[str, Kind], ...] = (
     (r"Unable to establish config(uration)? source|Could not (establish|resolve).*(config|host)", Kind.UNREACHABLE),
     (r"Slurm temporarily unable to accept job|Resource temporarily unavailable|in a transition state", Kind.BUSY),
     (RATE_LIMIT, Kind.BUSY),
+    # The job's folder, made before sbatch is called.
+    (r"mkdir: .*(No space left on device|[Qq]uota exceeded)", Kind.BUSY),
     (r"Invalid authentication credential|Protocol authentication error|[Mm]unge .*(fail|error|connect)", Kind.BUSY),
     # The policy's own text is the same for sizes, which no wait mends; the reason before it tells (23.02 and later).
     (r"(Assoc|QOS)\w*MaxSubmit\w*", Kind.LIMIT),

@@ -23,7 +23,7 @@ _ID = re.compile(r"(\d{1,10})(?:_(\d{1,10}))?")
 
 Record = QueueRecord | AccountingRecord
 Answer = Accepted | Refusal
-Submit = Callable[[Sequence[Launch]], Awaitable[list[Answer]]]
+Submit = Callable[[Sequence[Launch]], Awaitable[dict[str, Answer]]]
 
 
 class Importer:
@@ -68,14 +68,14 @@ class Importer:
             return None
         return next(reversed((await self._questions.runs([str(number)]))[str(number)]), None)
 
-    async def submit(self, launches: Sequence[Launch], submit: Submit) -> list[Answer]:
-        """An answer for each launch: foreign jobs are taken as they are, all others are submitted."""
+    async def submit(self, launches: Sequence[Launch], submit: Submit) -> dict[str, Answer]:
+        """The answers by token: foreign jobs are taken as they are, all others are submitted."""
         others = [launch for launch in launches if not launch.job.spec.adopted]
-        answers = {answer.token: answer for answer in (await submit(others) if others else [])}
+        answers = await submit(others) if others else {}
         for launch in launches:
             if launch.job.spec.adopted:
                 answers[launch.token] = await self._take(launch)
-        return [answers[launch.token] for launch in launches]
+        return answers
 
     async def _take(self, launch: Launch) -> Answer:
         native = int(launch.job.spec.adopted)

@@ -25,6 +25,7 @@ from overspan.adapters.slurm.parcels import EMPTY, REMEDY, Parcel, is_brought, n
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.shell import word_unwritten
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, ReadyKind, TaskSpec
@@ -270,7 +271,7 @@ class Stager:
         words = [INTERPRETER, "-c", _UNPACK, "sh", archive, place, f"{umask:04o}"]
         done = await self._transport.run(words, timeout=max(PART_SECONDS, self._timeout))
         if done.rc not in (0, _MISSING):
-            raise _failed(place, done.words)
+            raise word_unwritten(place, done.words)
         return done.rc == 0
 
     async def _send(self, file: BinaryIO, archive: str) -> None:
@@ -285,7 +286,7 @@ class Stager:
     async def _run(self, program: str, path: str) -> None:
         done = await self._transport.run([INTERPRETER], stdin=program.encode(), timeout=PART_SECONDS)
         if done.rc != 0:
-            raise _failed(path, done.words)
+            raise word_unwritten(path, done.words)
 
 
 _UNPACK = f"""\
@@ -316,14 +317,6 @@ def render_end(archive: str) -> str:
     return (
         f'set -e; a={shlex.quote(archive)}; gzip -t "$a.part"; mv -f "$a.part" "$a"\n'
         f"find \"${{a%/*}}\" -maxdepth 1 -type f -name '*.tar.gz*' -mtime +{KEPT_DAYS} -delete 2>/dev/null || :\n"
-    )
-
-
-def _failed(path: str, words: str) -> OverspanError:
-    said = words.strip().splitlines()
-    return OverspanError(
-        f"{path} cannot be written on the cluster: {said[-1] if said else 'no word why'}",
-        remedy="make room there, or set `root` to a folder with room",
     )
 
 

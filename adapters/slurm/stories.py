@@ -102,8 +102,9 @@ def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], 
         return _view_past(past, again, asked, foresee(record.state, bool(record.nodes)) is not Future.OVER)
     if is_back(record, run):
         outcome = Outcome(Phase.QUEUED, detail=outcome.detail)
-    # The nodes that a requeued job has while it is COMPLETING may be those of its former run.
-    nodes = () if run and outcome.phase is Phase.ENDING else record.nodes
+    # The nodes of a requeued job that waits are those of its former run; while it is COMPLETING they may be.
+    waits = outcome.phase is Phase.QUEUED
+    nodes = () if waits or (run and outcome.phase is Phase.ENDING) else record.nodes
     view = View(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
     # The last element of an array keeps the array's own number; one that waits only shares it.
     own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import Native, Unit, earlier_keys, identify, is_element, make_units, native_of
-from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, read_native, was_taken_back
+from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, read_native, was_taken_back, word_doubts
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
 from overspan.adapters.slurm.forms import is_group, needs_nodes
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
@@ -30,7 +30,7 @@ from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
 from overspan.adapters.slurm.staging import Files
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Done
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 
 BATCH = 100
 """Submissions of one round trip."""
@@ -61,29 +61,29 @@ class Submitter:
         self._doubts: dict[str, Doubt] = {}
         self.monotonic: Callable[[], float] = time.monotonic
 
-    async def submit(self, launches: Sequence[Launch]) -> list[Answer]:
-        """One answer for each launch. Raises TimedOut while one is in doubt; the others' answers are remembered."""
+    async def submit(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+        """The answers by token; a launch that is in doubt has none yet, and is to be given again."""
+        answers = await self.answer(launches)
+        self.forget(launches)
+        return answers
+
+    async def answer(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+        """The same, with refusals that stay the answer until they are forgotten."""
         fresh = [launch for launch in launches if launch.token not in self._known]
         if fresh:
             await self._adopt(fresh)
         await self._settle([launch for launch in fresh if launch.token in self._doubts])
         await self._send([launch for launch in fresh if not self._is_settled(launch)])
-        doubtful = [launch for launch in launches if launch.token in self._doubts]
-        if doubtful:
-            raise TimedOut(
-                f"submission unknown: Slurm has not said whether it has job {doubtful[0].job.id}{self._word(doubtful)}",
-                remedy="it is looked up, and submitted again only when Slurm surely has it not",
-            )
-        answers = [self._known[launch.token] for launch in launches]
-        self._forget(launches)
-        return answers
+        for doubt in (self._doubts[launch.token] for launch in launches if launch.token in self._doubts):
+            doubt.asked_at = self.monotonic()
+        return {launch.token: self._known[launch.token] for launch in launches if launch.token not in self._doubts}
 
-    def _word(self, doubtful: Sequence[Launch]) -> str:
-        """Why it is not known."""
-        why = next((why for launch in doubtful if (why := self._doubts[launch.token].why)), "")
-        return f" ({why})" if why else ""
+    @property
+    def doubt(self) -> str:
+        """What is told while it is not known of a submission whether Slurm has it; empty where there is none."""
+        return word_doubts(self._doubts.values(), self.monotonic())
 
-    def _forget(self, launches: Sequence[Launch]) -> None:
+    def forget(self, launches: Sequence[Launch]) -> None:
         """A refusal may be mended by the time of the next try; of accepted ones some thousands are kept."""
         for launch in launches:
             if isinstance(self._known.get(launch.token), Refusal):
@@ -96,11 +96,14 @@ class Submitter:
         for token in tokens:
             self._known.pop(token, None)
 
-    def doubt(self, tokens: Sequence[str]) -> None:
+    def look_up(self, launches: Sequence[Launch]) -> None:
         """Look these launches up before they are made again: it is not known whether they were ended."""
-        for token in tokens:
-            if isinstance(self._known.pop(token, None), Accepted):
-                self._doubts[token] = Doubt(self.monotonic())
+        for launch in launches:
+            if isinstance(self._known.pop(launch.token, None), Accepted):
+                self._begin_doubt(launch)
+
+    def _begin_doubt(self, launch: Launch, why: str = "") -> None:
+        self._doubts[launch.token] = Doubt(self.monotonic(), launch.job.id, why=why)
 
     async def release(self, natives: Sequence[int]) -> None:
         """Let native jobs start that were submitted held."""
@@ -122,7 +125,7 @@ class Submitter:
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
                 # Whoever made the call may still be at it.
-                self._doubts[launch.token] = Doubt(self.monotonic())
+                self._begin_doubt(launch)
 
     def _is_settled(self, launch: Launch) -> bool:
         return launch.token in self._known or launch.token in self._doubts
@@ -392,7 +395,7 @@ class Submitter:
         failure = Failure(Kind.NO_ANSWER, silence) if done is None else read_failure(done.words or done.text, done.rc)
         if failure.uncertain:
             for launch in unit.launches:
-                self._doubts[launch.token] = Doubt(self.monotonic(), why=failure.message)
+                self._begin_doubt(launch, failure.message)
             return None
         if failure.kind in (Kind.UNREACHABLE, Kind.MISSING):
             return failure

@@ -32,6 +32,7 @@ class Trouble(Enum):
     HANGS = "it hangs and has no effect"
     REFUSED = "the controller does not answer: no effect, and said so"
     TIMED_OUT = "Socket timed out: it has its effect, and says that it does not know"
+    DROPPED = "Socket timed out: it has no effect, and says that it does not know"
     UNREACHABLE = "there is no link"
     GARBAGE = "what it prints is torn"
 
@@ -112,6 +113,9 @@ class FakeTransport:
         if trouble is Trouble.REFUSED:
             return Done(1, b"", f"{words[0]}: error: {AWAY}\n".encode())
         self._took = 0.0
+        silence = Done(1, b"", f"{words[0]}: error: Socket timed out on send/recv operation\n".encode())
+        if trouble is Trouble.DROPPED:
+            return silence
         done = self._carry_out(call, words, environment)
         if trouble is Trouble.LOST:
             await asyncio.sleep(FOR_EVER)
@@ -120,7 +124,7 @@ class FakeTransport:
             return Done(124, b"", b"")
         await asyncio.sleep(self._took - COST / 2)
         if trouble is Trouble.TIMED_OUT:
-            return Done(1, b"", f"{words[0]}: error: Socket timed out on send/recv operation\n".encode())
+            return silence
         return done if trouble is None else Done(done.rc, done.out[: len(done.out) * 2 // 3], b"")
 
     def _carry_out(self, call: Call, words: Sequence[str], environment: Mapping[str, str]) -> Done:

@@ -17,7 +17,7 @@ from overspan.adapters.slurm.sets.members import Member, MemberLaunch, list_memb
 from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.submission import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 from overspan.bridge.model.spec import Start
 
@@ -35,8 +35,8 @@ class SetSubmitter:
         """Launches submitted since the lists of the last release were made."""
         self._clean = False
 
-    async def submit(self, launches: Sequence[Launch]) -> list[Answer]:
-        """One answer for each set. Raises TimedOut while a native job is in doubt."""
+    async def submit(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+        """The answers by token; a set with a native job in doubt has none yet."""
         concluded: dict[str, Answer] = {}
         members: dict[str, list[MemberLaunch]] = {}
         for launch in launches:
@@ -47,12 +47,13 @@ class SetSubmitter:
             self._fresh.add(launch.token)
             self._clean = False
         flat = [member for listed in members.values() for member in listed]
-        answers = dict(zip([member.token for member in flat], await self._submitter.submit(flat), strict=True))
+        answers = await self._submitter.answer(flat)
         for launch in launches:
             own = members.get(launch.token, [])
-            if own:
+            if own and all(member.token in answers for member in own):
+                self._submitter.forget(own)
                 concluded[launch.token] = await self._conclude(launch, own, [answers[member.token] for member in own])
-        return [concluded[launch.token] for launch in launches]
+        return concluded
 
     async def _conclude(
         self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[Answer]
@@ -61,13 +62,12 @@ class SetSubmitter:
         refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
         natives = [int(answer.native_id) for answer in accepted]
         if refusal is not None:
-            tokens = [member.token for member in members]
             try:
                 await self._end(natives)
             except OverspanError:
-                self._submitter.doubt(tokens)
+                self._submitter.look_up(members)
                 raise
-            self._submitter.drop(tokens)
+            self._submitter.drop([member.token for member in members])
             return replace(refusal, token=launch.token)
         await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
@@ -99,7 +99,9 @@ class SetSubmitter:
         # Its submission is not older than the order.
         launch = Launch(handle.token, replace(job, submitted_at=event.at), environment)
         member = member_of(launch, event.task, event.attempt, order)
-        answer = (await self._submitter.submit([member]))[0]
+        answer = (await self._submitter.submit([member])).get(member.token)
+        if answer is None:
+            raise TimedOut(self._submitter.doubt)
         if isinstance(answer, Refusal):
             passes = answer.transient or _PASSES in answer.message
             return replace(answer, token=order.token, transient=passes)

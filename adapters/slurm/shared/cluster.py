@@ -24,6 +24,7 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
+    SomeUnanswered,
     Unmet,
 )
 from overspan.adapters.identities import Accounts
@@ -114,11 +115,15 @@ class SharedCluster:
 
     async def _submit(self, user: str, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         self._users.add(user)
-        answers = await self.as_user(user).submit(launches)
-        return [
-            replace(answer, handle=join_owner(user, answer.handle)) if isinstance(answer, Accepted) else answer
-            for answer in answers
-        ]
+        try:
+            answers = await self.as_user(user).submit(launches)
+        except SomeUnanswered as some:
+            raise SomeUnanswered({token: _own(user, answer) for token, answer in some.answers.items()}) from None
+        return [_own(user, answer) for answer in answers]
+
+    def troubles(self) -> list[str]:
+        """What is wrong with single launches, of any user."""
+        return [text for cluster in self._clusters.values() for text in cluster.troubles()]
 
     def decider_of(self, handle: str) -> Decider:
         """As for one user."""
@@ -253,6 +258,11 @@ class SharedCluster:
         await self._watches.close()
         for cluster in (*self._clusters.values(), self._site):
             await cluster.close()
+
+
+def _own(user: str, answer: Accepted | Refusal) -> Accepted | Refusal:
+    """An answer with the owner in its handle."""
+    return replace(answer, handle=join_owner(user, answer.handle)) if isinstance(answer, Accepted) else answer
 
 
 def check_settings(config: ClusterConfig, settings: Settings) -> None:

@@ -77,18 +77,23 @@ class Works(Generic[I, A]):
     async def _run(self, user: str, items: Sequence[I]) -> None:
         try:
             answers = await self._call(user, items)
+        except SomeUnanswered as some:
+            self._keep(user, some.answers)
         except OverspanError as error:
             self._fail(user, error)
         except Exception as error:
             log.exception("a call for %s", user)
             self._fail(user, OverspanError(f"{type(error).__name__}: {error}"))
         else:
-            self._failed.pop(user, None)
-            self._known.update(zip((item.token for item in items), answers, strict=True))
-            while len(self._known) > _KEPT:
-                del self._known[next(iter(self._known))]
+            self._keep(user, dict(zip((item.token for item in items), answers, strict=True)))
         finally:
             del self._tasks[user]
+
+    def _keep(self, user: str, answers: Mapping[str, A]) -> None:
+        self._failed.pop(user, None)
+        self._known.update(answers)
+        while len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
 
     def _fail(self, user: str, error: OverspanError) -> None:
         if user not in self._failed:

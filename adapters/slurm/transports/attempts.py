@@ -31,6 +31,10 @@ class Attempts:
         if self._failures and self._clock() < self._next:
             raise Unreachable(self._trouble)
 
+    def retry(self) -> None:
+        """The next try is not put off: somebody has asked what is so now."""
+        self._next = 0.0
+
     def succeed(self) -> None:
         """It is open."""
         self._failures = 0

@@ -82,6 +82,10 @@ class OpenSsh(Shell):
             return Raw(ended.out, ended.err, f"{self._address.host}: {said or 'the connection went away'}")
         return Raw(ended.out, ended.err)
 
+    def retry(self) -> None:
+        """Connect at once where it is needed next, however lately that failed."""
+        self._attempts.retry()
+
     async def close(self) -> None:
         """End the master that this process opened; one of `span login` stays."""
         await self._opening.close()

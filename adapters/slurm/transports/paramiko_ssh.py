@@ -91,6 +91,10 @@ class ParamikoSsh(Shell):
             if done.cancelled():
                 exchange.stop()
 
+    def retry(self) -> None:
+        """Connect at once where it is needed next, however lately that failed."""
+        self._attempts.retry()
+
     async def close(self) -> None:
         """End the connection."""
         await self._opening.close()

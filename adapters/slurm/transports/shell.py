@@ -28,11 +28,13 @@ from overspan.adapters.slurm.transports.programs import (
     render_read,
     render_write,
 )
-from overspan.bridge.model.errors import Denied, NotFound, OverspanError
+from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected
 
 FILE_SECONDS = 30.0
 FULL = re.compile(r"No space left on device|[Qq]uota exceeded")
 ROOM = "make room there, or set `root` to a folder with room"
+CLOSED = re.compile(r"Permission denied|Operation not permitted|Read-only file system|Not a directory|File exists")
+"""What no wait mends."""
 
 
 class Raw(NamedTuple):
@@ -100,9 +102,7 @@ class Shell:
         """Write a file whole or not at all."""
         done = await self._run_program(render_write(path, data, mode))
         if done.rc != 0:
-            said = done.words.strip().splitlines()
-            remedy = ROOM if FULL.search(done.words) else "look at the folder's owner and rights there"
-            raise OverspanError(f"{path} cannot be written: {said[-1] if said else 'no word why'}", remedy=remedy)
+            raise word_unwritten(path, done.words)
 
     async def list(self, path: str) -> list[Item]:
         """What is in a folder."""
@@ -113,3 +113,14 @@ class Shell:
 
     async def _run_program(self, program: str) -> Done:
         return await self.run([INTERPRETER], stdin=program.encode("utf-8", "surrogateescape"), timeout=FILE_SECONDS)
+
+
+def word_unwritten(path: str, words: str) -> OverspanError:
+    """Why a file could not be written, in the words of what tried; Rejected for what no wait mends."""
+    said = words.strip().splitlines()
+    message = f"{path} cannot be written: {said[-1] if said else 'no word why'}"
+    if FULL.search(words):
+        return OverspanError(message, remedy=ROOM)
+    if CLOSED.search(words):
+        return Rejected(message, remedy="set `root` of the cluster to a folder of yours there that takes files")
+    return OverspanError(message, remedy="look at the folder's owner and rights there")

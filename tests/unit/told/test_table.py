@@ -120,7 +120,7 @@ ROWS = [
     Row(
         "an sbatch hangs",
         slurm.hang,
-        {"clusters": f"^fake stale: submission unknown: {SILENT}", "show": f"^Stale since: \\S+ .*{SILENT}"},
+        {"ping": f"^fake: submission unknown: {SILENT}"},
     ),
     Row(
         "an array of 450 is cancelled",

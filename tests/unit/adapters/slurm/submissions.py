@@ -154,7 +154,10 @@ class Bench:
         self.submitter.monotonic = lambda: self.now
 
     async def submit(self, *launches: Launch) -> list[Accepted | Refusal]:
-        return await self.submitter.submit(launches)
+        answers = await self.submitter.submit(launches)
+        if len(answers) < len(launches):
+            raise TimedOut(self.submitter.doubt)
+        return [answers[launch.token] for launch in launches]
 
     async def persist(self, launch: Launch) -> Accepted:
         """Try again, as the daemon does, until there is an answer."""

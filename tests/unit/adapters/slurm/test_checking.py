@@ -14,6 +14,7 @@ from overspan.adapters.abilities import Finding, Import, Login
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.checking import check_cluster
+from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.findings import (
     judge_compute,
     judge_hetjobs,
@@ -26,10 +27,13 @@ from overspan.adapters.slurm.findings import (
 )
 from overspan.adapters.slurm.login import invite
 from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.reaching import word_unreached
 from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.transports.attempts import Attempts
 from overspan.adapters.slurm.transports.channel import Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+from overspan.bridge.model.errors import Unreachable
 
 
 def site(**config: str) -> Site:
@@ -124,6 +128,47 @@ class TestCheck:
     def test_a_cluster_that_cannot_be_reached_has_one_line(self, tmp_path: Path) -> None:
         found = self.check(Scripted(tmp_path, {"scontrol": "exit 127"}), "/r")
         assert list(found) == ["reach"] and found["reach"].remedy
+
+    @pytest.mark.parametrize(
+        ("message", "remedy"),
+        [
+            ("rig: Can't open user config file /x: No such file or directory", "`ssh_config`"),
+            ("rig: Could not resolve hostname rig: Name or service not known", "set `host`"),
+            ("rig: Host key verification failed.", "compare the host's key"),
+            ("rig: ada@rig: Permission denied (publickey).", "`span login`"),
+            ("rig: connect to host rig port 22: Connection refused", "whether the host answers"),
+            ("sh: scontrol: not found", "`path`"),
+            ("Unable to contact slurm controller (connect failure)", "scontrol ping"),
+            ("rig: something new", "try `ssh"),
+        ],
+    )
+    def test_each_cause_has_its_own_remedy_and_the_host_is_named_once(self, message: str, remedy: str) -> None:
+        settings = Settings("ssh", "rig", user="ada", port=2222, ssh_config="~/my config")
+        seen, found = word_unreached(Unreachable(message), settings)
+        assert seen.startswith("rig: ") and not seen.startswith("rig: rig:")
+        assert remedy in found and "{" not in found
+        assert "`ssh " not in found or "`ssh -F '~/my config' -l ada -p 2222 rig" in found
+
+    def test_this_machine_is_not_reached_by_ssh(self) -> None:
+        for message in ("sh: scontrol: not found", "Unable to contact slurm controller", "timed out", "else"):
+            seen, found = word_unreached(Unreachable(message), Settings())
+            assert seen == f"this machine: {message}" and found and "ssh " not in found.replace("by ssh", "")
+
+    def test_a_check_tells_what_is_so_now(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        transport = OpenSsh("c", Address("rig"), folder=f"{tmp_path}/sockets")
+        # No time goes by: the daemon itself would not try again.
+        transport._attempts = Attempts(lambda: 0.0)
+        cluster = SlurmCluster(ClusterConfig("c", "slurm", {"transport": "ssh", "host": "rig"}), transport)
+
+        async def story() -> None:
+            for said in ("Permission denied (publickey).", "connect to host rig port 22: Connection refused"):
+                (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "{said}" >&2\nexit 255\n')
+                (tmp_path / "ssh").chmod(0o755)
+                (finding,) = await cluster.check()
+                assert finding.seen == f"rig: {said}"
+
+        asyncio.run(story())
 
     def test_a_root_that_cannot_be_written(self, tmp_path: Path) -> None:
         commands = {"scontrol": f"cat <<'E'\n{CONFIG}\nE", "sinfo": "exit 1", "sbatch": "exit 0"}

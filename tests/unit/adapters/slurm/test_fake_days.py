@@ -20,6 +20,7 @@ from overspan.bridge.model.events import Event
 from overspan.bridge.model.states import State
 
 SCRIPT = "#!/bin/bash\n"
+GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n"
 
 
 @pytest.fixture
@@ -50,6 +51,29 @@ def test_a_submission_whose_answer_is_lost_happens_once(world: SlurmWorld, troub
         async with world.daemon() as daemon:
             await daemon.until(number, State.COMPLETED)
         assert len(world.slurm.starts) == 1
+
+    world.play(story())
+
+
+@pytest.mark.parametrize(("text", "kind"), [(SCRIPT, "script"), (GROUP, "job_file")])
+def test_a_submission_in_doubt_holds_no_other_back(world: SlurmWorld, text: str, kind: str) -> None:
+    world.transport.behave = lambda job: Behaviour(600)
+    world.transport.programs = lambda task: Behaviour(600)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            world.transport.fail("sbatch", Trouble.DROPPED, 1)
+            doubted = await daemon.submit(text, kind)
+            await asyncio.sleep(1)
+            assert (await daemon.job(doubted)).state is State.PENDING
+            other = await daemon.submit(SCRIPT, "script")
+            await daemon.until(other, State.RUNNING, seconds=6)
+            assert (await daemon.job(doubted)).state is State.PENDING
+            (told,) = daemon.controller.problems
+            assert told.startswith(f"fake: submission unknown: Slurm has not said whether it has job {doubted} (")
+            await daemon.until(doubted, State.RUNNING, seconds=30)
+            assert daemon.controller.problems == []
+        assert len(world.slurm.starts) == 2
 
     world.play(story())
 

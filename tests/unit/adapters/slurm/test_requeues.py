@@ -152,6 +152,10 @@ class TestViews:
         free = tell(NEXT, see(NEXT, queued("PENDING", 1, "BeginTime")), held.cursor, (), {})
         assert [type(event) for event in free.events] == [events.Release]
 
+    def test_a_hold_is_shown_of_a_job_that_still_has_the_nodes_of_its_former_run(self) -> None:
+        view = see(NEXT, queued("PENDING", 1, "launch failed requeued held", nodes=("n1",)))
+        assert [type(event) for event in tell(NEXT, view, Cursor(), (), {}).events] == [events.Hold]
+
     def test_a_run_that_was_cancelled_in_the_queue_waits_no_more(self) -> None:
         assert see(FIRST, queued("PENDING", 1), "REQUEUED").waits
         assert not see(FIRST, queued("CANCELLED", 1), "REQUEUED").waits

@@ -31,7 +31,10 @@ class Sets:
         self.sets = SetSubmitter(self.bench.submitter)
 
     async def submit(self, number: int = 1) -> Accepted | Refusal:
-        (answer,) = await self.sets.submit([Launch(f"inst-{number}-0", replace(JOB, id=number))])
+        answers = await self.sets.submit([Launch(f"inst-{number}-0", replace(JOB, id=number))])
+        if not answers:
+            raise TimedOut(self.bench.submitter.doubt)
+        (answer,) = answers.values()
         return answer
 
     async def accepted(self, number: int = 1) -> SetHandle:
@@ -84,6 +87,22 @@ def test_a_job_in_doubt_is_found_and_none_is_there_twice() -> None:
         handle = await sets.accepted()
         assert sets.world.count("sbatch") == 2
         assert {part.native for part in handle.parts} == set(sets.world.jobs)
+
+    play(story())
+
+
+def test_a_set_in_doubt_holds_no_other_back() -> None:
+    async def story() -> None:
+        sets = Sets()
+        sets.world.behaviour = ["refuses", "never"]
+        launches = [Launch(f"inst-{number}-0", replace(JOB, id=number)) for number in (1, 2)]
+        answers = await sets.sets.submit(launches)
+        assert [type(answer) for answer in answers.values()] == [Accepted] and set(answers) == {"inst-2-0"}
+        assert "has job 1 (" in sets.bench.submitter.doubt
+        # What was refused of the one in doubt is not submitted again meanwhile.
+        count = sets.world.count("sbatch")
+        assert await sets.sets.submit(launches[:1]) == {} and sets.world.count("sbatch") == count
+        assert isinstance(await try_until_answered(sets), Refusal)
 
     play(story())
 

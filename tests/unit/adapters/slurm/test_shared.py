@@ -66,6 +66,7 @@ class OneUser:
     ordered: list[str] = field(default_factory=list)
     looks: list[Mapping[str, str]] = field(default_factory=list)
     failing: bool = False
+    doubted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.gate = asyncio.Event()
@@ -80,7 +81,10 @@ class OneUser:
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         self.given += [each.token for each in launches]
         await self._pass()
-        return [Accepted(each.token, f"s.{each.job.id}", str(each.job.id)) for each in launches]
+        answers = [Accepted(each.token, f"s.{each.job.id}", str(each.job.id)) for each in launches]
+        if self.doubted:
+            raise SomeUnanswered({answer.token: answer for answer in answers if answer.token not in self.doubted})
+        return list(answers)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         self.ordered += [each.handle for each in orders]
@@ -189,6 +193,21 @@ def test_one_users_cluster_that_takes_long_holds_up_nobody() -> None:
         many.users["ada"].gate.set()
         assert [answer.token for answer in await persist(many, both[:1])] == ["i-1-0"]
         assert many.users["ada"].given == ["i-1-0"]
+        await many.close()
+
+    asyncio.run(run())
+
+
+def test_one_launch_in_doubt_keeps_no_answer_from_the_same_users_others() -> None:
+    async def run() -> None:
+        many = Many()
+        many.user("ada").doubted = {"i-1-0"}
+        both = [launch(1, "ada"), launch(2, "ada")]
+        with pytest.raises(SomeUnanswered) as some:
+            await many.submit(both)
+        assert [answer.handle for answer in some.value.answers.values()] == ["ada/s.2"]
+        many.users["ada"].doubted = set()
+        assert [answer.token for answer in await many.submit(both[:1])] == ["i-1-0"]
         await many.close()
 
     asyncio.run(run())

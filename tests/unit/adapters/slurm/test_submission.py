@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.unit.adapters.slurm.records import mark, run
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
-from tests.unit.adapters.slurm.submissions import Bench, launch, play
+from tests.unit.adapters.slurm.submissions import Bench, Wire, launch, play
 
 from overspan.adapters.contract import Accepted, Refusal
+from overspan.adapters.slurm.errors import read_failure
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.library import name_archive
+from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.errors import TimedOut, Unreachable
+from overspan.bridge.model.job import Job
 
+SECRET = read_file("name: t\nsecrets: {TOKEN: x}\nrun: x\n")
 GROUP = read_file("name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n", 1)
+
+
+class WritingHere(Wire):
+    """A link that writes the files of this machine."""
+
+    async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        await LocalTransport().write(path, data, mode)
 
 
 class TestSubmission:
@@ -72,6 +84,36 @@ class TestSubmission:
         refusal, accepted = play(bench.submit(launch(job=job), launch(2)))
         assert isinstance(refusal, Refusal) and refusal.transient and "No space left" in refusal.message
         assert isinstance(accepted, Accepted)
+
+
+class TestUnwritable:
+    """A root that takes no file refuses jobs of every form; a full one has them wait."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> str:
+        path = tmp_path / "file"
+        path.touch()
+        return f"{path}/root"
+
+    def submit(self, root: str, job: Job) -> Refusal:
+        bench = Bench(root=root)
+        bench.asked.transport = WritingHere(bench.world)
+        (answer,) = play(bench.submit(launch(job=job)))
+        assert isinstance(answer, Refusal)
+        return answer
+
+    @pytest.mark.parametrize("job", [SECRET, GROUP], ids=["single", "group"])
+    def test_no_job_waits_for_a_root_that_takes_no_file(self, job: Job, file: str) -> None:
+        refusal = self.submit(file, job)
+        assert not refusal.transient and "Not a directory" in refusal.message
+
+    def test_a_group_is_told_what_to_mend(self, file: str) -> None:
+        assert "\nset `root` of the cluster to a folder" in self.submit(file, GROUP).message
+
+    def test_a_single_job_whose_folder_cannot_be_made_is_told_alike(self) -> None:
+        assert not read_failure("mkdir: cannot create directory ‘/r’: Permission denied", 1).transient
+        failure = read_failure("mkdir: cannot create directory ‘/r’: No space left on device", 1)
+        assert failure.transient and not failure.uncertain and failure.remedy
 
 
 class TestDoubt:
