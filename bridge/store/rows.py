@@ -34,6 +34,7 @@ class Atom:
     outbox_add: list[Row] = field(default_factory=list)
     timeline: list[Row] = field(default_factory=list)
     schedules: list[Row] = field(default_factory=list)
+    receipts: list[Row] = field(default_factory=list)
 
 
 def insertion(jobs: Iterable[NewJob]) -> Atom:
@@ -96,6 +97,7 @@ def merge(atoms: Iterable[Atom]) -> Atom | None:
         whole.outbox_add += atom.outbox_add
         whole.timeline += atom.timeline
         whole.schedules += atom.schedules
+        whole.receipts += atom.receipts
     added = {row["token"] for row in whole.outbox_add}
     if added and any(row["key"] in added for row in whole.outbox_done):
         return None

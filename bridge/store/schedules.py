@@ -9,6 +9,8 @@ from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, sele
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict, StoreFailed
+from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
+from overspan.bridge.store.records import Receipt
 from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
 from overspan.bridge.store.tables import crontab, schedule
 
@@ -36,8 +38,8 @@ def changed_values(changed: StoredSchedule) -> dict[str, Any]:
     }
 
 
-def add(connection: Connection, new: StoredSchedule) -> int:
-    """Insert a schedule; its id, which was never used before."""
+def add(connection: Connection, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+    """Insert a schedule and its receipt; its id, which was never used before."""
     values = {
         "version": new.version,
         "user": new.user,
@@ -47,6 +49,8 @@ def add(connection: Connection, new: StoredSchedule) -> int:
     }
     key = connection.execute(_INSERT, values).inserted_primary_key
     assert key is not None
+    if receipt is not None:
+        connection.execute(_INSERT_RECEIPT, receipt._replace(schedule_id=int(key[0]))._asdict())
     return int(key[0])
 
 
@@ -116,9 +120,9 @@ class ScheduleMethods:
         """Every schedule, by id."""
         return await self._read(read_all)  # type: ignore[no-any-return]
 
-    async def add_schedule(self, new: StoredSchedule) -> int:
-        """Write a new schedule; its id, which is never given again."""
-        return await self._call(lambda connection: add(connection, new))  # type: ignore[no-any-return]
+    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        """Write a new schedule, and of which submission it was made; its id, which is never given again."""
+        return await self._call(lambda connection: add(connection, new, receipt))  # type: ignore[no-any-return]
 
     async def change_schedule(self, changed: StoredSchedule) -> bool:
         """Write a schedule's next facts; False when the stored version is not the one before."""

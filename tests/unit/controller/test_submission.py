@@ -42,6 +42,35 @@ def test_the_answer_comes_after_the_commit_and_with_the_submission_owed() -> Non
     play(scene)
 
 
+def test_a_submission_that_is_sent_again_makes_one_job() -> None:
+    async def scene(bench: Bench) -> None:
+        sent = Submission("script", "a b", user="me", token="0a1b")
+        first = await bench.controller.submitter.submit(sent)
+        # Its cluster would not have it any more; it has it.
+        bench.cluster.impossible = "Requested node configuration is not available"
+        assert await bench.controller.submitter.submit(sent) == first
+        await bench.kill()
+        await bench.start()
+        assert await bench.controller.submitter.submit(sent) == first
+        bench.cluster.impossible = ""
+        others = (replace(sent, token="0a1c"), replace(sent, user="you", token="0a1d"), replace(sent, token=""))
+        assert len({(await bench.controller.submitter.submit(other)).id for other in others}) == 3
+        assert len(bench.ledger.jobs) == 4
+
+    play(scene)
+
+
+def test_a_resubmission_that_is_sent_again_makes_one_job() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        resubmit = bench.controller.resubmitter.resubmit
+        first = await resubmit("1", token="0a1b")
+        assert await resubmit("1", token="0a1b") == first
+        assert (await resubmit("1", token="0a1c")).id != first.id
+
+    play(scene)
+
+
 def test_a_full_disk_refuses_the_submission_as_a_whole() -> None:
     async def scene(bench: Bench) -> None:
         bench.ledger.broken = True
