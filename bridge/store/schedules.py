@@ -8,9 +8,11 @@ from typing import Any, cast
 from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, select, update
 
 from overspan.bridge.model.documents import decode, encode
-from overspan.bridge.model.errors import Conflict, StoreFailed
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.store.failures import unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
 from overspan.bridge.store.records import Receipt
+from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
 from overspan.bridge.store.tables import crontab, schedule
 
@@ -98,13 +100,10 @@ def replace_crontab(connection: Connection, new: Crontab) -> list[int]:
 
 def _stored(row: Any) -> StoredSchedule:
     try:
-        facts = decode(ScheduleFacts, json.loads(row.facts))
-        return StoredSchedule(row.id, row.version, row.user, facts, json.loads(row.request))
-    except ValueError as error:
-        raise StoreFailed(
-            f"schedule {row.id} in the store cannot be read: {error}",
-            remedy="the store was written by another version or is damaged; nothing was changed",
-        ) from None
+        facts = decode(ScheduleFacts, read_json(row.facts))
+        return StoredSchedule(row.id, row.version, row.user, facts, read_json(row.request))
+    except (ValueError, RecursionError) as error:
+        raise unreadable(f"the schedule c{row.id}", error) from None
 
 
 class ScheduleMethods:
