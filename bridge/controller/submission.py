@@ -115,7 +115,13 @@ class Submitter:
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
         await self._hear(entry, submission.kind)
-        return _answer(entry.job, entry.cluster, reading)
+        return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
+
+    def _tell_silence(self, entry: Entry, answer: Submitted) -> Submitted:
+        """The answer, with a note where the job waits for a cluster that does not answer."""
+        cluster = self.clusters.find(entry.cluster)
+        silence = cluster.silence if cluster is not None and not entry.launched and not entry.job.over else ""
+        return replace(answer, notes=(*answer.notes, f"the job waits: {silence}")) if silence else answer
 
     async def _find_taken(self, reading: Reading, submission: Submission) -> Submitted | None:
         """The answer to a submission that was made a job before, by a daemon that died before it answered."""
@@ -125,7 +131,7 @@ class Submitter:
         entry = self.recorder.book.get(receipt.job_id)
         if entry is not None:
             await self._hear(entry, submission.kind)
-            return _answer(entry.job, entry.cluster, reading)
+            return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
         found = await self.recorder.ledger.find(JobQuery(ids=(receipt.job_id,)))
         return _answer(found[0].job, found[0].cluster, reading) if found else None
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
+from tests.unit.controller.fakes import START, Bench, end, play, start_job, turn, until
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.controller.listing import Selection
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.submission import Reading
+from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.readers.submission import Submission
@@ -185,6 +187,13 @@ def test_an_unreachable_cluster_is_stale_and_nothing_fails() -> None:
         await bench.submit("two")
         cluster = bench.controller.clusters.get("local")
         await until(lambda: cluster.stale_since is not None)
+        why = f"local has not answered since {format_timestamp(START)}: no route to the cluster"
+        answer = await bench.controller.submitter.submit(Submission("script", "three", user="me"))
+        assert answer.notes == (f"the job waits: {why}",)
+        assert (await bench.controller.orders.cancel(CancelRequest(("1",)))).note == f"what was asked waits: {why}"
+        # Nobody there knows of it, so it has ended.
+        assert (await bench.controller.orders.cancel(CancelRequest((str(answer.id),)))).note == ""
+        assert bench.state(answer.id) == "CANCELLED"
         bench.clock.advance(600)
         await turn()
         assert (bench.state(1), bench.state(2)) == ("RUNNING", "PENDING")
