@@ -88,7 +88,7 @@ class Cluster:
         """That it does not answer, since when and why; empty where it does."""
         if self.stale_since is None:
             return ""
-        return f"{self.name} has not answered since {format_timestamp(self.stale_since)}: {self.message}"
+        return f"cluster {self.name} has not answered since {format_timestamp(self.stale_since)}: {self.message}"
 
     @property
     def gives_back(self) -> bool:

@@ -187,7 +187,7 @@ def test_an_unreachable_cluster_is_stale_and_nothing_fails() -> None:
         await bench.submit("two")
         cluster = bench.controller.clusters.get("local")
         await until(lambda: cluster.stale_since is not None)
-        why = f"local has not answered since {format_timestamp(START)}: no route to the cluster"
+        why = f"cluster local has not answered since {format_timestamp(START)}: no route to the cluster"
         answer = await bench.controller.submitter.submit(Submission("script", "three", user="me"))
         assert answer.notes == (f"the job waits: {why}",)
         assert (await bench.controller.orders.cancel(CancelRequest(("1",)))).note == f"what was asked waits: {why}"
