@@ -49,7 +49,10 @@ class Body(BaseModel):
 
 
 class SubmissionBody(Body):
-    """A job file or batch script, and where it was typed. `argv` are the words after the verb."""
+    """A job file or batch script, and where it was typed. `argv` are the words after the verb.
+
+    What comes again with the same `token` makes no second job: the answer is that of the first.
+    """
 
     kind: Literal["job_file", "script"]
     text: Annotated[str, Field(max_length=MAX_BODY)]
@@ -70,6 +73,7 @@ class SubmissionBody(Body):
     name: Name | None = None
     hold: bool = False
     cluster: Name | None = None
+    token: Name = ""
 
 
 class FilterBody(BaseModel):
@@ -117,9 +121,10 @@ class RequeueBody(Body):
 
 
 class ResubmitBody(Body):
-    """Whether of an array only the elements that failed are submitted again."""
+    """Whether of an array only the elements that failed are submitted again; `token` as in a submission."""
 
     failed: bool = False
+    token: Name = ""
 
 
 class RestartBody(Body):

@@ -64,7 +64,8 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
-        return _accept(await controller.resubmitter.resubmit(ref, body is not None and body.failed))
+        body = body or ResubmitBody()
+        return _accept(await controller.resubmitter.resubmit(ref, body.failed, body.token))
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
     async def plan(body: SubmissionBody, by: Anyone) -> Response:
@@ -114,6 +115,7 @@ def _submission(body: SubmissionBody, by: Asker) -> Submission:
         name=body.name or "",
         hold=body.hold,
         cluster=body.cluster or "",
+        token=body.token,
     )
 
 

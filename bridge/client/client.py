@@ -84,7 +84,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
         from overspan.bridge.client.submission import list_left_out, submission_document
 
         body = submission_document(submission, self.environment)
-        accepted = accepted_from_document(self._post("/v1/jobs", body, lost=_LOST))
+        accepted = accepted_from_document(self._post_once("/v1/jobs", body, _LOST))
         left_out = list_left_out(self.environment)
         noted = (f"variables that are not UTF-8 text are left out: {', '.join(left_out)}",) if left_out else ()
         return accepted._replace(notes=(*accepted.notes, *noted))
@@ -94,7 +94,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
         from overspan.bridge.client.exchange import accepted_from_document
 
         target = f"/v1/jobs/{quote_part(ref)}/resubmit"
-        return accepted_from_document(self._post(target, {"failed": failed}, lost=_LOST))
+        return accepted_from_document(self._post_once(target, {"failed": failed}, _LOST))
 
     def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """The native form of a submission (a script, manifests) and notes about it; nothing is changed."""

@@ -24,6 +24,10 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _PLAIN_IN_PATH = _PLAIN | frozenset(b"+:@")
 
 
+class Cut(Unreachable):
+    """The daemon took a request, and went away before its answer was read: it may or may not have had its effect."""
+
+
 class Transport:
     """The connection of a client; it starts the daemon on first use."""
 
@@ -54,12 +58,30 @@ class Transport:
         data = json.dumps({"format": FORMAT, **body}).encode()
         return self._read(self._request("POST", target, data, lost=lost))
 
+    def _post_once(self, target: str, body: Mapping[str, Any], lost: str) -> dict[str, Any]:
+        """Post what must have its effect once: under a token, with which it is sent again where the daemon goes away.
+
+        `lost` is the remedy where no daemon answers any more.
+        """
+        body = {**body, "token": os.urandom(16).hex()}
+        for pause in (0.0, *RETRY_PAUSES[:-1]):
+            time.sleep(pause)
+            try:
+                return self._post(target, body, lost)
+            except Cut:
+                continue
+            except Unreachable as error:
+                if pause and lost not in error.remedy:
+                    error.remedy = "; ".join(filter(None, (lost, error.remedy)))
+                raise
+        raise Cut(CUT, remedy=lost)
+
     def _read(self, answer: Answer, *, listed: bool = False) -> dict[str, Any]:
         try:
             data = answer.read()
         except (Gone, ConnectionResetError):
             self.close()
-            raise Unreachable(CUT) from None
+            raise Cut(CUT) from None
         if not answer.reusable:
             self.close()
         document = _decode(answer.status, data)
@@ -93,11 +115,12 @@ class Transport:
             except Gone:
                 self.close()
                 if not pause:
-                    raise Unreachable(CUT, remedy=lost) from None
+                    raise Cut(CUT, remedy=lost) from None
                 time.sleep(pause)
             except TimeoutError:
                 self.close()
-                raise Unreachable(f"the daemon did not answer within {timeout or self.timeout:.0f} s") from None
+                silent = f"the daemon did not answer within {timeout or self.timeout:.0f} s"
+                raise Unreachable(silent, remedy=lost) from None
             except (OSError, ProtocolError) as error:
                 self.close()
                 raise Unreachable(f"cannot talk to the daemon on {self.paths.socket}: {error}") from None

@@ -16,6 +16,7 @@ from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Locat
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.bell import Bell
+from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import GpuDefaults
@@ -81,6 +82,13 @@ class Cluster:
     def opened(self) -> bool:
         """Whether the adapter has been opened."""
         return self._adapter is not None
+
+    @property
+    def silence(self) -> str:
+        """That it does not answer, since when and why; empty where it does."""
+        if self.stale_since is None:
+            return ""
+        return f"cluster {self.name} has not answered since {format_timestamp(self.stale_since)}: {self.message}"
 
     @property
     def gives_back(self) -> bool:

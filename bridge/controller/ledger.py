@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, StoredJob, TimelineRow
+from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, Receipt, StoredJob, TimelineRow
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
@@ -22,11 +22,16 @@ class Ledger(Protocol):
     async def reserve_ids(self, end: int) -> bool:
         """Give no id below `end` any more; whether any of them was still to be given."""
 
-    async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
-        """Write new jobs with all that starts them, and the schedule they are a run of, in one transaction.
+    async def insert(
+        self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+    ) -> None:
+        """Write new jobs with all that starts them, the schedule they are a run of, the receipt, in one transaction.
 
         Conflict when the schedule's version is not the one before.
         """
+
+    async def find_receipt(self, token: str, user: str) -> Receipt | None:
+        """What was made of a user's submission; None where nothing was."""
 
     async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
         """Write an array's new elements and the array without them, all or none; False for another version."""
@@ -66,8 +71,8 @@ class Ledger(Protocol):
     async def schedules(self) -> list[StoredSchedule]:
         """Every schedule, by id."""
 
-    async def add_schedule(self, new: StoredSchedule) -> int:
-        """Write a new schedule; its id."""
+    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        """Write a new schedule and its receipt; its id."""
 
     async def change_schedule(self, changed: StoredSchedule) -> bool:
         """Write a schedule's next facts; False when the stored version is not the one before."""

@@ -88,8 +88,11 @@ class Orders:
         """Why what was asked of some of these jobs has no effect yet; empty where nothing hinders it."""
         entries = [entry for entry in map(self.recorder.book.get, chosen) if entry is not None and not entry.job.over]
         names = dict.fromkeys(name for entry in entries for name in entry.places())
-        troubles = [trouble for name in names if (trouble := self.places.find_trouble(name)) is not None]
-        return "\n".join(f"what was asked waits: {trouble.message}; {trouble.remedy}" for trouble in troubles)
+        troubles = {name: self.places.find_trouble(name) for name in names}
+        whys = [f"{trouble.message}; {trouble.remedy}" for trouble in troubles.values() if trouble is not None]
+        found = [self.places.clusters.find(name) for name, trouble in troubles.items() if trouble is None]
+        whys += [cluster.silence for cluster in found if cluster is not None and cluster.silence]
+        return "\n".join(f"what was asked waits: {why}" for why in whys)
 
     async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
         """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""

@@ -26,7 +26,7 @@ from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Job, new_element
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Change, JobQuery, NewJob
+from overspan.bridge.store.records import Change, JobQuery, NewJob, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
 log = logging.getLogger(__name__)
@@ -97,9 +97,11 @@ class Recorder:
         """
         return await self._uninterrupted(self._change(list(job_ids), work, urgent))
 
-    async def insert(self, entries: list[Entry], schedule: StoredSchedule | None = None) -> None:
-        """Write new jobs and what they owe, and the schedule they are a run of, in one transaction."""
-        await self._uninterrupted(self._insert(entries, schedule))
+    async def insert(
+        self, entries: list[Entry], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+    ) -> None:
+        """Write new jobs and what they owe, the schedule they are a run of, the receipt, in one transaction."""
+        await self._uninterrupted(self._insert(entries, schedule, receipt))
 
     async def draw(self, array_id: int, ranges: Ranges, reason: str = "None") -> bool:
         """Make jobs of an array's elements, in one transaction with the array; False when they wait no longer.
@@ -211,9 +213,9 @@ class Recorder:
             at = again if at is None else min(at, again)
         self._arm(draft.job.id, at)
 
-    async def _insert(self, entries: list[Entry], schedule: StoredSchedule | None) -> None:
+    async def _insert(self, entries: list[Entry], schedule: StoredSchedule | None, receipt: Receipt | None) -> None:
         drafts = self._draft_new(entries)
-        await self.ledger.insert([_new_job(draft) for draft in drafts], schedule)
+        await self.ledger.insert([_new_job(draft) for draft in drafts], schedule, receipt)
         self._take_in(drafts)
 
     async def _draw(self, array_id: int, ranges: Ranges, reason: str) -> bool:

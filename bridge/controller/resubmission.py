@@ -22,7 +22,7 @@ class Resubmitter:
         self.submitter = submitter
         self.directory = directory
 
-    async def resubmit(self, ref: str, failed: bool = False) -> Submitted:
+    async def resubmit(self, ref: str, failed: bool = False, token: str = "") -> Submitted:
         """Submit what an id names again; of an array, with `failed`, the elements that failed.
 
         What the first submission waited for, its dependencies and its begin time, is over for the new one.
@@ -52,7 +52,7 @@ class Resubmitter:
         if not self._lives(spec.parent):
             spec = replace(spec, parent=None)
         origin = spec.origin
-        submission = Submission(JOB_FILE, origin.text, origin.file, user=entry.user, uid=origin.uid)
+        submission = Submission(JOB_FILE, origin.text, origin.file, user=entry.user, uid=origin.uid, token=token)
         return await self.submitter.take(Reading(spec), submission)
 
     def _lives(self, parent: int | None) -> bool:

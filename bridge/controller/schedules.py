@@ -17,7 +17,7 @@ from overspan.bridge.controller.due import GRACE, Due, made, refuse, skip, split
 from overspan.bridge.controller.orders import Orders
 from overspan.bridge.controller.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.requests import CancelRequest
-from overspan.bridge.controller.submission import Run, Submitted, Submitter
+from overspan.bridge.controller.submission import Run, Submitted, Submitter, find_receipt, make_receipt
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import (
     Conflict,
@@ -112,9 +112,12 @@ class Schedules:
         answer = replace(answer, task_ids=(), next_due=due)
         if check:
             return replace(answer, text="The schedule is good")
+        taken = await find_receipt(self.recorder.ledger, submission)
+        if taken is not None:
+            return replace(answer, schedule=taken.schedule_id)
         if len(self._kept) >= MAX_SCHEDULES:
             raise Rejected(f"there are {len(self._kept)} schedules already, which is the limit")
-        schedule_id = await self.recorder.ledger.add_schedule(new)
+        schedule_id = await self.recorder.ledger.add_schedule(new, make_receipt(submission, new.facts.created_at))
         await self.keep(replace(new, id=schedule_id))
         return replace(answer, schedule=schedule_id)
 
@@ -123,7 +126,8 @@ class Schedules:
         zone = cron.timezone or await asyncio.to_thread(_local_zone, submission.environment.get("TZ", ""))
         now = self.recorder.clock()
         facts = ScheduleFacts(answer.name, answer.cluster, replace(cron, timezone=zone), now, now)
-        return StoredSchedule(0, 1, submission.user, facts, encode(submission))
+        # Its runs are submissions of their own.
+        return StoredSchedule(0, 1, submission.user, facts, encode(replace(submission, token="")))
 
     async def keep(self, stored: StoredSchedule) -> None:
         """Take a schedule into memory, and see what is due."""

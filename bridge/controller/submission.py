@@ -13,6 +13,7 @@ from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.fitting import find_misfit
 from overspan.bridge.controller.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
+from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.missing_files import check_sources
 from overspan.bridge.controller.notes import list_notes
 from overspan.bridge.controller.plans import describe_conditions
@@ -26,6 +27,7 @@ from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import Candidate, JobSpec
 from overspan.bridge.readers.submission import SCRIPT, Submission
+from overspan.bridge.store.records import JobQuery, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
 FAILED = "Batch job submission failed"
@@ -94,25 +96,50 @@ class Submitter:
         return await self.take(await self._read(submission), submission, run)
 
     async def take(self, reading: Reading, submission: Submission, run: Run | None = None) -> Submitted:
-        """Make the job of what was read; raises as `submit`."""
+        """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
+        taken = await self._find_taken(reading, submission)
+        if taken is not None:
+            return taken
         reading, cluster, job = await self._settle(reading, submission)
         if job.spec.cron is not None and run is None and self.schedule is not None:
-            return await self.schedule(submission, _answer(job, cluster, reading), job.spec.cron, submission.test_only)
+            return await self.schedule(
+                submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only
+            )
         if submission.test_only or reading.options.get("test_only"):
-            return _answer(job, cluster, reading, await self._try(job, cluster))
+            return _answer(job, cluster.name, reading, await self._try(job, cluster))
         first = await self.recorder.ledger.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
         entry = Entry(job, cluster.name, submission.user)
-        await self.recorder.insert([entry], run.record(first) if run is not None else None)
-        await self._hear(entry, cluster, submission.kind)
-        return _answer(entry.job, self.clusters.find(entry.cluster) or cluster, reading)
+        receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
+        await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
+        await self._hear(entry, submission.kind)
+        return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
 
-    async def _hear(self, entry: Entry, cluster: Cluster, kind: str) -> None:
+    def _tell_silence(self, entry: Entry, answer: Submitted) -> Submitted:
+        """The answer, with a note where the job waits for a cluster that does not answer."""
+        cluster = self.clusters.find(entry.cluster)
+        silence = cluster.silence if cluster is not None and not entry.launched and not entry.job.over else ""
+        return replace(answer, notes=(*answer.notes, f"the job waits: {silence}")) if silence else answer
+
+    async def _find_taken(self, reading: Reading, submission: Submission) -> Submitted | None:
+        """The answer to a submission that was made a job before, by a daemon that died before it answered."""
+        receipt = await find_receipt(self.recorder.ledger, submission)
+        if receipt is None or not receipt.job_id:
+            return None
+        entry = self.recorder.book.get(receipt.job_id)
+        if entry is not None:
+            await self._hear(entry, submission.kind)
+            return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
+        found = await self.recorder.ledger.find(JobQuery(ids=(receipt.job_id,)))
+        return _answer(found[0].job, found[0].cluster, reading) if found else None
+
+    async def _hear(self, entry: Entry, kind: str) -> None:
         """Wait for the verdict of a cluster that gives one. Raises Rejected in its words."""
+        name = entry.cluster
         try:
-            adapter = cluster.adapter
+            adapter = self.clusters.get(name).adapter
         except OverspanError:
             return
         if not isinstance(adapter, Verdict):
@@ -121,7 +148,7 @@ class Submitter:
         if refusal is not None:
             raise Rejected(
                 word_refusal(refusal) if kind == SCRIPT else refusal,
-                remedy=f"`span show {entry.job.id}` keeps it; `span sinfo -M {cluster.name}` shows what is there",
+                remedy=f"`span show {entry.job.id}` keeps it; `span sinfo -M {name}` shows what is there",
             )
 
     async def _try(self, job: Job, cluster: Cluster) -> str:
@@ -136,7 +163,7 @@ class Submitter:
     async def check(self, submission: Submission) -> Submitted:
         """Read and check a submission with no effect; raises what `submit` would."""
         reading, cluster, job = await self._prepare(submission)
-        return _answer(job, cluster, reading)
+        return _answer(job, cluster.name, reading)
 
     async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """What the cluster would be sent, and the notes; with no effect at all."""
@@ -268,6 +295,16 @@ class Submitter:
             raise InvalidRequest(f"job {parent} is no group", remedy="leave --job-group out", place=place)
 
 
+def make_receipt(submission: Submission, at: float, *, job_id: int = 0) -> Receipt | None:
+    """What tells the submission's second sending from another submission; None where it has no token."""
+    return Receipt(submission.token, submission.user, at, job_id) if submission.token else None
+
+
+async def find_receipt(ledger: Ledger, submission: Submission) -> Receipt | None:
+    """What was made of the submission when it was sent before; None where it was not."""
+    return await ledger.find_receipt(submission.token, submission.user) if submission.token else None
+
+
 def _refuse_later(spec: JobSpec, place: Place | None) -> InvalidRequest:
     """The refusal of what is read and cannot be carried out: the first of it, and each other in a line of its own."""
     found = sorted(spec.later_places.items(), key=lambda item: item[1])
@@ -349,7 +386,7 @@ def _fill(pattern: str, job_id: int) -> str:
         raise InvalidRequest(str(error)) from None
 
 
-def _answer(job: Job, cluster: Cluster, reading: Reading, text: str = "") -> Submitted:
+def _answer(job: Job, cluster: str, reading: Reading, text: str = "") -> Submitted:
     count = len(job.tasks)
     ids = tuple(f"{job.id}+{offset}" for offset in range(count)) if count > 1 else (str(job.id),)
-    return Submitted(job.id, ids, job.spec.name, cluster.name, job.spec.notes, reading.options, text)
+    return Submitted(job.id, ids, job.spec.name, cluster, job.spec.notes, reading.options, text)

@@ -24,7 +24,8 @@ class Submission:
     `kind` is job_file or script. `file` names the text in messages; empty is standard input. `argv` are the words
     after the verb, read for scripts only. `environment`, `directory`, `umask`, `user`, `uid`, `host` and `command`
     are the submitter's. `overrides`, `env` and `secrets` are --set, --env and --secret. `cluster`, `name` and `hold`
-    replace what the text says; `test_only` submits nothing.
+    replace what the text says; `test_only` submits nothing. `token` is drawn for each submission, so that one that is
+    sent again is known; empty for none.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Submission:
     name: str = ""
     hold: bool = False
     cluster: str = ""
+    token: str = ""
 
 
 def read_submission(submission: Submission, clusters: Mapping[str, str] | None = None, now: float = 0.0) -> JobSpec:

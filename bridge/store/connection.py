@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
@@ -97,6 +98,8 @@ def connect(target: Target) -> Session:
     connection = engine.connect()
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
+    # SQLite's own words for a text that is not UTF-8 hold the whole text, with the user's secrets.
+    raw.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     session = Session(target.path, engine, connection, raw)
     try:
         _set_up(session, target)

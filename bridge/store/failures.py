@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from json import JSONDecodeError
 
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
@@ -45,6 +46,15 @@ def newer(place: str, found: str) -> StoreFailed:
 def foreign(place: str) -> StoreFailed:
     """The file is a database of some other program."""
     return StoreFailed(f"{place} is a database, but not Overspan's", remedy="move it away or name another state folder")
+
+
+def unreadable(what: str, error: BaseException) -> StoreFailed:
+    """A document that cannot be read. What Python says of it may hold the user's secrets, so only its place is told."""
+    why = f"no JSON from character {error.pos} on" if isinstance(error, JSONDecodeError) else "not what Overspan writes"
+    return StoreFailed(
+        f"{what} in the store cannot be read: {why}",
+        remedy="the store was written by another version or is damaged; nothing was changed",
+    )
 
 
 def _unfit(error: BaseException) -> InvalidRequest:

@@ -60,6 +60,16 @@ class OutboxRow(NamedTuple):
     error: str = ""
 
 
+class Receipt(NamedTuple):
+    """What was made of a submission, a job or a schedule (the other is 0), by the token that its sender drew."""
+
+    token: str
+    user: str
+    at: float
+    job_id: int = 0
+    schedule_id: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class StoredJob:
     """A job with what only the daemon needs of it: where it is and how far its news was read."""

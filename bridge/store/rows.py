@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any
 
 from overspan.bridge.model.documents import decode, encode
-from overspan.bridge.model.errors import StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.store.failures import unreadable
 from overspan.bridge.store.records import Change, NewJob, OutboxRow, StoredJob, TimelineRow, Transition
 
 Row = dict[str, Any]
@@ -34,6 +34,7 @@ class Atom:
     outbox_add: list[Row] = field(default_factory=list)
     timeline: list[Row] = field(default_factory=list)
     schedules: list[Row] = field(default_factory=list)
+    receipts: list[Row] = field(default_factory=list)
 
 
 def insertion(jobs: Iterable[NewJob]) -> Atom:
@@ -96,6 +97,7 @@ def merge(atoms: Iterable[Atom]) -> Atom | None:
         whole.outbox_add += atom.outbox_add
         whole.timeline += atom.timeline
         whole.schedules += atom.schedules
+        whole.receipts += atom.receipts
     added = {row["token"] for row in whole.outbox_add}
     if added and any(row["key"] in added for row in whole.outbox_done):
         return None
@@ -108,20 +110,26 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
     `specs` keeps what was decoded for other rows, so that the elements of an array share one spec.
     """
     specs = {} if specs is None else specs
+    part = "spec"
     try:
         spec = specs.get(row.spec_id)
         if spec is None:
-            spec = specs[row.spec_id] = decode(JobSpec, json.loads(row.document))
-        document = json.loads(row.facts)
+            spec = specs[row.spec_id] = decode(JobSpec, read_json(row.document))
+        part = "record"
+        document = read_json(row.facts)
         document["id"], document["version"] = row.id, row.version
         document["spec"] = _EMPTY
         job = replace(decode(Job, document), spec=spec)
-    except ValueError as error:
-        raise StoreFailed(
-            f"job {row.id} in the store cannot be read: {error}",
-            remedy="the store was written by another version or is damaged; nothing was changed",
-        ) from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise unreadable(f"the {part} of job {row.id}", error) from None
     return StoredJob(job, row.cluster, row.handle, row.native_id, row.cursor, row.user)
+
+
+def read_json(text: Any) -> Any:
+    """The data of a document. Raises ValueError, also for what is not ASCII, which no document was written with."""
+    if not isinstance(text, str) or not text.isascii():
+        raise ValueError("not a text that was written here")
+    return json.loads(text)
 
 
 def outbox_row(row: Any) -> OutboxRow:

@@ -8,7 +8,11 @@ from typing import Any, cast
 from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, select, update
 
 from overspan.bridge.model.documents import decode, encode
-from overspan.bridge.model.errors import Conflict, StoreFailed
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.store.failures import unreadable
+from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
+from overspan.bridge.store.records import Receipt
+from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
 from overspan.bridge.store.tables import crontab, schedule
 
@@ -36,8 +40,8 @@ def changed_values(changed: StoredSchedule) -> dict[str, Any]:
     }
 
 
-def add(connection: Connection, new: StoredSchedule) -> int:
-    """Insert a schedule; its id, which was never used before."""
+def add(connection: Connection, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+    """Insert a schedule and its receipt; its id, which was never used before."""
     values = {
         "version": new.version,
         "user": new.user,
@@ -47,6 +51,8 @@ def add(connection: Connection, new: StoredSchedule) -> int:
     }
     key = connection.execute(_INSERT, values).inserted_primary_key
     assert key is not None
+    if receipt is not None:
+        connection.execute(_INSERT_RECEIPT, receipt._replace(schedule_id=int(key[0]))._asdict())
     return int(key[0])
 
 
@@ -94,13 +100,10 @@ def replace_crontab(connection: Connection, new: Crontab) -> list[int]:
 
 def _stored(row: Any) -> StoredSchedule:
     try:
-        facts = decode(ScheduleFacts, json.loads(row.facts))
-        return StoredSchedule(row.id, row.version, row.user, facts, json.loads(row.request))
-    except ValueError as error:
-        raise StoreFailed(
-            f"schedule {row.id} in the store cannot be read: {error}",
-            remedy="the store was written by another version or is damaged; nothing was changed",
-        ) from None
+        facts = decode(ScheduleFacts, read_json(row.facts))
+        return StoredSchedule(row.id, row.version, row.user, facts, read_json(row.request))
+    except (ValueError, RecursionError) as error:
+        raise unreadable(f"the schedule c{row.id}", error) from None
 
 
 class ScheduleMethods:
@@ -116,9 +119,9 @@ class ScheduleMethods:
         """Every schedule, by id."""
         return await self._read(read_all)  # type: ignore[no-any-return]
 
-    async def add_schedule(self, new: StoredSchedule) -> int:
-        """Write a new schedule; its id, which is never given again."""
-        return await self._call(lambda connection: add(connection, new))  # type: ignore[no-any-return]
+    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        """Write a new schedule, and of which submission it was made; its id, which is never given again."""
+        return await self._call(lambda connection: add(connection, new, receipt))  # type: ignore[no-any-return]
 
     async def change_schedule(self, changed: StoredSchedule) -> bool:
         """Write a schedule's next facts; False when the stored version is not the one before."""

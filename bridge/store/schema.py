@@ -7,12 +7,12 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Strin
 from overspan.bridge.store import statements
 from overspan.bridge.store.failures import foreign, newer
 from overspan.bridge.store.migrations import REVISIONS
-from overspan.bridge.store.tables import crontab, job, meta, outbox, schedule, spec, timeline
+from overspan.bridge.store.tables import crontab, job, meta, outbox, receipt, schedule, spec, timeline
 
 FORMAT = 1
 """Format number of the documents in the tables; a reader takes its own and the one before."""
 
-TABLES = (job, spec, outbox, timeline, meta, schedule, crontab)
+TABLES = (job, spec, outbox, timeline, meta, schedule, crontab, receipt)
 
 # As alembic makes it (alembic.ddl.impl.DefaultImpl.version_table_impl).
 _VERSION = Table(

@@ -19,10 +19,11 @@ from sqlalchemy import (
     update,
 )
 
+from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
 from overspan.bridge.store.records import JobQuery, OutboxRow, TimelineRow
 from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row
 from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
-from overspan.bridge.store.tables import job, meta, outbox, spec, timeline
+from overspan.bridge.store.tables import job, meta, outbox, receipt, spec, timeline
 
 _INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)
 _AMEND = update(spec).where(spec.c.job_id == bindparam("key")).values(document=bindparam("amended"))
@@ -68,6 +69,7 @@ def write(connection: Connection, atom: Atom) -> bool:
     _many(connection, _DONE, atom.outbox_done)
     _many(connection, _INSERT_OUTBOX, atom.outbox_add)
     _many(connection, _INSERT_TIMELINE, atom.timeline)
+    _many(connection, _INSERT_RECEIPT, atom.receipts)
     return True
 
 
@@ -155,7 +157,8 @@ def read_events(connection: Connection, since: int, limit: int) -> list[Timeline
 
 
 def forget(connection: Connection, before: float, count: int) -> int:
-    """Delete up to `count` jobs that ended before a time and owe no call; how many there were."""
+    """Delete up to `count` jobs that ended before a time and owe no call; how many there were. Receipts go by age."""
+    connection.execute(delete(receipt).where(receipt.c.at < before))
     owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
     element = job.alias()
     # Its elements have no spec without it.

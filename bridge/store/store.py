@@ -13,13 +13,14 @@ from typing import Any
 
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.store import statements
+from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.records import (
     Change,
     JobQuery,
     NewJob,
     OutboxRow,
+    Receipt,
     StoredJob,
     TimelineRow,
 )
@@ -75,8 +76,10 @@ class Store(ScheduleMethods):
         """Give no id below `end` any more; whether any of them was still to be given."""
         return self._writer.reserve_ids(end)
 
-    async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
-        """Write new jobs with their outbox and timeline, and the schedule they are a run of, all or none.
+    async def insert(
+        self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+    ) -> None:
+        """Write new jobs with their outbox and timeline, the schedule they are a run of, the receipt: all or none.
 
         Conflict for an id or token that exists or a schedule that was changed, InvalidRequest for a value that no
         database can hold.
@@ -85,6 +88,7 @@ class Store(ScheduleMethods):
             return
         atom = insertion(jobs)
         atom.schedules += [] if schedule is None else [changed_values(schedule)]
+        atom.receipts += [] if receipt is None else [receipt._asdict()]
         self._writer.reserve_ids(max(new.job.id + max(1, len(new.job.tasks)) for new in jobs))
         if not all(await self._write((atom,))):
             raise Conflict(CHANGED, remedy="try again")
@@ -113,8 +117,14 @@ class Store(ScheduleMethods):
         """Ended and live jobs that fit, newest last."""
         return await _decode(await self._read(lambda connection: statements.find(connection, query)))
 
+    async def find_receipt(self, token: str, user: str) -> Receipt | None:
+        """What was made of a user's submission; None where nothing was."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: receipts.find(connection, token, user)
+        )
+
     async def forget(self, before: float) -> int:
-        """Delete jobs that ended before a time, unless they still owe a call; how many there were."""
+        """Delete jobs that ended before a time, unless they still owe a call, and old receipts; how many jobs."""
         total = 0
         while True:
             # Few at a time, so that submissions do not wait.

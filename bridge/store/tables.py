@@ -111,7 +111,19 @@ class CrontabTable(SQLModel, table=True):
     text: str = Field(sa_type=Text)
 
 
+class ReceiptTable(SQLModel, table=True):
+    """The job or the schedule that was made of a submission, by the token it came with."""
+
+    __tablename__ = "receipt"
+
+    token: str = Field(primary_key=True)
+    user: str
+    at: float
+    job_id: int
+    schedule_id: int
+
+
 metadata = SQLModel.metadata
-job, spec, outbox, timeline, meta, schedule, crontab = (
-    metadata.tables[name] for name in ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab")
+job, spec, outbox, timeline, meta, schedule, crontab, receipt = (
+    metadata.tables[name] for name in ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt")
 )

@@ -53,12 +53,35 @@ def test_a_get_is_sent_again_when_the_connection_was_closed(daemon: Any) -> None
     assert len(daemon.requests) == 6
 
 
-def test_a_submission_is_never_sent_twice(daemon: Any, tmp_path: Path) -> None:
-    daemon.hang_ups = 1
-    with Client(environment=daemon.environment) as client, pytest.raises(Unreachable) as caught:
+def test_a_submission_that_was_cut_off_is_sent_again_with_its_token(daemon: Any) -> None:
+    daemon.routes["POST /v1/jobs"] = lambda request: {"id": 7}
+    daemon.routes["POST /v1/jobs/7/resubmit"] = lambda request: {"id": 8}
+    with Client(environment=daemon.environment) as client:
+        daemon.hang_ups = 1
+        assert client.submit("name: x\nrun: hostname\n").id == 7
+        daemon.hang_ups = 2
+        assert client.resubmit("7").id == 8
+        assert client.submit("name: x\nrun: hostname\n").id == 7
+    tokens = [request["body"]["token"] for request in daemon.requests]
+    assert [tokens.count(token) for token in dict.fromkeys(tokens)] == [2, 3, 1]
+
+
+def test_a_submission_that_nobody_answers_may_have_been_taken(daemon: Any) -> None:
+    daemon.hang_ups = 3
+    with Client(environment=daemon.environment) as client, pytest.raises(Unreachable, match="went away") as caught:
         client.submit("name: x\nrun: hostname\n")
-    assert "squeue" in caught.value.remedy
-    assert len(daemon.requests) == 1
+    assert "squeue" in caught.value.remedy and len(daemon.requests) == 3
+
+
+def test_a_submission_whose_daemon_does_not_start_again_may_have_been_taken(daemon: Any) -> None:
+    def die(request: Any) -> Any:
+        Path(daemon.state, "run", "span.sock").unlink()
+        raise ConnectionError("the daemon was killed")
+
+    daemon.routes["POST /v1/jobs"] = die
+    with Client(environment=daemon.environment) as client, pytest.raises(Unreachable, match="not running") as caught:
+        client.submit("name: x\nrun: hostname\n")
+    assert "squeue" in caught.value.remedy and "span daemon" in caught.value.remedy
 
 
 def test_errors_are_rebuilt_with_place_and_exit_code(daemon: Any) -> None:

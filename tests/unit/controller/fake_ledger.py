@@ -12,6 +12,7 @@ from overspan.bridge.store.records import (
     JobQuery,
     NewJob,
     OutboxRow,
+    Receipt,
     StoredJob,
     TimelineRow,
     Transition,
@@ -34,6 +35,7 @@ class FakeLedger:
         self.schedule_rows: dict[int, StoredSchedule] = {}
         self.crontabs: dict[str, str] = {}
         self._schedule_ids = 1
+        self.receipts: dict[str, Receipt] = {}
 
     @property
     def last_seq(self) -> int:
@@ -70,9 +72,12 @@ class FakeLedger:
         before, self._ids = self._ids, max(self._ids, end)
         return before < end
 
-    async def insert(self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
+    async def insert(
+        self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+    ) -> None:
         await asyncio.sleep(0)
         self._write()
+        self._note(receipt)
         if schedule is not None and not self._set_schedule(schedule):
             raise Conflict("the schedule was changed")
         for new in jobs:
@@ -81,6 +86,16 @@ class FakeLedger:
             self._tell(new.job.id, new.timeline)
         # Written, but the caller does not know yet.
         await asyncio.sleep(0)
+
+    def _note(self, receipt: Receipt | None) -> None:
+        if receipt is not None:
+            if receipt.token in self.receipts:
+                raise Conflict("the receipt exists")
+            self.receipts[receipt.token] = receipt
+
+    async def find_receipt(self, token: str, user: str) -> Receipt | None:
+        found = self.receipts.get(token)
+        return found if found is not None and found.user == user else None
 
     async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
         written = await self.apply((change,))
@@ -162,10 +177,11 @@ class FakeLedger:
     async def schedules(self) -> list[StoredSchedule]:
         return list(self.schedule_rows.values())
 
-    async def add_schedule(self, new: StoredSchedule) -> int:
+    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
         await asyncio.sleep(0)
         self._write()
         number, self._schedule_ids = self._schedule_ids, self._schedule_ids + 1
+        self._note(receipt and receipt._replace(schedule_id=number))
         self.schedule_rows[number] = replace(new, id=number)
         return number
 

@@ -28,7 +28,7 @@ from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.errors import Conflict, Denied, NotFound
 from overspan.bridge.model.schedule import Missed, Overlap
 from overspan.bridge.readers.submission import Submission
-from overspan.bridge.store.records import NewJob
+from overspan.bridge.store.records import NewJob, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
 
@@ -54,6 +54,19 @@ def test_each_time_is_one_job_of_its_own() -> None:
     play(scene)
 
 
+def test_a_file_that_is_sent_again_makes_one_schedule_whose_runs_are_jobs_of_their_own() -> None:
+    async def scene(bench: Bench) -> None:
+        sent = Submission("job_file", "one again", user="me", token="0a1b")
+        answers = [await bench.controller.submitter.submit(sent) for _ in range(2)]
+        assert [answer.schedule for answer in answers] == [1, 1]
+        await pass_hours(bench, 0.5)
+        await finish(bench, 1)
+        await pass_hours(bench, 1)
+        assert dues(bench) == [0, 1]
+
+    play(scene)
+
+
 def test_the_run_and_what_was_dealt_with_are_one_transaction() -> None:
     async def scene(bench: Bench) -> None:
         await schedule(bench)
@@ -74,7 +87,9 @@ def test_a_crash_around_the_write_neither_loses_nor_doubles_a_run(written: bool)
         await schedule(bench)
         good, reached = bench.ledger.insert, asyncio.Event()
 
-        async def insert(jobs: Sequence[NewJob], schedule: StoredSchedule | None = None) -> None:
+        async def insert(
+            jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+        ) -> None:
             if written:
                 await good(jobs, schedule)
             reached.set()

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
+from tests.unit.controller.fakes import START, Bench, end, play, start_job, turn, until
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.controller.listing import Selection
+from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.submission import Reading
+from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.readers.submission import Submission
@@ -38,6 +40,35 @@ def test_the_answer_comes_after_the_commit_and_with_the_submission_owed() -> Non
         assert (answer.id, answer.task_ids, answer.cluster) == (1, ("1+0", "1+1", "1+2"), "local")
         assert [row.kind for row in bench.ledger.rows.values()] == ["submit"]
         assert await bench.submit() == 4
+
+    play(scene)
+
+
+def test_a_submission_that_is_sent_again_makes_one_job() -> None:
+    async def scene(bench: Bench) -> None:
+        sent = Submission("script", "a b", user="me", token="0a1b")
+        first = await bench.controller.submitter.submit(sent)
+        # Its cluster would not have it any more; it has it.
+        bench.cluster.impossible = "Requested node configuration is not available"
+        assert await bench.controller.submitter.submit(sent) == first
+        await bench.kill()
+        await bench.start()
+        assert await bench.controller.submitter.submit(sent) == first
+        bench.cluster.impossible = ""
+        others = (replace(sent, token="0a1c"), replace(sent, user="you", token="0a1d"), replace(sent, token=""))
+        assert len({(await bench.controller.submitter.submit(other)).id for other in others}) == 3
+        assert len(bench.ledger.jobs) == 4
+
+    play(scene)
+
+
+def test_a_resubmission_that_is_sent_again_makes_one_job() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        resubmit = bench.controller.resubmitter.resubmit
+        first = await resubmit("1", token="0a1b")
+        assert await resubmit("1", token="0a1b") == first
+        assert (await resubmit("1", token="0a1c")).id != first.id
 
     play(scene)
 
@@ -156,6 +187,13 @@ def test_an_unreachable_cluster_is_stale_and_nothing_fails() -> None:
         await bench.submit("two")
         cluster = bench.controller.clusters.get("local")
         await until(lambda: cluster.stale_since is not None)
+        why = f"cluster local has not answered since {format_timestamp(START)}: no route to the cluster"
+        answer = await bench.controller.submitter.submit(Submission("script", "three", user="me"))
+        assert answer.notes == (f"the job waits: {why}",)
+        assert (await bench.controller.orders.cancel(CancelRequest(("1",)))).note == f"what was asked waits: {why}"
+        # Nobody there knows of it, so it has ended.
+        assert (await bench.controller.orders.cancel(CancelRequest((str(answer.id),)))).note == ""
+        assert bench.state(answer.id) == "CANCELLED"
         bench.clock.advance(600)
         await turn()
         assert (bench.state(1), bench.state(2)) == ("RUNNING", "PENDING")

@@ -125,7 +125,7 @@ def test_migrations_make_the_same_tables_as_a_fresh_start(tmp_path: Path) -> Non
     fresh, migrated = make(tmp_path / "fresh.db"), make_by_migrations(tmp_path / "migrated.db")
     named = {text for text in definitions(migrated) if "alembic_version" not in text}
     assert {text for text in definitions(fresh) if "alembic_version" not in text} == named
-    assert len(named) == 7 + 1 + 7  # tables, sqlite_sequence, indexes
+    assert len(named) == 8 + 1 + 8  # tables, sqlite_sequence, indexes
 
 
 def test_models_and_migrations_agree_in_alembics_eyes(tmp_path: Path) -> None:
@@ -235,6 +235,46 @@ def test_job_whose_documents_make_no_sense_is_named(tmp_path: Path, make_job: Ma
     with pytest.raises(StoreFailed, match="job 12"):
         asyncio.run(store.load_live())
     store.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        """update job set facts = '{"state": "hush"}'""",
+        """update job set facts = '{"version": 1} hush'""",
+        """update job set facts = '["hush"]'""",
+        """update spec set document = '{"tasks": {"hush": 1}}'""",
+        """update spec set document = '{"name": "hush", "tasks": ["hush"]}'""",
+        """update spec set document = '{"secrets": "hush'""",
+        """update spec set document = cast(x'7b22736563726574223a202268757368ff227d' as text)""",
+        """update spec set document = '{"name": "hushé", "tasks": []}'""",
+        """update spec set document = x'00ff'""",
+        f"""update spec set document = '{"[" * 100_000}hush'""",
+    ],
+)
+def test_what_cannot_be_read_is_named_without_its_values(
+    tmp_path: Path, make_job: MakeJob, start_of: StartOf, damage: str
+) -> None:
+    store = Store.open(tmp_path / "span.db")
+    asyncio.run(store.insert([start_of(make_job(12))]))
+    store.close()
+    edit(tmp_path / "span.db", damage)
+    store = Store.open(tmp_path / "span.db")
+    with pytest.raises(StoreFailed, match="job 12") as caught:
+        asyncio.run(store.load_live())
+    store.close()
+    assert "hush" not in str(caught.value)
+
+
+def test_a_schedule_that_cannot_be_read_is_named_without_its_values(tmp_path: Path) -> None:
+    path = make(tmp_path / "span.db")
+    columns = "insert into schedule (version, user, source, facts, request) values (1, 'ada', 'job_file',"
+    edit(path, f"""{columns} '{{"schedule": "hush"}}', '{{"secrets": "hush"}}')""")
+    store = Store.open(path)
+    with pytest.raises(StoreFailed, match="schedule c1") as caught:
+        asyncio.run(store.schedules())
+    store.close()
+    assert "hush" not in str(caught.value)
 
 
 def test_truncated_wal_gives_whole_transactions(tmp_path: Path, make_job: MakeJob, start_of: StartOf) -> None:

@@ -13,7 +13,7 @@ from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model.errors import Conflict, InvalidRequest, StoreFailed
 from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow
+from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, Receipt
 from overspan.bridge.store.store import Store
 
 MakeJob = Callable[..., Job]
@@ -299,6 +299,29 @@ def test_single_values(store: Store) -> None:
         assert await store.meta("epoch") == "mine too"
 
     asyncio.run(go())
+
+
+def test_a_receipt_is_written_once_with_its_job_and_goes_by_age(
+    tmp_path: Path, make_job: MakeJob, start_of: StartOf
+) -> None:
+    receipt = Receipt("a1", "ada", 1000.0, job_id=1)
+
+    async def write(store: Store) -> None:
+        await store.insert([start_of(make_job(1))], receipt=receipt)
+        with pytest.raises(Conflict):
+            await store.insert([start_of(make_job(2))], receipt=receipt._replace(job_id=2))
+        assert [found.job.id for found in await store.find(JobQuery())] == [1]
+
+    async def read(store: Store) -> None:
+        assert await store.find_receipt("a1", "ada") == receipt
+        assert await store.find_receipt("a1", "bob") is None
+        await store.forget(1001.0)
+        assert await store.find_receipt("a1", "ada") is None
+
+    for scene in (write, read):
+        store = Store.open(tmp_path / "span.db")
+        asyncio.run(scene(store))
+        store.close()
 
 
 def test_closed_store_refuses(tmp_path: Path, make_job: MakeJob, start_of: StartOf) -> None:
