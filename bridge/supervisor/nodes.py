@@ -164,6 +164,12 @@ class Nodes:
                     continue
         return reached
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        self._settle_at += seconds
+        if self._look_at is not None:
+            self._look_at += seconds
+
     @property
     def wake_at(self) -> Optional[float]:
         """When to look again without being woken."""

@@ -28,12 +28,16 @@ class FakeRun:
         self.done = False
         self.due: float | None = None
         self.turns: list[tuple[float, int]] = []
+        self.moves: list[tuple[float, float]] = []
 
     def turn(self, ended: list[Shim], now: float) -> None:
         self.turns.append((now, len(ended)))
 
     def check(self) -> None:
         pass
+
+    def move_clock(self, seconds: float, now: float) -> None:
+        self.moves.append((seconds, now))
 
     def wake_at(self, now: float) -> float | None:
         return self.due
