@@ -13,6 +13,7 @@ from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.supervisor import processes
+from overspan.bridge.supervisor.child import GATE_STEP
 from overspan.bridge.supervisor.commands import Command
 from overspan.bridge.supervisor.environment import Place, build_environment, name_members
 from overspan.bridge.supervisor.isolation import Isolation
@@ -212,7 +213,7 @@ class Nodes:
 
     def _report(self, key: NodeKey, record: NodeRecord, now: float) -> Event:
         at = record.ended_at or now
-        if record.failed_at == _LOST:
+        if record.failed_at in (_LOST, GATE_STEP):
             return report_end(key, at, cause=Cause.NODE, detail=record.error)
         if record.failed_at:
             return report_unlaunched(key, at, record.error, record.errno)
