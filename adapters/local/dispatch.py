@@ -356,8 +356,8 @@ class Dispatch:
             elif not why:
                 self.reports.look_again(handle)
         for wreck in [wreck for wreck in self.wrecks.values() if wreck.ended_at is None]:
-            now = time.time()
-            if await asyncio.to_thread(pursue, wreck, now):
+            if await asyncio.to_thread(pursue, wreck):
+                now = time.time()
                 wreck.ended_at = now
                 self.reports.tell_end(wreck.place.handle, await asyncio.to_thread(tell_end, wreck, now))
                 run = self.runs.get(wreck.place.handle)
@@ -401,7 +401,7 @@ class Dispatch:
                 continue
             if wreck is not None:
                 for order in given:
-                    wreck.obey(order.event, time.time())
+                    wreck.obey(order.event)
                 self.attention.set()
         return [failures.get(order.token) for order in orders]
 

@@ -38,6 +38,7 @@ class Wreck:
     """Whether any of it may have run."""
     cancelled: bool = False
     kill_at: float = 0.0
+    """When KILL follows, by the monotonic clock: nobody sets that one."""
     told: set[tuple[int, int]] = field(default_factory=set)
     """Processes that have had their TERM, by pid and start."""
     ended_at: float | None = None
@@ -50,12 +51,12 @@ class Wreck:
             what, remedy = "it was ended", f"; `span requeue {job}` starts it anew"
         return f"job {job} cannot be looked after, so {what}: {self.loss.why}{remedy}"
 
-    def obey(self, event: Event, now: float) -> None:
+    def obey(self, event: Event) -> None:
         """Take an order in: its end is on the way, and may come as a cancel, or without grace."""
         if isinstance(event, Cancel) and not event.task:
             self.cancelled = True
             if event.grace is not None:
-                self.kill_at = min(self.kill_at, now + event.grace)
+                self.kill_at = min(self.kill_at, time.monotonic() + event.grace)
 
 
 def open_wreck(place: RunDirectory, why: str, begun: bool, now: float) -> Wreck:
@@ -68,11 +69,12 @@ def open_wreck(place: RunDirectory, why: str, begun: bool, now: float) -> Wreck:
             write_loss(path, loss)
         except OSError:
             pass  # A full disk: it is known until this process ends, and found again by the next.
-    return Wreck(place, loss, begun, kill_at=now + GRACE)
+    return Wreck(place, loss, begun, kill_at=time.monotonic() + GRACE)
 
 
-def pursue(wreck: Wreck, now: float) -> bool:
+def pursue(wreck: Wreck) -> bool:
     """End what lives of it: TERM, and KILL after the grace; True when nothing is left, or nothing can be done."""
+    now = time.monotonic()
     number = signal.SIGTERM if now < wreck.kill_at else signal.SIGKILL
     alive = end_leftovers(wreck.place.folder, number, wreck.told)
     return not alive or now > wreck.kill_at + UNKILLABLE_TIMEOUT

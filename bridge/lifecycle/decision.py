@@ -156,7 +156,8 @@ def _ending_reached(ending: Ending, spec: TaskSpec, task: Task, agenda: _Agenda)
     deadline = ending.at if ending.at_once else ending.at + spec.termination_delay
     if task.noticed_at is None:
         agenda.events.append(Notice(agenda.now, task.name, deadline))
-    return agenda.due(deadline)
+    # What is to end at once does so by any clock.
+    return ending.at_once or agenda.due(deadline)
 
 
 def _limit_reached(spec: TaskSpec, task: Task, attempt: Attempt, limit: int, agenda: _Agenda) -> bool:

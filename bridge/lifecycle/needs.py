@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from overspan.bridge.model.job import Job, Task
 from overspan.bridge.model.spec import Need, NeedKind, TaskSpec
 from overspan.bridge.model.states import State
@@ -20,6 +22,20 @@ def list_unmet_needs(job: Job, spec: TaskSpec) -> tuple[Need, ...]:
 def needs_lost(job: Job, spec: TaskSpec) -> bool:
     """Whether something the task waits for can never become true."""
     return any(job.task(need.task).over and not _met(job.task(need.task), need) for need in spec.needs)
+
+
+def find_failed_need(job: Job, spec: TaskSpec) -> Optional[Task]:
+    """The failed task without which another can never start, also through those that wait in between."""
+    for need in spec.needs:
+        task = job.task(need.task)
+        if not task.over or _met(task, need):
+            continue
+        if task.state not in (State.COMPLETED, State.CANCELLED):
+            return task
+        failed = find_failed_need(job, job.spec_of(need.task))
+        if failed is not None:
+            return failed
+    return None
 
 
 def is_spared(job: Job, spec: TaskSpec) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
-from overspan.bridge.lifecycle.needs import is_spared
+from overspan.bridge.lifecycle.needs import find_failed_need, is_spared
 from overspan.bridge.lifecycle.probes import describe_overdue
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.model.allocations import has_body
@@ -108,6 +108,10 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
         return _complete_in_time(job, at) if job.ending.cause is Cause.DEADLINE else job
     spec = job.spec_of(task.name)
     if spec.primary:
+        failed = find_failed_need(job, spec) if cause is Cause.DEPENDENCY else None
+        if failed is not None:
+            # Whatever its `on_failure` says: the work cannot be done without it, and nobody cancelled it.
+            return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", failed.ended_at or at)
         if state is not State.COMPLETED and not (cause is Cause.DEPENDENCY and is_spared(job, spec)):
             return _fail_job(job, Cause.PRIMARY_FAILED, state, reason, at)
         if all(_is_done(job, other) for other in job.spec.tasks if other.primary):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from overspan.bridge.lifecycle import (
     bids,
+    clocks,
     decision_effects,
     failover,
     order_effects,
@@ -34,6 +35,7 @@ _HANDLERS = {
     **decision_effects.HANDLERS,
     **failover.HANDLERS,
     **bids.HANDLERS,
+    **clocks.HANDLERS,
 }
 
 

@@ -32,6 +32,7 @@ _TOLD = (
     events.Warn,
     events.Kill,
     events.TaskReady,
+    events.ClockSet,
     events.NodeRelaunch,
     events.Expire,
     events.Offer,
@@ -72,6 +73,8 @@ def describe(event: Event) -> str:
         return _describe_end(event)
     if isinstance(event, events.Probed):
         return f"not ready after {event.tries} tries: {one_line(event.answer, MOST_WORDS)}"
+    if isinstance(event, events.ClockSet):
+        return _describe_jump(event)
     if isinstance(event, events.NodeStarted):
         return f"node {event.node} started"
     if isinstance(event, events.NodeRelaunch):
@@ -110,6 +113,11 @@ def _describe_end(event: events.NodeEnded) -> str:
     elif event.cause == Cause.LAUNCH.value:
         end = "could not start"
     return f"node {event.node} {end}" + (f": {event.detail}" if event.detail else "")
+
+
+def _describe_jump(event: events.ClockSet) -> str:
+    way = "forward" if event.seconds > 0 else "back"
+    return f"the machine's clock was set {way} by {abs(event.seconds):.0f} s; limits and delays go on unchanged"
 
 
 def describe_bid(event: Union[events.Enter, events.Withdraw, events.Promote]) -> str:

@@ -102,6 +102,13 @@ class Resolved(NamedTuple):
     met_at: Optional[float]
 
 
+class ClockSet(NamedTuple):
+    """The machine's clock was set by so many seconds, forward or (below zero) back; `at` is what it shows now."""
+
+    at: float
+    seconds: float
+
+
 class Gathered(NamedTuple):
     """Every element of an array has ended; the array as a whole ended so (`state` is a `State` value)."""
 
@@ -385,7 +392,19 @@ class Promote(NamedTuple):
     refused: bool = False
 
 
-Report = Union[Queued, Granted, Refused, NodeStarted, NodeEnded, TaskReady, Probed, LaunchLost, Resolved, Gathered]
+Report = Union[
+    Queued,
+    Granted,
+    Refused,
+    NodeStarted,
+    NodeEnded,
+    TaskReady,
+    Probed,
+    LaunchLost,
+    Resolved,
+    ClockSet,
+    Gathered,
+]
 Order = Union[
     Cancel,
     Hold,

@@ -1,7 +1,8 @@
 """The gated child of a shim: it prepares a node's start, puts it on record, and becomes the user's program.
 
 It does everything that can fail (folder, output files, namespaces), reports, and waits at the gate: a pipe that the
-shim opens when the start record is on the disk. End of file there means the shim is gone: nothing is started.
+shim opens when the start record is on the disk. End of file there means the shim is gone: nothing is started, and the
+child itself puts that on record, because whoever reaps it could not tell its exit code from the user's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ READY = b"R"
 GO = b"G"
 # The step of a start that failed because nothing could be written about it.
 RECORD_STEP = "record"
+GATE_STEP = "gate"
+"""The step of a start that its shim did not live to allow."""
 # Clients that name a folder after the job's id can make it only when sbatch has answered (submitit does).
 _FOLDER_SECONDS = 5.0
 _FOLDER_PAUSE = 0.02
@@ -71,6 +74,7 @@ class StartError(Exception):
 
 def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
     """Prepare, put the start on record, report, wait at the gate, become the user's program."""
+    record: Optional[NodeRecord] = None
     try:
         try:
             os.setsid()
@@ -80,19 +84,39 @@ def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
                 environment["SLURM_TASK_PID"] = str(os.getpid())
             environment[processes.NODE_KEY] = processes.name_node(launch.directory, launch.key)
             if launch.recorded:
-                _begin_record(launch, records.make_record(gate.shim, os.getpid(), gate.subreaper))
-            os.write(gate.report, READY)
-            if os.read(gate.release, 1) != GO:
-                os._exit(1)
+                begun = records.make_record(gate.shim, os.getpid(), gate.subreaper)
+                _begin_record(launch, begun)
+                record = begun
+            _pass_gate(gate)
             # Nothing after this line is undone by the shim: the start is on record.
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _execute(launch.argv, environment)
         except StartError as error:
-            _report_failure(gate.report, error)
+            failure = error
         except OSError as error:
-            _report_failure(gate.report, StartError("start", str(error), error.errno or 0))
+            failure = StartError("start", str(error), error.errno or 0)
+        heard = failure.step != GATE_STEP
+        try:
+            _report_failure(gate.report, failure)
+        except BrokenPipeError:
+            heard = False
+        # A shim that is being killed closes its pipes one by one, so one that is gone may still take a report.
+        if not heard and record is not None:
+            _record_failure(launch, record, failure)
     finally:
         os._exit(127)
+
+
+def _pass_gate(gate: Gate) -> None:
+    """Report and wait for the release; StartError where the shim is gone."""
+    try:
+        os.write(gate.report, READY)
+        released = os.read(gate.release, 1) == GO
+    except BrokenPipeError:
+        released = False
+    if not released:
+        text = "the process that watched over this was killed before the program was started"
+        raise StartError(GATE_STEP, text, 0)
 
 
 def _begin_record(launch: NodeLaunch, record: NodeRecord) -> None:
@@ -108,6 +132,20 @@ def _report_failure(report: int, error: StartError) -> None:
         os.write(2, f"span: error: {error.text}\n".encode("utf-8", "backslashreplace"))
     text = f"{error.step}\0{error.number}\0{error.text}"
     os.write(report, text.encode("utf-8", "surrogateescape"))
+
+
+def _record_failure(launch: NodeLaunch, record: NodeRecord, failure: StartError) -> None:
+    """Put a failure on record that the shim does not live to hear of. Raises OSError."""
+    file = records.open_record(launch.directory, launch.key)
+    records.update_record(file, add_failure(record._replace(ended_at=round(time.time(), 6)), failure))
+    os.close(file)
+
+
+def add_failure(record: NodeRecord, failure: StartError) -> NodeRecord:
+    """The record of a start that failed."""
+    return record._replace(
+        exit_code=None, signal=None, error=failure.text, failed_at=failure.step, errno=failure.number
+    )
 
 
 def parse_failure(report: bytes, status: int) -> StartError:

@@ -23,6 +23,7 @@ from typing import Optional
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.clock import Clock
 from overspan.bridge.supervisor.environment import has_names, list_members
 from overspan.bridge.supervisor.forker import Forker
 from overspan.bridge.supervisor.isolation import ENV, Isolation, Probe, prepare_isolation, probe
@@ -65,8 +66,11 @@ class Host:
         self._failing: dict[tuple[str, int], float] = {}
         """Since when runs have not had a turn without an error."""
         self._inbox_offset = 0
+        self._inbox_last = b""
+        """The last line before that place."""
         self._probe: Optional[Probe] = None
         self._idle_since = time.time()
+        self._clock = Clock()
         self._forker = forker
         self._services = Services(_read_grant, self._open_nodes, self._wake)
 
@@ -83,7 +87,11 @@ class Host:
         ended: list[Shim] = []
         ready: list[int] = []
         while True:
+            jump = self._clock.take_jump()
             now = time.time()
+            if jump:
+                self._move_clock(jump, now)
+            # After that: what is granted by the new clock is not moved.
             self._read_inbox(now)
             ended = self._ends.ended(ready)
             told = urgent in ready and self._hear(urgent)
@@ -93,6 +101,14 @@ class Host:
             ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
             if wakeup in ready:
                 _drain(wakeup)
+
+    def _move_clock(self, seconds: float, now: float) -> None:
+        """The machine's clock was set by that much: everything stays as far away as it was."""
+        self._idle_since += seconds
+        self._failing = {name: since + seconds for name, since in self._failing.items()}
+        for name, run in self._runs.items():
+            run.move_clock(seconds, now)
+            self._due[name] = now
 
     def _turn(self, ended: list[Shim], now: float, everybody: bool) -> None:
         """Have those runs take their turn that have news or are due; `everybody` when there may be orders."""
@@ -162,13 +178,19 @@ class Host:
     def _read_lines(self) -> list[bytes]:
         try:
             with open(os.path.join(self.path, "inbox.jsonl"), "rb") as file:
-                file.seek(self._inbox_offset)
+                file.seek(self._inbox_offset - len(self._inbox_last))
+                if file.read(len(self._inbox_last)) != self._inbox_last:
+                    # Begun anew, by a daemon that had not found this supervisor; each launch is in it once.
+                    self._inbox_offset = 0
+                    file.seek(0)
                 data = file.read()
         except FileNotFoundError:
             return []
         size = data.rfind(b"\n") + 1
         self._inbox_offset += size
-        return data[:size].splitlines()
+        lines = data[:size].splitlines(keepends=True)
+        self._inbox_last = lines[-1] if lines else self._inbox_last if self._inbox_offset else b""
+        return lines
 
     def _open(self, name: tuple[str, int], now: float) -> None:
         if os.path.lexists(self._name_loss(name)):
@@ -230,7 +252,7 @@ class Host:
             return True
         try:
             fcntl.flock(inbox, fcntl.LOCK_EX)
-            if os.fstat(inbox).st_size > self._inbox_offset:
+            if os.fstat(inbox).st_size != self._inbox_offset:
                 return False
             # Whoever writes next sees, under the same lock, that this host is gone.
             with open(os.path.join(self.path, "ended"), "w", encoding="utf-8"):

@@ -35,6 +35,9 @@ class NodeRuns(Protocol):
     def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
         """Signal every live node run of an attempt; False when that reached nothing. Scopes as of processes.send."""
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+
     @property
     def wake_at(self) -> Optional[float]:
         """When to look again without being woken."""

@@ -13,6 +13,7 @@ from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.supervisor import processes
+from overspan.bridge.supervisor.child import GATE_STEP
 from overspan.bridge.supervisor.commands import Command
 from overspan.bridge.supervisor.environment import Place, build_environment, name_members
 from overspan.bridge.supervisor.isolation import Isolation
@@ -164,6 +165,12 @@ class Nodes:
                     continue
         return reached
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        self._settle_at += seconds
+        if self._look_at is not None:
+            self._look_at += seconds
+
     @property
     def wake_at(self) -> Optional[float]:
         """When to look again without being woken."""
@@ -206,7 +213,7 @@ class Nodes:
 
     def _report(self, key: NodeKey, record: NodeRecord, now: float) -> Event:
         at = record.ended_at or now
-        if record.failed_at == _LOST:
+        if record.failed_at in (_LOST, GATE_STEP):
             return report_end(key, at, cause=Cause.NODE, detail=record.error)
         if record.failed_at:
             return report_unlaunched(key, at, record.error, record.errno)

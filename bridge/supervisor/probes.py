@@ -93,6 +93,15 @@ class Probes:
         if trial is not None:
             _end(trial)
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        self._next = {name: due + seconds for name, due in self._next.items()}
+        self._trials = {name: trial._replace(started=trial.started + seconds) for name, trial in self._trials.items()}
+        for tries in self._tries.values():
+            tries.since += seconds
+            if tries.told_at is not None:
+                tries.told_at += seconds
+
     def step(self, now: float) -> list[tuple[str, int]]:
         """Look at the trials and begin those that are due; gives what has become ready."""
         ready = []

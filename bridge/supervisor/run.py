@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 from overspan.bridge.lifecycle.decision import Decisions, decide
+from overspan.bridge.lifecycle.lookup import find_node
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -75,7 +76,7 @@ class Run:
         self._seen_order = 0
         self._told: set[str] = set()
         """Tokens of orders that came before they could be written."""
-        self._closing = self._leaving = False
+        self._closing = self._leaving = self._clock_set = False
         self._retry_at: Optional[float] = None
         self._kill_again_at = 0.0
         self._notice_path = os.path.join(directory.path, "notice")
@@ -113,7 +114,7 @@ class Run:
                 if not order.token or order.token not in self._told:
                     self._record(order.event, order.seq)
         for event in self._nodes.collect(ended, now):
-            self._record(event)
+            self._record(self._date(event, now))
         for task, attempt in self._probes.step(now):
             self._record(events.TaskReady(now, task, attempt))
         for answer in self._probes.news(now):
@@ -121,6 +122,16 @@ class Run:
         self._decide(now)
         self._commit(now)
         self._insist(now)
+
+    def move_clock(self, seconds: float, now: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        if self.done or self._closing:
+            return
+        self._clock_set = True
+        self._nodes.move_clock(seconds)
+        self._probes.move_clock(seconds)
+        self._retry_at, self._kill_again_at = now, now
+        self._record(events.ClockSet(now, seconds))
 
     def obey(self, token: str, event: Event) -> None:
         """Take in an order that could not be written; it has its effect with the next turn, and once."""
@@ -195,6 +206,17 @@ class Run:
                 self._act(event, now)
             else:
                 self._pending.append(event)
+
+    def _date(self, event: Event, now: float) -> Event:
+        """A report, which may have been dated before the clock was set; what has no such place in time is new."""
+        if not self._clock_set or not isinstance(event, (events.NodeStarted, events.NodeEnded)):
+            return event
+        found = find_node(self.job, event.task, event.attempt, event.node, event.run)
+        if found is None:
+            return event
+        _, attempt, node = found
+        begun = attempt.launched_at if node.started_at is None else node.started_at
+        return event if begun <= event.at <= now else event._replace(at=now)
 
     # --- acting ------------------------------------------------------------------------------------------------------
 

@@ -167,7 +167,7 @@ def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) ->
 def _record_failure(claim: bytes, failure: StartError, subreaper: bool) -> int:
     directory, key = records.split_claim(claim)
     record = records.make_record(os.getpid(), 0, subreaper)
-    ended = _add_failure(record._replace(ended_at=round(time.time(), 6)), failure)
+    ended = child.add_failure(record._replace(ended_at=round(time.time(), 6)), failure)
     try:
         try:
             os.close(records.begin_record(directory, key, ended))
@@ -180,12 +180,6 @@ def _record_failure(claim: bytes, failure: StartError, subreaper: bool) -> int:
         return error.errno or errno.EIO
     records.close_record(directory, key)
     return 0
-
-
-def _add_failure(record: NodeRecord, failure: StartError) -> NodeRecord:
-    return record._replace(
-        exit_code=None, signal=None, error=failure.text, failed_at=failure.step, errno=failure.number
-    )
 
 
 def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
@@ -201,7 +195,7 @@ def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
         tree.clear()
         return error.errno or errno.EIO
     if told:
-        ended = _add_failure(ended, child.parse_failure(told, 0))
+        ended = child.add_failure(ended, child.parse_failure(told, 0))
     written = _try_update(file, ended)
     killed, left = tree.clear()
     number = 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
+from overspan.bridge.lifecycle.clocks import move_times
 from overspan.bridge.lifecycle.decision import Decisions
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause, find_cause
@@ -32,6 +33,8 @@ def follow(job: Job, event: Event) -> Job:
         return place_members(job, [Placement(*member) for member in event.members])
     if isinstance(event, (events.Suspend, events.Resume)):
         return replace(job, suspended_at=event.at if isinstance(event, events.Suspend) else None)
+    if isinstance(event, events.ClockSet):
+        return move_times(job, event.seconds, 0.0)
     name = getattr(event, "task", "")
     task = next((task for task in job.tasks if task.name == name), None)
     handler = _HANDLERS.get(type(event))

@@ -21,6 +21,7 @@ from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.supervisor import kernel
+from overspan.bridge.supervisor.clock import Clock
 from overspan.bridge.supervisor.node_runs import NodeRuns
 from overspan.bridge.supervisor.remote.addresses import AddressBook
 from overspan.bridge.supervisor.remote.nodes import RemoteNodes, Setting
@@ -74,6 +75,7 @@ class Leader:
         """Run the launch to its end; gives the exit status of the batch script."""
         wakeup = self._catch_signals()
         services = Services(self._grant, self._open_nodes, _wake, self.rules, self.sees_files)
+        clock = Clock()
         run = Run(self._directory, services, time.time())
         try:
             ready: list[int] = []
@@ -82,7 +84,10 @@ class Leader:
                     self._nodes.handle(ready)
                 if self._terminated:
                     return self._leave_terminated()
+                jump = clock.take_jump()
                 now = time.time()
+                if jump:
+                    self._move_clock(run, jump, now)
                 self._prepare(run, now)
                 run.turn((), now)
                 self._attend(run, now)
@@ -93,6 +98,10 @@ class Leader:
             return self._judge(run.job)
         finally:
             run.close()
+
+    def _move_clock(self, run: Run, seconds: float, now: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        run.move_clock(seconds, now)
 
     def _prepare(self, run: Run, now: float) -> None:
         """What comes before each turn."""
@@ -184,10 +193,10 @@ class Leader:
 
     def _await_sruns(self, seconds: Optional[float]) -> bool:
         """Wait until no srun is left, so many seconds at most; tells whether one is."""
-        deadline = None if seconds is None else time.time() + seconds
+        deadline = None if seconds is None else time.monotonic() + seconds
         assert self._nodes is not None
         while self._nodes.reap():
-            if deadline is not None and time.time() >= deadline:
+            if deadline is not None and time.monotonic() >= deadline:
                 return True
             self._nodes.handle(self._poll(time.time() + 0.1))
         return False

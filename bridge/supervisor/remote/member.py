@@ -52,6 +52,11 @@ class Member(Leader):
         add_seats(seats_path(directory.path, self._task, directory.launch), self._line)
         return granted
 
+    def _move_clock(self, run: Run, seconds: float, now: float) -> None:
+        super()._move_clock(run, seconds, now)
+        self._began += seconds
+        self._looked_at += seconds
+
     def _prepare(self, run: Run, now: float) -> None:
         """See where the others are: always before a launch, else each second."""
         if not is_idle(run.job, self._task) and now < self._looked_at + LOOK_SECONDS:

@@ -148,6 +148,13 @@ class RemoteNodes:
                     self._insist(live)
         return reached
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        for live in self._live.values():
+            if live.due_at is not None:
+                live.due_at += seconds
+                live.ended_at += seconds
+
     @property
     def wake_at(self) -> Optional[float]:
         """When to look again without being woken: for held ends."""

@@ -157,10 +157,26 @@ def test_what_waits_for_the_impossible_is_skipped_in_a_chain() -> None:
     assert world.job.state is State.RUNNING
 
 
-@pytest.mark.parametrize(("kind", "code"), [(NeedKind.OK, 1), (NeedKind.READY, 0)])
-def test_a_primary_that_can_never_start_ends_the_job(kind: NeedKind, code: int) -> None:
-    world = World(group(auxiliary("a"), primary("b", needs=(Need("a", kind),)), auxiliary("c"))).run()
-    assert causes(world.end("a", code)) == {"c": "primary_failed"}
+def test_a_primary_that_can_never_start_ends_the_job() -> None:
+    world = World(group(auxiliary("a"), primary("b", needs=(Need("a", NeedKind.READY),)), auxiliary("c"))).run()
+    assert causes(world.end("a", 0)) == {"c": "primary_failed"}
+    world.stop_all()
+    assert (world.job.state, world.job.reason) == (State.CANCELLED, "DependencyNeverSatisfied")
+
+
+@pytest.mark.parametrize("kind", [NeedKind.OK, NeedKind.READY])
+def test_the_failure_of_what_a_primary_needs_to_start_is_the_jobs(kind: NeedKind) -> None:
+    tasks = (auxiliary("a"), auxiliary("b", needs=(Need("a", kind),)), primary("c", needs=(Need("b", kind),)))
+    world = World(group(*tasks, auxiliary("d"))).run()
+    assert causes(world.end("a", 3)) == {"d": "auxiliary_failed"}
+    world.stop_all()
+    assert (world.job.state, world.job.reason, world.job.exit_code) == (State.FAILED, "AuxiliaryFailed", 3)
+    assert world.task("c").state is State.CANCELLED and world.task("c").reason == "DependencyNeverSatisfied"
+
+
+def test_a_cancelled_task_that_a_primary_needs_is_no_failure() -> None:
+    world = World(group(auxiliary("a"), primary("b", needs=(Need("a", NeedKind.READY),)))).run()
+    world.order(events.Cancel(world.now, "a"))
     world.stop_all()
     assert (world.job.state, world.job.reason) == (State.CANCELLED, "DependencyNeverSatisfied")
 
@@ -169,7 +185,7 @@ def test_a_task_that_never_started_cannot_meet_started() -> None:
     world = World(group(auxiliary("a"), primary("b", needs=(Need("a"),))))
     world.grant()
     world.end("a", cause=Cause.LAUNCH.value)
-    assert (world.job.state, world.job.reason) == (State.CANCELLED, "DependencyNeverSatisfied")
+    assert (world.job.state, world.job.reason) == (State.FAILED, "AuxiliaryFailed")
 
 
 def test_a_rescue_that_is_not_needed_is_no_failure() -> None:

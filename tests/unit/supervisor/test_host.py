@@ -28,12 +28,16 @@ class FakeRun:
         self.done = False
         self.due: float | None = None
         self.turns: list[tuple[float, int]] = []
+        self.moves: list[tuple[float, float]] = []
 
     def turn(self, ended: list[Shim], now: float) -> None:
         self.turns.append((now, len(ended)))
 
     def check(self) -> None:
         pass
+
+    def move_clock(self, seconds: float, now: float) -> None:
+        self.moves.append((seconds, now))
 
     def wake_at(self, now: float) -> float | None:
         return self.due
@@ -71,5 +75,36 @@ def test_a_run_has_a_turn_when_it_has_news_or_is_due_and_all_have_one_when_there
         first.done = True
         host._turn([], 10.8, everybody=True)
         assert list(host._runs) == list(host._due) == [("/runs/8", 0)]
+    finally:
+        os.close(lock)
+
+
+def test_an_inbox_that_was_begun_anew_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a daemon that did not find this supervisor, which had not yet taken its lock."""
+    monkeypatch.setattr(host_module, "Run", FakeRun)
+    inbox = tmp_path / "inbox.jsonl"
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+
+    def leave(*numbers: int) -> None:
+        inbox.write_text("".join(f'{{"run": "/runs/{number}", "launch": 0}}\n' for number in numbers))
+
+    def served() -> list[str]:
+        host._read_inbox(10.0)
+        return [name for name, _ in host._runs]
+
+    try:
+        host = Host(str(tmp_path), lock, NoForker())  # type: ignore[arg-type]
+        leave(1, 2, 3)
+        assert served() == ["/runs/1", "/runs/2", "/runs/3"]
+        leave(3, 4)
+        assert served()[3:] == ["/runs/4"]
+        leave(4, 5, 6, 7)
+        assert served()[4:] == ["/runs/5", "/runs/6", "/runs/7"]
+        leave(4, 5, 6, 7, 8)
+        assert served()[7:] == ["/runs/8"]
+        leave()
+        assert len(served()) == 8
     finally:
         os.close(lock)
