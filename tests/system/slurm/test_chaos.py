@@ -121,8 +121,8 @@ def test_anything_is_killed_at_random_moments(remote: Span, site: Site, seed: in
         # The moment of a kill is the test's chance, not a wait for anything.
         time.sleep(load.chance.uniform(0.0, 1.2))
         if not killer.kill(kind):
-            if kind == "supervisor":
-                load.submit_group(f"g{number}")
+            # What ended in the meantime had the last supervisor, and the last command over ssh.
+            load.submit_group(f"g{number}")
             remote.wait_until(partial(killer.kill, kind), 20, f"something to kill: {kind}")
         load.submit_single(f"s{number}")
     remote.wait_until(lambda: not remote.run("squeue", "--noheader").stdout.strip(), 60, "all jobs to end")
