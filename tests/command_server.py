@@ -1,9 +1,10 @@
-"""Runs `span` commands in forked children of one process that has them imported: a command costs 10 ms of processor.
+"""Runs `span` commands, and the daemons that they start, as forks of processes that have them imported.
 
-`python command_server.py SOCKET PADDING` imports the commands, prints `ready` and serves until its input ends. A child
-has the asker's words, environment, folder and streams, and ends with the command's exit code. A daemon that it starts
-is its fork too, and has the words that a daemon has in the list of processes: they take the place of the server's, for
-which the padding makes room. What an interpreter reads of the environment as it starts is that of the server.
+A command costs 10 ms of processor so, and a daemon 0.3 s. `python command_server.py PLACE commands PADDING` imports the
+commands, prints `ready` and serves at a socket until its input ends. A child has the asker's words, environment, folder
+and streams. A process that forks is copied with all it has, so daemons, which import much, are forks of another one:
+`daemons`. A daemon's words in the list of processes take the place of the server's, for which the padding makes room.
+What an interpreter reads of the environment as it starts is that of the server.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from pathlib import Path
 from typing import Any
 
 PADDING = "-" * 1024
-DAEMON_MODULES = (
-    *("api.app", "api.daemon", "api.server", "controller.controller", "controller.reading", "controller.timers"),
-    "store.store",
-)
-LIBRARIES = ("kubernetes.client", "paramiko")
-"""What daemons import as they need it."""
-
+Work = Callable[["list[str]"], int]
 Execute = Callable[["list[str]", bytes, Path, "dict[str, str]", float], "subprocess.CompletedProcess[bytes]"]
 
 
 @contextlib.contextmanager
-def open_server(path: Path) -> Iterator[Execute]:
-    """Serve at a path; gives what runs one command."""
-    command = [sys.executable, "-P", __file__, str(path), PADDING]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield partial(run, str(path))
-        process.stdin.close()
+def open_server(place: Path) -> Iterator[Execute]:
+    """Serve at a place; gives what runs one command."""
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for kind in ("daemons", "commands"):
+            command = [sys.executable, "-P", __file__, str(place), kind, PADDING]
+            processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            stack.enter_context(processes[-1])
+        for process in processes:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        yield partial(run, f"{place}.commands")
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
 
 
 def run(
@@ -57,15 +58,24 @@ def run(
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(data)
         streams[0].seek(0)
-        link = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        link.connect(server)
-        request = json.dumps([words, str(folder), environment]).encode("utf-8", "surrogateescape")
-        descriptors = array.array("i", [stream.fileno() for stream in streams])
-        link.sendmsg([len(request).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        link.sendall(request)
+        descriptors = [stream.fileno() for stream in streams]
+        link = stack.enter_context(_ask(server, words, str(folder), environment, descriptors))
         answer = _await_code(link, words, timeout)
         out, err = (_read_all(stream) for stream in streams[1:])
         return subprocess.CompletedProcess(words, answer, out, err)
+
+
+def _ask(
+    server: str, words: list[str], folder: str, environment: Mapping[str, str], descriptors: list[int]
+) -> socket.socket:
+    """Have a server fork; on the socket it tells the pid, and then the exit code."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.connect(server)
+    request = json.dumps([words, folder, dict(environment)]).encode("utf-8", "surrogateescape")
+    passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+    link.sendmsg([len(request).to_bytes(4, "big")], [passed])
+    link.sendall(request)
+    return link
 
 
 def _await_code(link: socket.socket, words: list[str], timeout: float) -> int:
@@ -93,80 +103,94 @@ def _receive(link: socket.socket, size: int) -> bytes:
     return data
 
 
-def serve(path: str) -> None:
-    """Fork a child for each connection until the input ends."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def serve(path: str, work: Work) -> None:
+    """Fork a child for each connection until the input ends, and tell there how it ended."""
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, socket.socket] = {}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen(64)
         print("ready", flush=True)
         while True:
-            found, _, _ = select.select([listener.fileno(), 0], [], [])
+            found, _, _ = select.select([listener.fileno(), 0, woken], [], [])
             if 0 in found and not os.read(0, 1):
                 return
-            link, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                _attend(link)
-            link.close()
+            if woken in found:
+                os.read(woken, 4096)
+                _reap(running)
+            if listener.fileno() in found:
+                link, _ = listener.accept()
+                pid = _start(link, work)
+                running[pid] = link
+                with contextlib.suppress(OSError):
+                    link.sendall(pid.to_bytes(4, "big"))
 
 
-def _attend(link: socket.socket) -> None:
-    """Run one command in a further child, whose end is told."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def _reap(running: dict[int, socket.socket]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        # Who gave up waiting does not hear it.
+        with running.pop(pid) as link, contextlib.suppress(OSError):
+            link.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
+
+
+def _start(link: socket.socket, work: Work) -> int:
+    """Fork a child for the request of a connection; gives its pid."""
     head, ancillary, _, _ = link.recvmsg(4, socket.CMSG_SPACE(3 * 4))
     descriptors = array.array("i")
     descriptors.frombytes(ancillary[0][2])
     words, folder, environment = json.loads(_receive(link, int.from_bytes(head, "big")))
     pid = os.fork()
     if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
-            os.close(descriptor)
-        link.close()
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv = ["span", *words]
-        _end(_run_command, words)
-    link.sendall(pid.to_bytes(4, "big"))
-    _, status = os.waitpid(pid, 0)
-    with contextlib.suppress(OSError):
-        link.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
-    os._exit(0)
+        _end(work, words)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return pid
 
 
-def _run_command(words: list[str]) -> int:
+def run_command(words: list[str]) -> int:
+    """Be a command; the daemon that it may start is asked for where daemons are forked."""
     from overspan.bridge.cli import main
     from overspan.bridge.client import daemon
 
-    daemon._spawn = _fork_daemon
+    started: dict[int, socket.socket] = {}
+
+    def spawn(log: int, environment: Mapping[str, str]) -> int:
+        with open(os.devnull, "rb") as null:
+            link = _ask(f"{PLACE}.daemons", [], "/", environment, [null.fileno(), log, log])
+        pid = int.from_bytes(_receive(link, 4), "big")
+        started[pid] = link
+        return pid
+
+    def poll(pid: int) -> int | None:
+        if not select.select([started[pid]], [], [], 0)[0]:
+            return None
+        return int.from_bytes(_receive(started[pid], 4), "big", signed=True)
+
+    daemon._spawn, daemon._poll = spawn, poll
+    sys.argv = ["span", *words]
     return main(words)
 
 
-def _fork_daemon(log: int, environment: Mapping[str, str]) -> int:
-    """Start a daemon as the client does, with descriptors, signals and variables as after an exec; gives its pid."""
-    variables = dict(environment)
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDONLY)
-        for number, kept in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(number, kept)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        os.environ.clear()
-        os.environ.update(variables)
-        write_command_line(["python", "-m", "overspan.bridge.api", variables.get("SPAN_STATE_DIR", "")])
-        # What the command left behind has descriptors that are others' now: it is never collected.
-        gc.freeze()
-        from overspan.bridge.api.daemon import main
+def run_daemon(words: list[str]) -> int:
+    """Be a daemon, with a session and signals as after an exec."""
+    from overspan.bridge.api.daemon import main
 
-        _end(main, [])
-    return pid
+    os.setsid()
+    write_command_line(["python", "-m", "overspan.bridge.api", os.environ.get("SPAN_STATE_DIR", "")])
+    return main(words)
 
 
 def write_command_line(words: list[str]) -> None:
@@ -192,17 +216,28 @@ def _end(work: Callable[[list[str]], int], words: list[str]) -> None:
         os._exit(code)
 
 
-def import_all() -> None:
-    """Import what commands and daemons do, and keep the collector from touching it: children share its pages."""
+def import_commands() -> None:
+    """Import what commands do."""
     from overspan.bridge.cli import commands
 
-    for name in (*LIBRARIES, "overspan.bridge.client", *(f"overspan.bridge.{name}" for name in DAEMON_MODULES)):
-        importlib.import_module(name)
+    importlib.import_module("overspan.bridge.client")
     for module in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):
         importlib.import_module(module.name)
-    gc.freeze()
+
+
+def import_daemon() -> None:
+    """Import what daemons do, some of it as they need it."""
+    parts = ("api.app", "api.daemon", "api.server", "controller.controller", "controller.reading", "controller.timers")
+    for name in (*parts, "store.store"):
+        importlib.import_module(f"overspan.bridge.{name}")
+    for name in ("kubernetes.client", "paramiko"):
+        importlib.import_module(name)
 
 
 if __name__ == "__main__":
-    import_all()
-    serve(sys.argv[1])
+    PLACE, kind = sys.argv[1:3]
+    prepare, work = {"commands": (import_commands, run_command), "daemons": (import_daemon, run_daemon)}[kind]
+    prepare()
+    # Children share the pages of what the collector does not touch.
+    gc.freeze()
+    serve(f"{PLACE}.{kind}", work)
