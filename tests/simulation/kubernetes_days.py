@@ -16,7 +16,7 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Document
 from tests.simulation.clockwork import START, Chaos, LoopTimers, SteppedStore
 from tests.simulation.fibers import Condition, Event, FiberLoop, Threading
-from tests.simulation.kubernetes_nodes import Nodes, Program, read_work
+from tests.simulation.kubernetes_nodes import NODES, Nodes, Program, read_work
 from tests.simulation.kubernetes_wire import SimulatedConnection, Wire
 from tests.simulation.lives import Lives
 from tests.simulation.machine import Machine
@@ -36,9 +36,15 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 
+_FOLLOWED: Callable[..., Any] = live_logs._Live
 MISCHIEF = 300.0
 """Seconds of simulated time in which things go wrong."""
 SETTLING = 12000.0
+TIDYING = 660.0
+"""How long what is left over may stay: a daemon looks for it each LOOK_SECONDS (releasing.py)."""
+LATE = 120.0
+"""How long after a job was told as over a pod of its may start that waits at no barrier: its submission was under way,
+or nobody could take it back sooner. It is ended then."""
 CLUSTER = {"kind": "kubernetes", "image": "busybox", "cpus": 1, "gang": "soft", "gang_timeout": 60}
 GROUP = """\
 name: {name}
@@ -75,6 +81,10 @@ class KubernetesDays:
         self.api.objects.changed = Condition(self.fibers, self.nodes.look)  # type: ignore[assignment]
         self.wire = Wire(self.api, self.fibers, self.chaos)
         self.orders = Orders(self.lives, MISCHIEF)
+        self.dead = self.chaos.random.choice(("", "", NODES[0]))
+        """A node that does not come back before all jobs are over."""
+        self.widest = 3 if self.dead else 4
+        """Nodes of the largest groups, for which there is room in the end."""
         self.wrong: list[str] = []
         self.started: list[tuple[float, int]] = []
         """When a program of the users' has started, and of which job."""
@@ -85,13 +95,12 @@ class KubernetesDays:
     def _patch_modules(self, patch: pytest.MonkeyPatch) -> None:
         """Time, chance and threads are this world's."""
         threads = Threading(self.fibers)
-        followed: Callable[..., Any] = live_logs._Live
         chance = random.Random(self.chaos.random.random())
         patch.setattr(time, "time", self.now)
         patch.setattr(time, "monotonic", self.loop.time)
         patch.setattr(watch, "threading", threads)
         patch.setattr(live_logs, "threading", threads)
-        patch.setattr(live_logs, "_Live", lambda *all, **named: followed(*all, closed=Event(self.fibers), **named))
+        patch.setattr(live_logs, "_Live", lambda *all, **named: _FOLLOWED(*all, closed=Event(self.fibers), **named))
         for module in (watch, gathering):
             patch.setattr(module, "random", chance)
         names = SimpleNamespace(uuid4=lambda: uuid.UUID(int=chance.getrandbits(128)))
@@ -131,7 +140,8 @@ class KubernetesDays:
             self.wrong.append(f"{name} started at {at:.1f} while {others[0].document['metadata']['name']} runs")
         self._alive[place] = [*others, program]
         for entry in self.lives.controller.recorder.book:
-            if entry.job.id == job and entry.job.over:
+            over_at = entry.job.ended_at
+            if entry.job.id == job and over_at is not None and (program.waits or self.now() > over_at + LATE):
                 self.wrong.append(f"{name} started at {at:.1f}, and was told as {entry.job.state.value}")
         self.started.append((at, job))
 
@@ -141,19 +151,27 @@ class KubernetesDays:
         """The whole run."""
         number = self.chaos.random.randint(2, 7)
         self.lives.staying.add(asyncio.current_task())  # type: ignore[arg-type]
+        keeper, story = self.lives.stay(self.lives.keep()), self.lives.stay(self._tell(number))
+        done, _ = await asyncio.wait((keeper, story), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        keeper.cancel()
+        self.lives.bury()
+        await asyncio.gather(keeper, return_exceptions=True)
+
+    async def _tell(self, number: int) -> None:
         users = [self.lives.stay(self._use(place)) for place in range(number)]
-        others = [self.lives.stay(self._meddle()), self.lives.stay(self.lives.keep())]
+        others = self.lives.stay(self._meddle())
         await asyncio.sleep(MISCHIEF)
         self.chaos.calm = True
         await asyncio.gather(*users)
-        others.pop(0).cancel()
+        others.cancel()
+        if self.dead:
+            self.nodes.lose(self.dead)
         self._repair()
         await self._settle()
+        self.nodes.restore(self.dead or NODES[0])
         await self.check()
-        for task in others:
-            task.cancel()
-        self.lives.bury()
-        await asyncio.gather(*others, return_exceptions=True)
 
     async def _use(self, number: int) -> None:
         await asyncio.sleep(self.chaos.random.uniform(0, MISCHIEF / 2))
@@ -169,7 +187,9 @@ class KubernetesDays:
         if kind == "task":
             text = f"name: {name}\nrun: {work}\n"
         elif kind == "group":
-            text = GROUP.format(name=name, nodes=chance.choice((1, 2, 4)), budget=chance.choice((0, 2)), work=work)
+            text = GROUP.format(
+                name=name, nodes=chance.choice((1, 2, self.widest)), budget=chance.choice((0, 2)), work=work
+            )
         else:
             options.append("--requeue" if chance.random() < 0.7 else "--no-requeue")
             options += ["--array=0-4" + chance.choice(("", "%2"))] * (kind == "array")
@@ -183,7 +203,7 @@ class KubernetesDays:
         chance, streams = self.chaos.random, self.api.streams
         while True:
             await asyncio.sleep(chance.uniform(5, 60))
-            pods = [pod for pod in self.nodes.list() if pod["status"]["phase"] in ("Pending", "Running")]
+            pods = [pod for pod in self.nodes.list_pods() if pod["status"]["phase"] in ("Pending", "Running")]
             node = chance.choice(sorted(self.nodes.nodes))
             what = chance.choice(("delete", "force", "evict", "lose", "drain", "cut", "expire", "silence", "none"))
             if what in ("lose", "drain"):
@@ -206,7 +226,8 @@ class KubernetesDays:
     def _repair(self) -> None:
         self.api.streams.silence(False)
         for name in self.nodes.nodes:
-            self.nodes.restore(name)
+            if name != self.dead:
+                self.nodes.restore(name)
 
     async def _settle(self) -> None:
         """Release what is held, and wait for the end of every job."""
@@ -224,7 +245,7 @@ class KubernetesDays:
 
     async def check(self) -> None:
         """What has to be so when everything is over."""
-        await asyncio.sleep(900)
+        await asyncio.sleep(TIDYING)
         assert self.wrong == [], self.wrong
         jobs = {item.job.id: item.job for item in await self.lives.find()}
         check_whole(self.orders.answered, jobs)

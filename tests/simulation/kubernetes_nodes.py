@@ -91,13 +91,13 @@ class Nodes:
         changed.set()
         for program in self.programs.values():
             program.nudge.set()
-        for pod in self.list():
+        for pod in self.list_pods():
             uid = pod["metadata"]["uid"]
             if uid not in self._known:
                 self._known.add(uid)
                 self._stay(self._live(pod["metadata"]["name"], uid))
 
-    def list(self) -> list[Document]:
+    def list_pods(self) -> list[Document]:
         """All pods."""
         return self.api.objects.select(Key("", "pods", ""), lambda pod: True)[0]
 
@@ -167,7 +167,7 @@ class Nodes:
                 continue
             there = [
                 sum_requests(one["spec"])
-                for one in self.list()
+                for one in self.list_pods()
                 if one["spec"].get("nodeName") == node.name and one["status"]["phase"] in ("Pending", "Running")
             ]
             total, used = read_amounts(document["status"]["allocatable"]), add_amounts(there)
@@ -390,12 +390,13 @@ class Nodes:
 
     def _fail_unknown(self, name: str) -> None:
         """What a kubelet says of a container that is not there (TerminatePod; the phase since 1.27)."""
+        self.touch(self.api.pods.get(name))
         state = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "the container is not there"}
         containers = [{"name": "main", "ready": False, "state": {"running": None, "terminated": state}}]
         self.api.pods.set_status(name, {"phase": "Failed", "containerStatuses": containers})
 
     def _pods_of(self, node: str) -> list[Document]:
-        return [pod for pod in self.list() if pod["spec"].get("nodeName") == node]
+        return [pod for pod in self.list_pods() if pod["spec"].get("nodeName") == node]
 
     def _change(self, name: str, patch: Document) -> None:
         self.api.objects.replace(_KEY._replace(name=name), lambda node: merge(node, patch), check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.fibers import FiberLoop
 from tests.simulation.kubernetes_days import KubernetesDays
-from tests.simulation.seeds import CHUNK, is_kubernetes, list_chunks, name_chunk, play_seeds
+from tests.simulation.seeds import CHUNK, is_kubernetes, list_chunks, name_chunk, play_seed, play_seeds
 
 
 @pytest.mark.parametrize("seeds", list_chunks(is_kubernetes), ids=name_chunk)
@@ -22,3 +22,13 @@ def test_promises_hold_on_kubernetes(
     # The runs were worth something.
     assert len(seeds) < CHUNK or sum(days.lives.crashes for days in played) > CHUNK
     assert len(seeds) < CHUNK or sum(days.starts for days in played) > 3 * CHUNK
+
+
+def test_a_seed_is_played_the_same_way_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (
+        play_seed(62, lambda seed: KubernetesDays(seed, tmp_path / again, monkeypatch), FiberLoop)
+        for again in ("first", "second")
+    )
+    asked = [[(one.method, one.path, one.query) for one in days.api.requests] for days in (first, second)]
+    assert asked[0] == asked[1]
+    assert first.started == second.started and first.lives.crashes == second.lives.crashes
