@@ -17,8 +17,8 @@ from tests.simulation.clockwork import LIFE, Life
 from tests.simulation.lives import Lives
 
 SEEDS = "0:300"
-ADAPTERS_EACH = 5
-"""Each so many seeds one is of the fake Slurm and one of the fake Kubernetes; all others are of scripted clusters."""
+SLURM_EACH, KUBERNETES_EACH = 5, 10
+"""Each so many seeds one is of the fake Slurm, or of the fake Kubernetes; all others are of scripted clusters."""
 CHUNK = 25
 
 
@@ -40,12 +40,12 @@ D = TypeVar("D", bound=Days)
 
 def is_slurm(seed: int) -> bool:
     """Whether a seed is of the fake Slurm."""
-    return seed % ADAPTERS_EACH == 4
+    return seed % SLURM_EACH == SLURM_EACH - 1
 
 
 def is_kubernetes(seed: int) -> bool:
     """Whether a seed is of the fake Kubernetes."""
-    return seed % ADAPTERS_EACH == 2
+    return seed % KUBERNETES_EACH == 2
 
 
 def is_scripted(seed: int) -> bool:

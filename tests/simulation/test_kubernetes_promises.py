@@ -25,10 +25,10 @@ def test_promises_hold_on_kubernetes(
 
 
 def test_a_seed_is_played_the_same_way_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (
-        play_seed(62, lambda seed: KubernetesDays(seed, tmp_path / again, monkeypatch), FiberLoop)
-        for again in ("first", "second")
-    )
+    def play(folder: str) -> KubernetesDays:
+        return play_seed(62, lambda seed: KubernetesDays(seed, tmp_path / folder, monkeypatch), FiberLoop)
+
+    first, second = play("first"), play("second")
     asked = [[(one.method, one.path, one.query) for one in days.api.requests] for days in (first, second)]
     assert asked[0] == asked[1]
     assert first.started == second.started and first.lives.crashes == second.lives.crashes
