@@ -196,7 +196,8 @@ def _tell_grant(shape: Shape, view: View, now: float) -> Granted | None:
     for task in shape.tasks:
         for index in range(task.nodes):
             record, gone = view.find((task.name, task.attempt, index))
-            ready = record is not None and (gone or is_placed(record))
+            # One that is deleted stays for its finalizer, and gets no place any more: it is told to have ended.
+            ready = record is not None and (gone or is_placed(record) or is_unbound(record) or is_stuck(record, now))
             placed += ready
             if shape.together and not ready:
                 return None

@@ -104,14 +104,15 @@ class LiveLogs:
         for uid, log in list(self._logs.items()):
             if log.pod.token == token and not log.kept and uid not in wanted and uid not in ending:
                 self._logs.pop(uid).close()
-        for uid in wanted.keys() - self._logs.keys():
-            if self.count() < HEARD:
-                self._start(_Live(wanted[uid], {"tailLines": _LAST_LINES}))
+        for uid, pod in wanted.items():
+            if uid not in self._logs and self.count() < HEARD:
+                self._start(_Live(pod, {"tailLines": _LAST_LINES}))
 
     def hear_only(self, tokens: Collection[str]) -> None:
         """Hear nothing of other launches."""
-        for token in {log.pod.token for log in self._logs.values()} - set(tokens):
-            self.hear(token, ())
+        for token in dict.fromkeys(log.pod.token for log in self._logs.values()):
+            if token not in tokens:
+                self.hear(token, ())
 
     def keep(self, pod: PodRecord, since: str) -> None:
         """Hold what a pod prints from a time on (`sinceTime` of the log API, empty: its beginning) to its end."""

@@ -17,8 +17,8 @@ from tests.simulation.clockwork import LIFE, Life
 from tests.simulation.lives import Lives
 
 SEEDS = "0:300"
-SLURM_EACH = 5
-"""Each so many seeds one is of the fake Slurm; all others are of scripted clusters."""
+SLURM_EACH, KUBERNETES_EACH = 5, 10
+"""Each so many seeds one is of the fake Slurm, or of the fake Kubernetes; all others are of scripted clusters."""
 CHUNK = 25
 
 
@@ -43,6 +43,16 @@ def is_slurm(seed: int) -> bool:
     return seed % SLURM_EACH == SLURM_EACH - 1
 
 
+def is_kubernetes(seed: int) -> bool:
+    """Whether a seed is of the fake Kubernetes."""
+    return seed % KUBERNETES_EACH == 2
+
+
+def is_scripted(seed: int) -> bool:
+    """Whether a seed is of scripted clusters."""
+    return not is_slurm(seed) and not is_kubernetes(seed)
+
+
 def list_chunks(kind: Callable[[int], bool]) -> list[Sequence[int]]:
     """The seeds of a kind that are to be played, some to a test."""
     first, _, count = os.environ.get("SIMULATION_SEEDS", SEEDS).partition(":")
@@ -55,13 +65,18 @@ def name_chunk(seeds: Sequence[int]) -> str:
     return f"{seeds[0]}-{seeds[-1]}"
 
 
-def play_seeds(seeds: Sequence[int], make: Callable[[int], D], caplog: pytest.LogCaptureFixture) -> Iterator[D]:
+def play_seeds(
+    seeds: Sequence[int],
+    make: Callable[[int], D],
+    caplog: pytest.LogCaptureFixture,
+    loop: Callable[[], asyncio.AbstractEventLoop] = WorldLoop,
+) -> Iterator[D]:
     """Play seeds; the first that fails or logs an error is told with how to play it again."""
     for seed in seeds:
         again = f"SIMULATION_SEEDS={seed}:1 pytest tests/simulation"
         with caplog.at_level(logging.ERROR):
             try:
-                days = play_seed(seed, make)
+                days = play_seed(seed, make, loop)
             except Exception as error:
                 raise AssertionError(f"{again} fails: {type(error).__name__}: {error}") from error
         failed = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
@@ -69,9 +84,9 @@ def play_seeds(seeds: Sequence[int], make: Callable[[int], D], caplog: pytest.Lo
         yield days
 
 
-def play_seed(seed: int, make: Callable[[int], D]) -> D:
+def play_seed(seed: int, make: Callable[[int], D], loop: Callable[[], asyncio.AbstractEventLoop]) -> D:
     """One run, on a loop of its own."""
-    with asyncio.Runner(loop_factory=WorldLoop) as runner:
+    with asyncio.Runner(loop_factory=loop) as runner:
         return runner.run(_play(seed, make))
 
 

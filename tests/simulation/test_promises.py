@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 from tests.simulation.scripted_days import ScriptedDays
-from tests.simulation.seeds import CHUNK, is_slurm, list_chunks, name_chunk, play_seeds
+from tests.simulation.seeds import CHUNK, is_scripted, list_chunks, name_chunk, play_seeds
 
 
-@pytest.mark.parametrize("seeds", list_chunks(lambda seed: not is_slurm(seed)), ids=name_chunk)
+@pytest.mark.parametrize("seeds", list_chunks(is_scripted), ids=name_chunk)
 def test_promises_hold_on_scripted_clusters(seeds: Sequence[int], caplog: pytest.LogCaptureFixture) -> None:
     played = list(play_seeds(seeds, ScriptedDays, caplog))
     # The runs were worth something.

@@ -73,6 +73,14 @@ def test_a_pod_alone_is_granted_by_its_start() -> None:
     assert tell(SOLO, [bound._replace(started_at=T + 3, finished_at=T + 3, exit_code=0)], Cursor()) != ()
 
 
+def test_a_deleted_pod_that_never_gets_a_place_is_granted_to_be_told_as_ended() -> None:
+    unbound = pod(deleting_at=T + 50)
+    assert tell(SOLO, [unbound], Cursor(), T + 50) != ()
+    bound = placed(started_at=None, deleting_at=T + 50)
+    assert tell(SOLO, [bound], Cursor(), T + 50 + STUCK_SECONDS - 1) == ()
+    assert tell(SOLO, [bound], Cursor(), T + 50 + STUCK_SECONDS) != ()
+
+
 def test_the_grant_comes_alone_although_pods_have_started() -> None:
     told = collect(SOLO, view_pods([ended()]), Cursor(), NOW)
     assert [type(event) for event in told.events] == [Granted]

@@ -16,8 +16,9 @@ from overspan.adapters.kubernetes.overdue import GATED, judge_wait
 from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.stories import Story
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Unreachable
-from overspan.bridge.model.events import Expire, Granted, LaunchLost
+from overspan.bridge.model.events import Expire, Granted, LaunchLost, NodeEnded
 
 
 async def _submit(bench: Bench, cluster: object) -> str:
@@ -44,6 +45,25 @@ def test_a_held_launch_holds_nothing_and_starts_after_its_release(bench: Bench) 
             for name in bench.pods():
                 bench.place(name)
             await bench.until_told(cluster, handle, Granted)
+
+    play(story)
+
+
+def test_a_pod_that_somebody_deletes_while_it_waits_for_a_node_has_ended(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+            await bench.step(cluster)
+            (name,) = bench.pods()
+            # It stays for its finalizer.
+            bench.api.pods.gone(name)
+            assert bench.pods() == [name]
+            await bench.until_told(cluster, answer.handle, Granted)
+            assert await bench.order(cluster, answer.handle, events.Launch(time.time(), "main", 0)) is None
+            end = await bench.until_told(cluster, answer.handle, NodeEnded)
+            assert end.cause == Cause.NODE.value
+            await bench.until(cluster, lambda: not bench.pods(), "the pod to be let go")
 
     play(story)
 
