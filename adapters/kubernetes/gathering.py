@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.facts import View, is_placed
+from overspan.adapters.kubernetes.facts import View, is_placed, is_stuck
 from overspan.adapters.kubernetes.launches import Launches
 from overspan.adapters.kubernetes.ordering import Failed, make_pods
 from overspan.adapters.kubernetes.overdue import judge_wait
@@ -25,7 +25,7 @@ from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.shapes import Shape
 from overspan.adapters.kubernetes.steps import Create
 from overspan.adapters.kubernetes.stories import Story, describe_shortage
-from overspan.adapters.kubernetes.withdrawing import HELD, give_back, take_again
+from overspan.adapters.kubernetes.withdrawing import HELD, drop_stuck, give_back, take_again
 from overspan.bridge.model.errors import OverspanError
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class Move(Enum):
 
     WAIT = "wait"
     GIVE_BACK = "give back"
+    DROP = "drop"
     MAKE = "make"
 
 
@@ -61,6 +62,8 @@ class Waiting:
     """Whether this process has given them back."""
     was_oldest: bool = False
     """Whether it was the oldest when it gave them back: then it has had its chance."""
+    barred: bool = False
+    """Whether its pods wait behind Overspan's own barriers, whoever gathers them."""
 
 
 class Absent(NamedTuple):
@@ -78,6 +81,8 @@ def choose_move(waiting: Waiting, timeout: float, now: float) -> Move:
         if any(pod.deleting_at is None for pod in pods) or (pods and not waiting.given_back):
             # Made meanwhile, or another process began with it.
             return Move.GIVE_BACK
+        if waiting.barred and any(is_stuck(pod, now) for pod in pods):
+            return Move.DROP
         promoted = waiting.oldest and not waiting.was_oldest
         due = not pods and (now >= waiting.again_at or (promoted and waiting.again_at != HELD))
         return Move.MAKE if due else Move.WAIT
@@ -138,7 +143,10 @@ class Gatherer:
             self._launches.changed.set()
             return
         gives_back = story.soft and story.shape.start_timeout is None
-        waiting = Waiting(story.shape, view, gives_back, oldest, story.again_at, story.given_back, story.was_oldest)
+        waiting = Waiting(
+            *(story.shape, view, gives_back, oldest, story.again_at, story.given_back, story.was_oldest),
+            barred=story.soft,
+        )
         move = choose_move(waiting, self._settings.gang_timeout, now)
         if move is Move.WAIT:
             return
@@ -151,6 +159,8 @@ class Gatherer:
                 wait = choose_wait(self._settings.gang_timeout, oldest, story.returns)
                 story.was_oldest = oldest
                 await give_back(self._launches, story, story.again_at or now + wait)
+            elif move is Move.DROP:
+                await drop_stuck(self._launches, story, now)
             elif await self._has_room(story, list_absent(waiting), now):
                 await self._make(story, list_absent(waiting))
         except (Failed, OverspanError) as error:

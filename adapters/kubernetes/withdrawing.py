@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from overspan.adapters.kubernetes.calls import Calls, finish_all
+from overspan.adapters.kubernetes.facts import is_stuck
 from overspan.adapters.kubernetes.launches import AGAIN, Launches, parse_handle
 from overspan.adapters.kubernetes.names import name_anchor
 from overspan.adapters.kubernetes.queues import delete_workload, find_group
@@ -32,6 +33,12 @@ async def give_back(launches: Launches, story: Story, again_at: float) -> None:
 async def _withdraw(calls: Calls, pod: PodRecord) -> None:
     """End a pod now, whatever grace it has, and hold it no longer."""
     await calls.strip_pod(pod, await calls.delete_pod(pod, MIN_GRACE))
+
+
+async def drop_stuck(launches: Launches, story: Story, now: float) -> None:
+    """Remove pods that were given back from nodes that do not answer: their barriers have never opened."""
+    calls = launches.calls(story.namespace)
+    await finish_all(calls.delete_pod(pod, 0) for pod in launches.pods(story) if is_stuck(pod, now))
 
 
 async def take_again(launches: Launches, story: Story) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, group, placed, pod, running
 
-from overspan.adapters.kubernetes.facts import View, view_pods
+from overspan.adapters.kubernetes.facts import STUCK_SECONDS, View, view_pods
 from overspan.adapters.kubernetes.gathering import (
     LONGEST_ABSENCE,
     Absent,
@@ -65,6 +65,15 @@ def test_what_is_there_while_nothing_is_to_be_is_given_back_too() -> None:
     assert choose_move(waiting(pod(), again_at=T), LIMIT, T + 200) is Move.GIVE_BACK
     begun = replace(waiting(pod(deleting_at=T), again_at=T), given_back=False)
     assert choose_move(begun, LIMIT, T + 200) is Move.GIVE_BACK
+
+
+def test_a_pod_that_a_dead_node_keeps_is_removed_where_its_barrier_never_opened() -> None:
+    kept = waiting(placed(deleting_at=T), again_at=T + 100)
+    late = T + STUCK_SECONDS
+    assert choose_move(replace(kept, barred=True), LIMIT, late - 1) is Move.WAIT
+    assert choose_move(replace(kept, barred=True), LIMIT, late) is Move.DROP
+    # Without a barrier its program may run there.
+    assert choose_move(kept, LIMIT, late) is Move.WAIT
 
 
 def test_a_held_launch_is_not_made_again() -> None:

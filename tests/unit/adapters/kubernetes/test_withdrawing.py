@@ -11,6 +11,7 @@ from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, solo
 from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
 
 from overspan.adapters.contract import Accepted
+from overspan.adapters.kubernetes import facts
 from overspan.adapters.kubernetes.facts import Cursor, view_pods
 from overspan.adapters.kubernetes.overdue import GATED, judge_wait
 from overspan.adapters.kubernetes.records import PodRecord
@@ -45,6 +46,23 @@ def test_a_held_launch_holds_nothing_and_starts_after_its_release(bench: Bench) 
             for name in bench.pods():
                 bench.place(name)
             await bench.until_told(cluster, handle, Granted)
+
+    play(story)
+
+
+def test_a_pod_on_a_dead_node_holds_nobody_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "STUCK_SECONDS", 0.0)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            first = bench.pods()[0]
+            bench.place(first)
+            assert await bench.order(cluster, handle, events.Hold(time.time(), "me")) is None
+            # No kubelet tells its end.
+            await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
+            assert await bench.order(cluster, handle, events.Release(time.time(), "me")) is None
+            await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
 
     play(story)
 
