@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,6 +50,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         by_name = {item.nodeid: item for item in items}
         items[:] = [by_name[nodeid] for tests in plan_units(list(by_name)).values() for nodeid in tests]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End a rig with the last test in a row that needs it."""
+    yield
+    tiers = read_tiers()
+    rig = tiers.rig_of(item.nodeid.partition("::")[0])
+    if rig and (nextitem is None or tiers.rig_of(nextitem.nodeid.partition("::")[0]) != rig):
+        from tests.rigs.plugin import close_shared
+
+        close_shared(item.config)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

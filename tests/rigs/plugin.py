@@ -44,29 +44,36 @@ def _open_or_skip(name: str, title: str, opened: contextlib.AbstractContextManag
 
 
 def _share(config: pytest.Config, opened: contextlib.AbstractContextManager[R], kind: type[R]) -> R:
-    """One rig of a kind for the whole process: a fixture that several conftests import is one of its own in each."""
+    """One rig of a kind for the whole process, until `close_shared`."""
     shared = config.stash.setdefault(_SHARED, {})
     if kind not in shared:
         stack = contextlib.ExitStack()
-        shared[kind] = stack.enter_context(opened)
+        shared[kind] = stack.enter_context(opened), stack
         config.add_cleanup(stack.close)
-    rig = shared[kind]
+    rig = shared[kind][0]
     assert isinstance(rig, kind)
     return rig
 
 
-_SHARED = pytest.StashKey[dict[type, object]]()
+_SHARED = pytest.StashKey[dict[type, tuple[object, contextlib.ExitStack]]]()
 
 
-@pytest.fixture(scope="session")
+def close_shared(config: pytest.Config) -> None:
+    """End the rigs of this process: an idle one takes a tenth of a processor."""
+    for _, stack in config.stash.setdefault(_SHARED, {}).values():
+        stack.close()
+    config.stash[_SHARED].clear()
+
+
+@pytest.fixture(scope="module")
 def slurm_rig(pytestconfig: pytest.Config) -> SlurmRig:
-    """A controller and three nodes, for the whole session; nothing of it is left afterwards."""
+    """A controller and three nodes, for all modules in a row that need them; nothing of it is left afterwards."""
     return _share(pytestconfig, rig_or_skip(Variant()), SlurmRig)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kube_rig(pytestconfig: pytest.Config) -> KubeRig:
-    """A control plane and two nodes, for the whole session; nothing of it is left afterwards."""
+    """A control plane and two nodes, for all modules in a row that need them; nothing of it is left afterwards."""
     return _share(pytestconfig, kube_or_skip(), KubeRig)
 
 

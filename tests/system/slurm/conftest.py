@@ -73,7 +73,7 @@ class Site:
         return done.stdout
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(slurm_rig: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The rig as a site; its jobs are ended afterwards."""
     with open_access(slurm_rig, tmp_path_factory.mktemp("ssh")) as access:
