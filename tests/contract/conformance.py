@@ -80,6 +80,14 @@ class Follower:
                 self.jobs[report.handle] = reduce(self.jobs[report.handle], event)
         return observation.reports
 
+    async def order(self, token: str, handle: str) -> None:
+        """Cancel a launch; what cannot be carried out yet is ordered again, as the daemon does."""
+        order = Order(token, handle, Cancel(time.time()))
+        deadline = time.monotonic() + DEADLINE
+        while (answer := (await self.adapter.order([order]))[0]) is not None:
+            assert answer.transient and time.monotonic() < deadline, answer
+            await self.step(0.5)
+
     async def until(self, fact: Callable[[], bool], what: str) -> None:
         """Follow until something is so."""
         deadline = time.monotonic() + DEADLINE
@@ -176,7 +184,7 @@ class Conformance:
             handle, follower = await start(adapter, job)
             await follower.until_state(handle, State.RUNNING)
             middle, before = dict(follower.cursors), len(follower.told(handle))
-            await adapter.order([Order("cancel-old", handle, Cancel(time.time()))])
+            await follower.order("cancel-old", handle)
             await follower.until_state(handle, State.CANCELLED)
             rest = follower.told(handle)[before:]
             for _ in range(2):
@@ -263,7 +271,7 @@ class Conformance:
                 assert 0 <= node.cpus_used <= node.cpus
                 assert 0 <= node.memory_used <= node.memory
                 assert 0 <= node.gpus_used <= node.gpus
-            await adapter.order([Order("cancel-nodes", handle, Cancel(time.time()))])
+            await follower.order("cancel-nodes", handle)
             await follower.until_state(handle, State.CANCELLED)
             deadline = time.monotonic() + DEADLINE
             while sum(node.cpus_used for node in await adapter.nodes()) > sum(node.cpus_used for node in idle):
@@ -284,7 +292,7 @@ class Conformance:
                 assert not [report for report in await follower.step(0.5) if report.gone]
                 assert follower.jobs[handle].state is State.RUNNING
                 assert sum(node.cpus_used for node in await second.nodes()) > 0
-                await second.order([Order("cancel-2", handle, Cancel(time.time()))])
+                await follower.order("cancel-2", handle)
                 await follower.until_state(handle, State.CANCELLED)
             finally:
                 await second.close()

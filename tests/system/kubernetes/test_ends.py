@@ -92,6 +92,8 @@ def test_the_log_tells_the_end_and_does_not_show_that(kube: KubeSpan) -> None:
     until_begun(kube, job)
     with untold_end(kube, trainer):
         let_end(kube, trainer)
+        # TERM is for all that runs in its pod.
+        kube.wait_until(lambda: "term" in kube.log(job, "server"), 60, "the server's TERM")
         let_end(kube, server)
         kube.until(job, "COMPLETED", timeout=60)
         assert f"pod {trainer}: its log tells its end" in (kube.state / "daemon.log").read_text()
