@@ -71,6 +71,18 @@ Examples (`span help COMMAND` tells more):
 """
 
 
+_MEANT = {
+    **dict.fromkeys(("cancel", "delete", "kill", "rm", "stop"), "scancel"),
+    **dict.fromkeys(("jobs", "list", "ls", "ps", "queue", "status"), "squeue"),
+    **dict.fromkeys(("describe", "get", "info"), "show"),
+    **dict.fromkeys(("create", "exec", "launch", "run"), "submit"),
+    **dict.fromkeys(("history", "acct"), "sacct"),
+    **dict.fromkeys(("nodes", "top"), "sinfo"),
+    "log": "logs",
+}
+"""Other schedulers' words, for which the nearest spelling here is another command."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code; never raises unless SPAN_DEBUG is set."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -103,7 +115,8 @@ def _dispatch(call: Call) -> int:
     if command is None:
         import difflib
 
-        found = difflib.get_close_matches(call.verb, COMMANDS, n=1)
+        meant = _MEANT.get(call.verb)
+        found = [meant] if meant else difflib.get_close_matches(call.verb, COMMANDS, n=1)
         raise InvalidRequest(
             f"there is no command {call.verb!r}",
             remedy=f"did you mean `span {found[0]}`?" if found else "`span --help` lists the commands",

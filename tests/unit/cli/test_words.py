@@ -159,6 +159,7 @@ def test_help_is_short_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "code", "message"),
     [
         (["squeu"], 2, "span: error: there is no command 'squeu'\n  did you mean `span squeue`?\n"),
+        (["delete"], 2, "span: error: there is no command 'delete'\n  did you mean `span scancel`?\n"),
         (["squeue", "--zzz"], 1, "squeue: unrecognized option '--zzz'\nTry \"squeue --help\" for"),
         (["squeue", "-j", "abc"], 1, "squeue: error: Invalid job id: abc\n"),
         (["sbatch", "--zzz"], 255, "sbatch: unrecognized option '--zzz'\nTry \"sbatch --help\" for more information\n"),

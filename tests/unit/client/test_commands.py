@@ -334,6 +334,11 @@ def test_completion_knows_commands_options_and_jobs(daemon: Any, capsys: pytest.
     assert candidates("logs", "") == ["7", "train"]
     assert "--timeout" in candidates("wait", "--")
     assert "--partition" in candidates("squeue", "--p")
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"now": 5, "job": {"tasks": [{"name": "a"}, {"name": "b"}]}}
+    assert candidates("logs", "7", "") == ["a", "b"]
+    daemon.routes["GET /v1/clusters"] = lambda request: {"clusters": [{"name": "local"}, {"name": "lab"}]}
+    assert candidates("sbatch", "-M", "la") == ["lab"]
+    assert candidates("help", "ti") == ["timeline"]
     for shell in ("bash", "zsh", "fish"):
         assert main(["completion", shell]) == 0
         assert "span completion candidates" in capsys.readouterr().out

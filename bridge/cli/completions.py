@@ -1,0 +1,138 @@
+"""What a word of a command line may become: by the option before it, else by its place. Pure but for what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from overspan.bridge.model.states import State
+
+
+class Kind(Enum):
+    """What a word names."""
+
+    JOB = "job"
+    TASK = "task"
+    STATE = "state"
+    CLUSTER = "cluster"
+    SCHEDULE = "schedule"
+
+
+class Source(Protocol):
+    """What the daemon and the configuration know."""
+
+    def jobs(self) -> list[str]:
+        """Ids and names of live jobs."""
+
+    def tasks(self, ref: str) -> list[str]:
+        """The tasks of a job."""
+
+    def clusters(self) -> list[str]:
+        """The configured clusters."""
+
+    def schedules(self) -> list[str]:
+        """The ids of schedules."""
+
+
+class Grammar(NamedTuple):
+    """The places of a command: what its options and its words name. The last place goes on."""
+
+    options: Mapping[str, Kind] = {}
+    places: tuple[Kind | tuple[str, ...], ...] = ()
+
+
+_CLUSTERS = {"-M": Kind.CLUSTER, "--clusters": Kind.CLUSTER, "--cluster": Kind.CLUSTER}
+_JOBS = {"-j": Kind.JOB, "--jobs": Kind.JOB, "--jobid": Kind.JOB}
+_STATES = {"-t": Kind.STATE, "--state": Kind.STATE, "--states": Kind.STATE}
+_ONE = Grammar(places=(Kind.JOB,))
+_MEMBER = Grammar(places=(Kind.JOB, Kind.TASK))
+_SUBMISSION = Grammar(_CLUSTERS)
+
+GRAMMARS: Mapping[str, Grammar] = {
+    **dict.fromkeys(("show", "wait", "timeline", "hold", "release", "requeue", "resubmit", "sattach"), _ONE),
+    **dict.fromkeys(("logs", "restart", "shell"), _MEMBER),
+    **dict.fromkeys(("submit", "plan", "sbatch", "srun", "salloc"), _SUBMISSION),
+    **dict.fromkeys(("check", "login"), Grammar(places=(Kind.CLUSTER,))),
+    "squeue": Grammar({**_CLUSTERS, **_JOBS, **_STATES}),
+    "sacct": Grammar({**_CLUSTERS, **_JOBS, "-s": Kind.STATE, "--state": Kind.STATE}),
+    "scancel": Grammar({**_CLUSTERS, **_STATES}, (Kind.JOB,)),
+    "sstat": Grammar(_JOBS),
+    "sprio": Grammar({**_CLUSTERS, **_JOBS}),
+    "sinfo": Grammar(_CLUSTERS),
+    "cron": Grammar(places=(("list", "pause", "resume", "run", "delete"), Kind.SCHEDULE)),
+    "completion": Grammar(places=(("bash", "zsh", "fish"),)),
+}
+_KEYWORDS = (
+    *("show", "hold", "uhold", "release", "requeue", "requeuehold", "suspend", "resume", "top"),
+    *("update", "write", "ping", "notify", "version"),
+)
+_CONTROL = Grammar(_CLUSTERS, (_KEYWORDS, Kind.JOB))
+_CONTROL_PLACES: Mapping[str, tuple[Kind | tuple[str, ...], ...]] = {
+    "show": (("job", "step", "node", "partition", "config", "hostnames", "hostlist"),),
+    "write": (("batch_script",), Kind.JOB),
+    "update": (),
+    "ping": (),
+    "version": (),
+}
+
+
+def complete(words: Sequence[str], source: Source) -> list[str]:
+    """The candidates for the last word; `words` begin with the command."""
+    last = words[-1]
+    grammar = _choose_grammar(words)
+    before = words[-2] if len(words) > 2 else ""
+    option, equals, value = last.partition("=")
+    if equals and option in grammar.options:
+        return [f"{option}={found}" for found in _complete_list(grammar.options[option], value, words, source)]
+    if before in grammar.options:
+        return _complete_list(grammar.options[before], last, words, source)
+    place = _count_places(words[1:-1], grammar)
+    if not grammar.places:
+        return []
+    kind = grammar.places[min(place, len(grammar.places) - 1)]
+    if not isinstance(kind, tuple):
+        found: Sequence[str] = _list(kind, words, source)
+    else:
+        # A keyword has its one place.
+        found = kind if place < len(grammar.places) else ()
+    return [one for one in found if one.startswith(last)]
+
+
+def _choose_grammar(words: Sequence[str]) -> Grammar:
+    """The command's grammar; that of scontrol depends on its keywords."""
+    if words[0] != "scontrol":
+        return GRAMMARS.get(words[0], Grammar())
+    keywords = [word for word in words[1:-1] if not word.startswith("-")]
+    if not keywords:
+        return _CONTROL
+    places = _CONTROL_PLACES.get(keywords[0], (Kind.JOB,))
+    if keywords[:2] in (["show", "job"], ["show", "step"]):
+        places = (*places, Kind.JOB)
+    return _CONTROL._replace(places=(_KEYWORDS, *places))
+
+
+def _count_places(words: Sequence[str], grammar: Grammar) -> int:
+    """How many words of these are no options and no values of options."""
+    values = sum(before in grammar.options for before in words)
+    return sum(not word.startswith("-") for word in words) - values
+
+
+def _complete_list(kind: Kind, text: str, words: Sequence[str], source: Source) -> list[str]:
+    """The candidates for the last part of a list with commas."""
+    head, comma, last = text.rpartition(",")
+    return [head + comma + found for found in _list(kind, words, source) if found.lower().startswith(last.lower())]
+
+
+def _list(kind: Kind, words: Sequence[str], source: Source) -> list[str]:
+    if kind is Kind.STATE:
+        return [state.value for state in State]
+    if kind is Kind.TASK:
+        refs = [word for word in words[1:-1] if not word.startswith("-")]
+        return source.tasks(refs[0]) if refs else []
+    found: Mapping[Kind, Callable[[], list[str]]] = {
+        Kind.JOB: source.jobs,
+        Kind.CLUSTER: source.clusters,
+        Kind.SCHEDULE: source.schedules,
+    }
+    return found[kind]()
