@@ -62,10 +62,12 @@ def find_master(site: Site) -> int:
     mark = socket_path(find_folder(), "rig", Address("rig", config=str(site.access.config))).encode()
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and mark in (words := (folder / "cmdline").read_bytes()) and b"[mux]" in words:
-                return int(folder.name)
+            words = (folder / "cmdline").read_bytes() if folder.name.isdigit() else b""
         except OSError:
             continue
+        # Some versions of ssh name a master in the list of processes.
+        if mark in words and (b"[mux]" in words or b"ControlMaster=yes" in words):
+            return int(folder.name)
     return 0
 
 
