@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-_frozen = False
+_frozen_for: Path | None = None
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_dropped() -> Iterator[None]:
+def nothing_is_dropped(request: pytest.FixtureRequest) -> Iterator[None]:
     """Collect after the test: what it dropped is its own error."""
-    global _frozen
-    if not _frozen:
-        # Modules and what is left of earlier tests: looked at once, so that each later look takes milliseconds.
-        _frozen = True
+    global _frozen_for
+    if _frozen_for != request.path:
+        # What there is before a file's first test is looked at once: each later look takes a millisecond, not 100.
+        _frozen_for = request.path
         gc.collect()
         gc.freeze()
     yield
