@@ -83,6 +83,13 @@ class Bench:
         (answer,) = await cluster.order([Order(token or f"order-{self._orders}", handle, event)])
         return answer
 
+    async def insist(self, cluster: KubernetesCluster, handle: str, event: Event) -> None:
+        """Give one order, again while it is refused for the moment, and observe meanwhile: as the daemon does."""
+        deadline = time.monotonic() + DEADLINE
+        while (refusal := await self.order(cluster, handle, event)) is not None:
+            assert refusal.transient and time.monotonic() < deadline, refusal
+            await self.step(cluster, 0.2)
+
     async def step(self, cluster: KubernetesCluster, timeout: float = 0.0) -> tuple[Report, ...]:
         """Take in what is new."""
         observation = await cluster.observe(self.cursors, timeout)

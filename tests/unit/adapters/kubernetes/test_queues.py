@@ -122,7 +122,7 @@ def test_a_group_that_is_given_up_before_its_admission_leaves_nothing(queued: Qu
             await queued.until(cluster, lambda: queued.gated() == {"9"}, "the other's admission")
             handle, mine = blocker.handle, f"{INSTALLATION}-9-0"
             if how == "hold":
-                assert await queued.order(cluster, handle, events.Hold(time.time(), "me")) is None
+                await queued.insist(cluster, handle, events.Hold(time.time(), "me"))
             else:
                 await cluster.release(INSTALLATION, (answer.handle,), ())
 
@@ -131,7 +131,7 @@ def test_a_group_that_is_given_up_before_its_admission_leaves_nothing(queued: Qu
 
             await queued.until(cluster, lambda: not left(), "its pods to go")
             if how == "hold":
-                assert await queued.order(cluster, handle, events.Release(time.time(), "me")) is None
+                await queued.insist(cluster, handle, events.Release(time.time(), "me"))
                 await queued.until(cluster, lambda: len(left()) == 4 and queued.gated() == {"9"}, "its pods again")
 
     play(story)

@@ -84,9 +84,9 @@ def test_pods_that_were_given_back_are_made_again_when_there_is_room(
             (answer,) = await bench.submit(cluster, make_job(*tasks))
             assert isinstance(answer, Accepted)
             await bench.step(cluster)
-            await bench.order(cluster, answer.handle, events.Hold(time.time(), "me"))
+            await bench.insist(cluster, answer.handle, events.Hold(time.time(), "me"))
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be given back")
-            await bench.order(cluster, answer.handle, events.Release(time.time(), "me"))
+            await bench.insist(cluster, answer.handle, events.Release(time.time(), "me"))
             await bench.until(
                 cluster,
                 lambda: any("2 of 3 pods have room" in str(one) for one in bench.told[answer.handle]),
@@ -107,9 +107,9 @@ def test_who_may_not_list_nodes_asks_with_pods(bench: Bench) -> None:
             (answer,) = await bench.submit(cluster, make_job())
             assert isinstance(answer, Accepted)
             await bench.step(cluster)
-            await bench.order(cluster, answer.handle, events.Hold(time.time(), "me"))
+            await bench.insist(cluster, answer.handle, events.Hold(time.time(), "me"))
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be given back")
-            await bench.order(cluster, answer.handle, events.Release(time.time(), "me"))
+            await bench.insist(cluster, answer.handle, events.Release(time.time(), "me"))
             await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
 
     play(story)

@@ -35,13 +35,13 @@ def test_a_held_launch_holds_nothing_and_starts_after_its_release(bench: Bench) 
             handle = await _submit(bench, cluster)
             first, *others = bench.pods()
             bench.place(first)
-            assert await bench.order(cluster, handle, events.Hold(time.time(), "me")) is None
+            await bench.insist(cluster, handle, events.Hold(time.time(), "me"))
             bench.api.pods.gone(first)
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
             # Nothing brings them back, and what was withdrawn is no end of anything.
             await bench.step(cluster, 1.5)
             assert bench.pods() == [] and not any(isinstance(one, Granted) for one in bench.told[handle])
-            assert await bench.order(cluster, handle, events.Release(time.time(), "me")) is None
+            await bench.insist(cluster, handle, events.Release(time.time(), "me"))
             await bench.until(cluster, lambda: bench.pods() == [first, *others], "its pods to be made again")
             for name in bench.pods():
                 bench.place(name)
@@ -58,10 +58,10 @@ def test_a_pod_on_a_dead_node_holds_nobody_back(bench: Bench, monkeypatch: pytes
             handle = await _submit(bench, cluster)
             first = bench.pods()[0]
             bench.place(first)
-            assert await bench.order(cluster, handle, events.Hold(time.time(), "me")) is None
+            await bench.insist(cluster, handle, events.Hold(time.time(), "me"))
             # No kubelet tells its end.
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
-            assert await bench.order(cluster, handle, events.Release(time.time(), "me")) is None
+            await bench.insist(cluster, handle, events.Release(time.time(), "me"))
             await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
 
     play(story)
@@ -90,10 +90,10 @@ def test_a_pod_that_cannot_be_made_again_at_once_is_made_later(bench: Bench) -> 
     async def story() -> None:
         async with bench.open() as cluster:
             handle = await _submit(bench, cluster)
-            await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+            await bench.insist(cluster, handle, events.Hold(time.time(), "me"))
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
             bench.api.refuse("POST", "pods$", 503, "not now", times=1)
-            await bench.order(cluster, handle, events.Release(time.time(), "me"))
+            await bench.insist(cluster, handle, events.Release(time.time(), "me"))
             await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
 
     play(story)
@@ -103,12 +103,12 @@ def test_a_hold_outlives_the_daemon(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
             handle = await _submit(bench, cluster)
-            await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+            await bench.insist(cluster, handle, events.Hold(time.time(), "me"))
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
         async with bench.open() as cluster:
             await bench.step(cluster, 2.5)
             assert bench.pods() == []
-            await bench.order(cluster, handle, events.Release(time.time(), "me"))
+            await bench.insist(cluster, handle, events.Release(time.time(), "me"))
             await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
         async with bench.open() as cluster:
             # They were made: a third process must not take them for given back.
@@ -125,7 +125,7 @@ def test_a_withdrawal_that_was_cut_short_is_finished_by_the_next_process(bench: 
             handle = await _submit(bench, cluster)
             bench.api.refuse("DELETE", "/pods/", 500, "not now", times=1)
             with pytest.raises(Unreachable):
-                await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+                await bench.insist(cluster, handle, events.Hold(time.time(), "me"))
         async with bench.open() as cluster:
             await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
 
