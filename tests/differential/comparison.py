@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,12 +111,14 @@ def compare(
     return found
 
 
+@cache
 def read_rules(file: Path = ACCEPTED) -> list[LineRule]:
     """The lines that are accepted in every case."""
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     return [LineRule(row["line"], row["why"]) for row in document.get("lines") or []]
 
 
+@cache
 def read_entries(file: Path = ACCEPTED) -> tuple[list[Entry], list[Entry]]:
     """The reviewed file: (accepted, pending)."""
     document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}

@@ -7,7 +7,9 @@ import itertools
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +50,13 @@ Answers = dict[str, list[dict[str, Any]]]
 _PLAYED = itertools.count()
 
 
+@cache
 def all_cases() -> list[Case]:
     """The corpus, each name once."""
     tables = (importlib.import_module(f"tests.differential.cases.{table}") for table in TABLES)
     cases: list[Case] = [case for table in tables for case in table.CASES]
     names = [case.name for case in cases]
-    twice = {name for name in names if names.count(name) > 1}
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise AssertionError(f"two cases have one name: {sorted(twice)}")
     return cases
@@ -101,6 +104,7 @@ def write_golden(answers: Answers, cases: Iterable[Case], folder: Path = RECORDE
         (folder / f"{verb}.jsonl").write_text("\n".join(texts) + "\n", encoding="utf-8")
 
 
+@cache
 def read_golden(folder: Path = RECORDED) -> dict[str, dict[str, Any]]:
     """The golden documents by the names of their cases."""
     found = {}
