@@ -179,7 +179,7 @@ class SlurmCluster:
         self._check_open()
         deadline = time.monotonic() + timeout
         # Launches of a later version wait for that.
-        since = {handle: cursor for handle, cursor in since.items() if is_handle(handle) or is_set_handle(handle)}
+        since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
         self._set_submitter.saw(since)
         if not since:
@@ -204,6 +204,9 @@ class SlurmCluster:
                 hangs = word_trouble(trouble) or self._hang
                 return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
+
+    def _can_tell(self, handle: str) -> bool:
+        return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
 
     async def _end_late(self, since: Mapping[str, str]) -> None:
         """End what was asked to end and has not, and what Slurm would run again of sets.

@@ -50,6 +50,14 @@ def test_a_requeued_job_waits_with_its_count() -> None:
     assert (record.state.base, record.reason, record.restarts) == ("PENDING", "BeginTime", 1)
 
 
+def test_what_an_answer_has_in_common_with_the_last_one_is_not_read_again() -> None:
+    before = squeue.read_queue(read_golden("squeue-early.txt"))
+    after = squeue.read_queue(read_golden("squeue-early.txt").replace("JobHeldUser", "Priority"), before.by_fields)
+    same = [one is other for one, other in zip(before.records, after.records, strict=True)]
+    assert same == [record.reason != "JobHeldUser" for record in before.records]
+    assert {record.reason for record, kept in zip(after.records, same, strict=True) if not kept} == {"Priority"}
+
+
 def test_user_text_with_separators_and_line_breaks_hides_no_job() -> None:
     queue = squeue.read_queue(read_golden("squeue-late.txt"))
     assert queue.unreadable == 0
