@@ -153,9 +153,11 @@ class SlurmCluster:
         return is_set_handle(handle)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End what is left of sets that nobody wants any more."""
+        """End what is left of sets that nobody wants any more, and remove what no run uses any more."""
         self._check_open()
         await self._set_submitter.release(installation, handles, tokens)
+        root = resolve_root(self._root, (await self._questions.site()).home)
+        await self._submitter.references.release(root, installation, handles, tokens)
 
     async def find_traces(self) -> list[Trace]:
         """What Slurm has of launches, by the tokens in its comments. Raises Unreachable."""
@@ -182,6 +184,7 @@ class SlurmCluster:
         since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
         self._set_submitter.saw(since)
+        self._submitter.references.saw(since)
         if not since:
             self._throttles.see(())
         while True:
