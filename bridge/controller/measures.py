@@ -48,12 +48,14 @@ def given_spec(job: Job, spec: TaskSpec) -> TaskSpec:
 
 def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
     """Nodes, CPUs and GPUs of these tasks together, and the memory (MiB) of their largest node."""
+    specs = tuple(specs)
+    names = {spec.name for spec in specs}
     nodes = cpus = memory = 0
     gpus = 0.0
     for spec in specs:
         need = spec.resources.need()
-        # A task that shares another's nodes brings none of its own.
-        nodes += 0 if spec.share else spec.num_nodes
+        # The nodes of a task that shares another's are counted with those.
+        nodes += 0 if spec.share in names else spec.num_nodes
         cpus += math.ceil(need.cpu_milli * spec.num_nodes / 1000)
         memory = max(memory, need.memory_mib or 0)
         gpus += need.gpu_milli * spec.num_nodes / 1000

@@ -9,6 +9,7 @@ from tests.unit.adapters.slurm.samples import read_file, read_script
 
 from overspan.bridge.controller.measures import given_spec, sizes, work_dir
 from overspan.bridge.model.job import Placement
+from overspan.bridge.model.spec import TaskSpec
 
 
 def test_the_folder_of_a_script_is_the_one_that_it_names() -> None:
@@ -37,3 +38,9 @@ def test_of_alternatives_the_gpus_are_those_that_were_given(
     given = given_spec(job, job.spec.tasks[0])
     assert sizes((given,))[3] == gpus
     assert given.resources.need().gpu_kind == kind
+
+
+def test_a_task_that_shares_nodes_runs_on_some_and_brings_none() -> None:
+    host, guest = TaskSpec("host", num_nodes=4), TaskSpec("guest", num_nodes=2, share="host")
+    assert sizes((host, guest))[0] == 4
+    assert sizes((guest,))[0] == 2
