@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step, Trace
+from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step, Trace, Written
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -34,7 +34,7 @@ from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.imports import Importer
 from overspan.adapters.slurm.login import invite
-from overspan.adapters.slurm.logs import Logs
+from overspan.adapters.slurm.logs import Logs, find_written
 from overspan.adapters.slurm.notes import list_notes
 from overspan.adapters.slurm.ordering import Orderer
 from overspan.adapters.slurm.predecessors import Predecessors
@@ -250,6 +250,10 @@ class SlurmCluster:
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm itself can wait for all of these."""
         return self._predecessors.waits_for(job, needs)
+
+    def find_written(self, handle: str) -> Written:
+        """Where a launch works and writes, where it does not do so by the submitter's own paths."""
+        return find_written(handle, self._settings.shared)
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the file that Slurm or the supervisor says."""

@@ -153,6 +153,13 @@ class Renderer:
         job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         return expect_paths(job, native, site.user)
 
+    def work_dir(self, launch: Launch, site: Site) -> str:
+        """Where a single job works on a cluster that does not see the submitter's folder; empty where it does."""
+        if self.settings.shared:
+            return ""
+        job = self.move(launch, site)
+        return job.spec.tasks[0].workdir or job.spec.origin.directory
+
     def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: Parcel | None = None) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
         self._refuse(job)

@@ -441,7 +441,8 @@ class Submitter:
         if is_group(launch.job):
             handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))
         else:
-            handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site))
+            folder = self._renderer.work_dir(launch, site)
+            handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site), folder)
         self._known[launch.token] = Accepted(launch.token, str(handle), handle.name)
 
 
