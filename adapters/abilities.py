@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from overspan.adapters.contract import Adapter, Decider, Refusal, Unmet
 from overspan.bridge.model.job import Job
@@ -306,6 +306,25 @@ class Located(Protocol):
 
     def place(self) -> str:
         """The place in words, the same for the same settings; contacts nothing. Raises Unreachable."""
+
+
+class Written(NamedTuple):
+    """Where a launch works and writes on its cluster; empty where that is what the job's own words say.
+
+    With a folder, relative paths are below it. An `error` that is empty goes with the output.
+    """
+
+    folder: str = ""
+    output: str = ""
+    error: str = ""
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """Launches there work and write elsewhere than the submitter's own paths say."""
+
+    def find_written(self, handle: str) -> Written:
+        """Where a launch works and writes, by its handle alone; contacts nothing."""
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step, Trace
+from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step, Trace, Written
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -34,7 +34,7 @@ from overspan.adapters.slurm.given_orders import Orders
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.imports import Importer
 from overspan.adapters.slurm.login import invite
-from overspan.adapters.slurm.logs import Logs
+from overspan.adapters.slurm.logs import Logs, find_written
 from overspan.adapters.slurm.notes import list_notes
 from overspan.adapters.slurm.ordering import Orderer
 from overspan.adapters.slurm.predecessors import Predecessors
@@ -153,9 +153,11 @@ class SlurmCluster:
         return is_set_handle(handle)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End what is left of sets that nobody wants any more."""
+        """End what is left of sets that nobody wants any more, and remove what no run uses any more."""
         self._check_open()
         await self._set_submitter.release(installation, handles, tokens)
+        root = resolve_root(self._root, (await self._questions.site()).home)
+        await self._submitter.references.release(root, installation, handles, tokens)
 
     async def find_traces(self) -> list[Trace]:
         """What Slurm has of launches, by the tokens in its comments. Raises Unreachable."""
@@ -179,9 +181,10 @@ class SlurmCluster:
         self._check_open()
         deadline = time.monotonic() + timeout
         # Launches of a later version wait for that.
-        since = {handle: cursor for handle, cursor in since.items() if is_handle(handle) or is_set_handle(handle)}
+        since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
         self._set_submitter.saw(since)
+        self._submitter.references.saw(since)
         if not since:
             self._throttles.see(())
         while True:
@@ -204,6 +207,9 @@ class SlurmCluster:
                 hangs = word_trouble(trouble) or self._hang
                 return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
+
+    def _can_tell(self, handle: str) -> bool:
+        return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
 
     async def _end_late(self, since: Mapping[str, str]) -> None:
         """End what was asked to end and has not, and what Slurm would run again of sets.
@@ -244,6 +250,10 @@ class SlurmCluster:
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm itself can wait for all of these."""
         return self._predecessors.waits_for(job, needs)
+
+    def find_written(self, handle: str) -> Written:
+        """Where a launch works and writes, where it does not do so by the submitter's own paths."""
+        return find_written(handle, self._settings.shared)
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the file that Slurm or the supervisor says."""

@@ -25,7 +25,7 @@ class Handle:
 
     Of an element, `native` is its native array, `index` its place in there, and `array` the array as Overspan counts.
     `output` and `error` are where it writes, for when Slurm has forgotten it; empty where that is not known, or where
-    the error goes with the output.
+    the error goes with the output. `folder` is where it works, empty where that is the submitter's own path.
     """
 
     native: int
@@ -40,6 +40,7 @@ class Handle:
     error: str = ""
     index: int | None = None
     array: int = 0
+    folder: str = ""
 
     @property
     def name(self) -> str:
@@ -49,7 +50,8 @@ class Handle:
     def __str__(self) -> str:
         native = f"{self.name}_{self.array}" if self.index is not None else self.name
         numbers = (native, self.run, self.job, self.launch, self.attempt, self.nodes, self.grace)
-        paths = [quote(path, safe="/") for path in (self.output, self.error)]
+        found = (self.output, self.error, self.folder) if self.folder else (self.output, self.error)
+        paths = [quote(path, safe="/") for path in found]
         return ".".join([_SINGLE, *map(str, numbers), "|".join([self.task, *paths])])
 
 
@@ -61,10 +63,10 @@ def parse_handle(text: str) -> Handle:
     if form != _SINGLE or len(parts) != 8 or len(names) not in (1, 3) or not all(part.isdigit() for part in numbers):
         raise NotFound(f"{text!r} names no job on a Slurm cluster")
     run, job, launch, attempt, nodes, grace = (int(part) for part in parts[1:7])
-    task, *paths = (*parts[7].split("|"), "", "")[:3]
-    output, error = map(unquote, paths)
+    task, *paths = (*parts[7].split("|"), "", "", "")[:4]
+    output, error, folder = map(unquote, paths)
     index, array = (int(names[1]), int(names[2])) if len(names) == 3 else (None, 0)
-    return Handle(int(names[0]), run, job, launch, attempt, nodes, grace, task, output, error, index, array)
+    return Handle(int(names[0]), run, job, launch, attempt, nodes, grace, task, output, error, index, array, folder)
 
 
 def name_native(native: int, index: int | None) -> str:
@@ -138,11 +140,12 @@ def make_group_handle(job: Job, native: int, folder: str) -> GroupHandle:
     return GroupHandle(native, job.id, job.launch, grace, folder)
 
 
-def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", "")) -> Handle:
+def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", ""), folder: str = "") -> Handle:
     """The handle of a job's present launch; `paths` are its output's and its error's. Of an element: its array's id."""
     task, spec = job.tasks[0], job.spec.tasks[0]
     grace = max(0, spec.grace_period)
     handle = Handle(native, run, job.id, job.launch, len(task.attempts), spec.num_nodes, grace, task.name, *paths)
+    handle = replace(handle, folder=folder)
     return handle if job.element is None else replace(handle, index=job.element.index, array=job.element.array)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from overspan.adapters.abilities import Written
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.slurm.group_logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
@@ -83,6 +84,19 @@ class Logs:
             while len(self._paths) > _KEPT:
                 del self._paths[next(iter(self._paths))]
         return self._paths[handle.name]
+
+
+def find_written(text: str, shared: bool) -> Written:
+    """Where a launch works and writes, by its handle; `shared`: the cluster sees the submitter's files."""
+    if is_set_handle(text):
+        return Written() if shared else Written(parse_set(text).folder)
+    try:
+        handle = parse_any(text)
+    except NotFound:
+        return Written()
+    if isinstance(handle, GroupHandle):
+        return Written() if shared else Written(handle.folder)
+    return Written(handle.folder, handle.output, handle.error)
 
 
 def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:

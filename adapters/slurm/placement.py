@@ -14,7 +14,7 @@ from overspan.adapters.gpu_defaults import bound_gpu_defaults, list_scaled
 from overspan.adapters.slurm.lifetimes import MARGIN, latest_ends, longest_primary
 from overspan.adapters.slurm.needs import Need, choose_gpus, count_gpus, round_need
 from overspan.adapters.slurm.options import inherited, native_options
-from overspan.adapters.slurm.packing import Atom, Key, NodeSize, add_needs, pack, partition_of
+from overspan.adapters.slurm.packing import Atom, Key, NodeSize, add_needs, fits, pack, partition_of
 from overspan.adapters.slurm.plans import Bin, Component, MemberId, Plan, Step
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job
@@ -150,13 +150,11 @@ def _root_of(job: Job, task: TaskSpec) -> TaskSpec:
 def _explain(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> str:
     for atom in atoms:
         need = atom.need
-        if sizes and not any(
-            need.cpus <= size.cpus and (need.memory or 0) <= size.memory and need.gpus <= size.gpus for size in sizes
-        ):
+        if sizes and not any(fits(need, size) for size in sizes):
             names = ", ".join(dict.fromkeys(member.task for member in atom.members))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpus, size.memory))
-            asked = _describe_size(need.cpus, need.memory or 0, need.gpus)
-            has = _describe_size(largest.cpus, largest.memory, largest.gpus)
+            asked = _describe_size(need.cpus, need.memory or 0, need.gpus, need.gpu_kind)
+            has = _describe_size(largest.cpus, largest.memory, largest.gpus, largest.gpu_kind)
             return f"no node has {asked} for {names}: the largest has {has}"
     partitions = sorted({partition_of(atom.key) or "the default partition" for atom in atoms})
     there, enough = sum(size.count for size in sizes), pack(atoms, [replace(size, count=len(atoms)) for size in sizes])
@@ -164,8 +162,9 @@ def _explain(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> str:
     return f"there are {there} nodes in {', '.join(partitions)}; {needs}"
 
 
-def _describe_size(cpus: int, memory: int, gpus: int) -> str:
-    parts = [f"{cpus} CPUs", *([f"{memory} MiB"] if memory else []), *([f"{gpus} GPUs"] if gpus else [])]
+def _describe_size(cpus: int, memory: int, gpus: int, kind: str) -> str:
+    parts = [f"{cpus} CPUs", *([f"{memory} MiB"] if memory else [])]
+    parts += [" ".join(filter(None, (str(gpus), kind, "GPUs")))] if gpus else []
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 

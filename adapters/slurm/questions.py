@@ -64,6 +64,8 @@ class Questions:
         self.known_nodes: tuple[Node, ...] = ()
         """The nodes as they were told last; none before the first time."""
         self._site: Site | None = None
+        self._queue = squeue.Queue(())
+        """The last answer about all that was asked for: most of the next one is the same, and is not read again."""
         self._addresses: dict[str, str] = {}
         self._asking: asyncio.Task[Site] | None = None
 
@@ -129,7 +131,10 @@ class Questions:
             failure = read_failure(done.words, done.rc)
             if failure.kind is not Kind.UNKNOWN_JOB:
                 raise _unanswered(failure.error())
-        return squeue.read_queue(done.text).records
+        answer = squeue.read_queue(done.text, self._queue.by_fields)
+        if squeue.SPLIT in words:
+            self._queue = answer
+        return answer.records
 
     async def runs(self, names: Sequence[str]) -> dict[str, list[AccountingRecord]]:
         """The runs of those jobs (N, or N_i for an element), oldest first; empty for what is not in the accounting.

@@ -153,6 +153,13 @@ class Renderer:
         job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         return expect_paths(job, native, site.user)
 
+    def work_dir(self, launch: Launch, site: Site) -> str:
+        """Where a single job works on a cluster that does not see the submitter's folder; empty where it does."""
+        if self.settings.shared:
+            return ""
+        job = self.move(launch, site)
+        return job.spec.tasks[0].workdir or job.spec.origin.directory
+
     def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: Parcel | None = None) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
         self._refuse(job)
@@ -179,9 +186,16 @@ class Renderer:
             parts.append(render_submission(found.submission))
         return "".join(parts)
 
+    def move(self, launch: Launch, site: Site) -> Job:
+        """The job with its folders and volumes where they are on the cluster."""
+        return self._move(launch.job, self.folder(launch, site))
+
+    def _move(self, job: Job, run_dir: str) -> Job:
+        moved = job if self.settings.shared else relocate_single(job, self._find_place(run_dir))
+        return place_volumes(moved, posixpath.dirname(posixpath.dirname(run_dir)))
+
     def _submit(self, launch: Launch, run_dir: str, held: bool, scene: Scene) -> tuple[Submission, Job]:
-        job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
-        job = bound_gpu_defaults(place_volumes(job, posixpath.dirname(posixpath.dirname(run_dir))), scene.nodes)
+        job = bound_gpu_defaults(self._move(launch.job, run_dir), scene.nodes)
         task = job.spec.tasks[0]
         setting = Setting(
             token=identify(launch).token,

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from overspan.adapters.slurm.dependencies import join_dependencies, render_dependency
 from overspan.adapters.slurm.images import PYXIS, Container, ImagePlace, make_container, split_options
@@ -111,9 +112,11 @@ def names_another(text: str, jobs: Collection[int], launches: range) -> bool:
     return bool(_list_launches(text)) and not names_launch(text, jobs, launches)
 
 
-def _list_launches(text: str) -> list[tuple[int, int]]:
+@lru_cache(maxsize=1024)
+def _list_launches(text: str) -> tuple[tuple[int, int], ...]:
+    # A comment is asked about several times with each look, and all elements of an array have the same one.
     found = map(_LAUNCH.match, list_tokens(text))
-    return [(int(match[1]), int(match[2])) for match in found if match]
+    return tuple((int(match[1]), int(match[2])) for match in found if match)
 
 
 def split_comment(comment: str) -> str:

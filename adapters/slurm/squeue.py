@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.listings import (
     ExitStatus,
@@ -49,6 +49,8 @@ FIELDS = (
 )
 """Fields of squeue's --Format; all of them exist from Slurm 20.02 (HetJobID) to 26.05."""
 _ALL_STATES = "all"
+SPLIT = "--array"
+"""The option that makes each waiting element of an array a record of its own."""
 MAX_IDS = 500
 """Ids on one command line; more are asked for as all jobs of the user."""
 
@@ -89,10 +91,11 @@ class QueueRecord:
 
 @dataclass(frozen=True)
 class Queue:
-    """The records of one answer, and how many lines of it could not be read."""
+    """The records of one answer, by their fields too, and how many lines of it could not be read."""
 
     records: tuple[QueueRecord, ...]
     unreadable: int = 0
+    by_fields: Mapping[tuple[str, ...], QueueRecord] = field(default_factory=dict, repr=False)
 
 
 def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, split: bool = False) -> tuple[str, ...]:
@@ -103,7 +106,7 @@ def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, sp
     """
     words = ["squeue", "--noheader", "--all", f"--states={_ALL_STATES}"]
     if split:
-        words.append("--array")
+        words.append(SPLIT)
     if clusters:
         words.append(f"--clusters={clusters}")
     if ids and len(ids) <= MAX_IDS:
@@ -114,17 +117,20 @@ def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, sp
     return ask(*words, f"--Format={join_format(FIELDS)}")
 
 
-def read_queue(text: str) -> Queue:
-    """Read the answer to `ask_queue`."""
+def read_queue(text: str, known: Mapping[tuple[str, ...], QueueRecord] | None = None) -> Queue:
+    """Read the answer to `ask_queue`; records whose fields are in `known` (`Queue.by_fields`) are taken from there."""
     answer = split_records(text, len(FIELDS))
+    by_fields: dict[tuple[str, ...], QueueRecord] = {}
     records, wrong = [], answer.unreadable
     for fields in answer.records:
-        record = _read_record(dict(zip(FIELDS, fields, strict=True)))
+        record = known.get(fields) if known else None
+        record = record or _read_record(dict(zip(FIELDS, fields, strict=True)))
         if record is None:
             wrong += 1
         else:
+            by_fields[fields] = record
             records.append(record)
-    return Queue(tuple(records), wrong)
+    return Queue(tuple(records), wrong, by_fields)
 
 
 def _read_record(row: dict[str, str]) -> QueueRecord | None:

@@ -1,8 +1,9 @@
 """Files of the submitter's on a cluster that does not see them: `workdir` and the sources of `file_mounts`.
 
-They are packed on this machine when the job is sent, travel once for each content (ROOT/files/HASH.tar.gz), and each
-job gets a copy of its own in its run directory, so that no job changes another's. All elements of an array share one,
-as they would share the folder itself. A launch after the first finds the copy there and goes on with what is in it.
+They are packed on this machine when the job is sent, travel once for each content (ROOT/files/HASH.tar.gz, until the
+last job that came with it is over), and each job gets a copy of its own in its run directory, so that no job changes
+another's. All elements of an array share one, as they would share the folder itself. A launch after the first finds the
+copy there and goes on with what is in it.
 
 Where the nodes share no folder either, they travel in the batch script (`parcels`), and each run has a fresh copy.
 """
@@ -17,11 +18,12 @@ import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from overspan.adapters.archives import Item, describe_items, list_items, write_archive
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.parcels import EMPTY, REMEDY, Parcel, is_brought, name_place
+from overspan.adapters.slurm.references import FOLDER, References
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
@@ -157,9 +159,9 @@ def preview_carried(job: Job) -> tuple[Job, Parcel | None, str]:
 class Files:
     """How the files of launches reach one cluster: they are there, travel to the run directory, or in the script."""
 
-    def __init__(self, transport: Transport, settings: Settings) -> None:
+    def __init__(self, transport: Transport, settings: Settings, references: References | None = None) -> None:
         limit = settings.max_staged << 20
-        self._stager = None if settings.shared else Stager(transport, limit, settings.timeout)
+        self._stager = None if settings.shared else Stager(transport, limit, settings.timeout, references)
         self._packer = None if settings.shared_root else Packer(limit)
 
     async def bring(self, launch: Launch, root: str, run: str) -> tuple[Launch, Parcel | None]:
@@ -204,11 +206,28 @@ class Packer:
         return moved, self._packed[listed]
 
 
+class _Copy(NamedTuple):
+    """A copy of a path for the run of that name, at its place below the root."""
+
+    root: str
+    run: str
+    place: str
+    umask: int
+
+    @property
+    def references(self) -> str:
+        """The file with what the run refers to."""
+        return f"{self.root}/{FOLDER}/{self.run}"
+
+
 class Stager:
     """Brings files to one cluster; `limit` is how many bytes one path may have."""
 
-    def __init__(self, transport: Transport, limit: int, timeout: float = 60.0) -> None:
+    def __init__(
+        self, transport: Transport, limit: int, timeout: float = 60.0, references: References | None = None
+    ) -> None:
         self._transport = transport
+        self._references = references or References(transport, timeout)
         self._limit = limit
         self._timeout = timeout
         self._hashes: dict[str, str] = {}
@@ -225,7 +244,8 @@ class Stager:
         missing = [source for source in places if source not in there]
         origin = launch.job.spec.origin
         for source in await asyncio.to_thread(choose_local, missing, origin.directory):
-            await self._bring(source, places[source], root, origin.umask)
+            self._references.note(run)
+            await self._bring(source, _Copy(root, run, places[source], origin.umask))
             there.append(source)
         self._done.update({places[source]: source for source in there})
         _shorten(self._done)
@@ -240,19 +260,19 @@ class Stager:
         done = await self._transport.run(words, timeout=self._timeout)
         return [source for source, answer in zip(places, done.text.split(), strict=False) if answer == "y"]
 
-    async def _bring(self, source: str, place: str, root: str, umask: int) -> None:
-        """Make a copy of a path at its place."""
+    async def _bring(self, source: str, copy: _Copy) -> None:
+        """Make a copy of a path."""
         with tempfile.TemporaryFile(prefix="overspan-") as file:
             name, packed = await asyncio.to_thread(self._pack, source, file)
-            archive = f"{root}/files/{name}.tar.gz"
-            if await self._unpack(archive, place, umask):
+            archive = f"{copy.root}/files/{name}.tar.gz"
+            if await self._unpack(archive, copy):
                 return
             if not packed:
                 # The cluster has lost what it had.
                 items = await asyncio.to_thread(list_items, source, self._limit)
-                archive = f"{root}/files/{await asyncio.to_thread(write_archive, items, file)}.tar.gz"
+                archive = f"{copy.root}/files/{await asyncio.to_thread(write_archive, items, file)}.tar.gz"
             await self._send(file, archive)
-        if not await self._unpack(archive, place, umask):
+        if not await self._unpack(archive, copy):
             raise OverspanError(f"{archive} has gone from the cluster", remedy="it is tried again")
 
     def _pack(self, source: str, file: BinaryIO) -> tuple[str, bool]:
@@ -266,12 +286,12 @@ class Stager:
         _shorten(self._hashes)
         return name, True
 
-    async def _unpack(self, archive: str, place: str, umask: int) -> bool:
+    async def _unpack(self, archive: str, copy: _Copy) -> bool:
         """Unpack an archive of the cluster; False when it has none of that name."""
-        words = [INTERPRETER, "-c", _UNPACK, "sh", archive, place, f"{umask:04o}"]
+        words = [INTERPRETER, "-c", _UNPACK, "sh", archive, copy.place, f"{copy.umask:04o}", copy.references]
         done = await self._transport.run(words, timeout=max(PART_SECONDS, self._timeout))
         if done.rc not in (0, _MISSING):
-            raise word_unwritten(place, done.words)
+            raise word_unwritten(copy.place, done.words)
         return done.rc == 0
 
     async def _send(self, file: BinaryIO, archive: str) -> None:
@@ -291,8 +311,10 @@ class Stager:
 
 _UNPACK = f"""\
 [ -d "$2" ] && exit 0
+umask 077
+mkdir -p "${{4%/*}}/ended" && printf 'file\\t%s\\n' "$1" >>"$4"
 [ -f "$1" ] || exit {_MISSING}
-umask 077; mkdir -p "${{2%/*}}" || exit 1
+mkdir -p "${{2%/*}}" || exit 1
 new=$(mktemp -d "$2.XXXXXX") || exit 1
 touch "$1"
 umask "$3"

@@ -61,18 +61,17 @@ def read_state(text: str) -> NativeState:
 
 
 def read_reason(text: str) -> str:
-    """A reason as one word without blanks, as Slurm's own codes are; None's text where there is none.
+    """A reason as squeue shows it, in one line; None's text where there is none.
 
-    Slurm replaces the code by free text at times: `job requeued in held state`, `ReqNodeNotAvail, UnavailableNodes:x`.
+    Mostly it is a code. Slurm replaces that by free text at times (`job requeued in held state`) and says more behind
+    it (`ReqNodeNotAvail, UnavailableNodes:x`), which scontrol writes with `_` in place of blanks.
     """
-    word = text.strip().strip("()")
+    shown = "".join(letter if letter.isprintable() else " " for letter in text.replace(",_", ", "))
+    word = " ".join(shown.split()).strip("()")
     known = _FREE_TEXTS.get(word.lower().replace("_", " "))
     if known:
         return known
-    head = word.partition(",")[0]
-    if re.fullmatch(r"\w+", head):
-        return "None" if head.lower() in ("none", "null", "n") else head
-    return re.sub(r"[^\w:.,-]+", "_", word).strip("_") or "None"
+    return "None" if word.lower() in ("", "none", "null", "n/a") else word
 
 
 _FREE_TEXTS = {

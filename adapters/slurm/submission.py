@@ -24,6 +24,7 @@ from overspan.adapters.slurm.ownership import list_own
 from overspan.adapters.slurm.parcels import Parcel
 from overspan.adapters.slurm.predecessors import Predecessors
 from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.references import References, list_links
 from overspan.adapters.slurm.rendering import Rendered, Renderer, Scene, explain, name_run, resolve_root
 from overspan.adapters.slurm.requeues import Successor, find_successor, is_held, list_alive
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
@@ -54,7 +55,8 @@ class Submitter:
         self._throttles = throttles or Throttles(questions)
         self._predecessors = Predecessors(questions)
         self._renderer = renderer
-        self._files = Files(questions.transport, renderer.settings)
+        self.references = References(questions.transport, questions.timeout)
+        self._files = Files(questions.transport, renderer.settings, self.references)
         self._library = Library(questions.transport)
         self._started_at = started_at
         self._known: dict[str, Answer] = {}
@@ -343,7 +345,7 @@ class Submitter:
         try:
             staged, parcel = await self._stage(first, scene.site)
             rendered = self._renderer.render(staged, replace(scene, elements=unit.elements, parcel=parcel), held)
-            await self._bring(first, rendered, scene.site)
+            await self._bring(staged, rendered, scene.site)
         except (InvalidRequest, Rejected) as error:
             self._refuse(unit, explain(error))
         except OverspanError as error:
@@ -360,6 +362,8 @@ class Submitter:
             self._doubts.pop(launch.token, None)
             reason = passing or "BadConstraints"
             self._known[launch.token] = Refusal(launch.token, message, bool(passing), reason)
+            if not (passing or is_element(launch)):
+                self.references.refuse(name_run(launch))
 
     async def _set_scene(self, launches: Sequence[Launch]) -> Scene:
         """What the launches are rendered for; the nodes are asked for where one needs them."""
@@ -370,12 +374,23 @@ class Submitter:
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
         """Write what has to be there before; independent files at once."""
         write = self._questions.transport.write
+        await self._refer(launch, site)
         works = [write(file.path, file.data) for file in rendered.files]
         if is_group(launch.job):
             works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
         for failure in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
+
+    async def _refer(self, launch: Launch, site: Site) -> None:
+        """Note what the launch uses that others may use too."""
+        if not self._renderer.settings.shared_root:
+            # A run's links are its node's, and go with it.
+            return
+        root, run = resolve_root(self._renderer.root, site.home), name_run(launch)
+        await self.references.add(root, run, list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/"))
+        if is_group(launch.job):
+            await self.references.add_library(root, run)
 
     async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, Parcel | None]:
         """The launch with its files on a cluster that does not see the submitter's, or with those that travel."""
@@ -426,7 +441,8 @@ class Submitter:
         if is_group(launch.job):
             handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))
         else:
-            handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site))
+            folder = self._renderer.work_dir(launch, site)
+            handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site), folder)
         self._known[launch.token] = Accepted(launch.token, str(handle), handle.name)
 
 

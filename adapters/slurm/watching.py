@@ -23,6 +23,7 @@ from overspan.adapters.slurm.handles import (
     GroupHandle,
     Handle,
     parse_any,
+    parse_cursor,
     parse_group,
     parse_group_cursor,
     parse_place,
@@ -75,6 +76,8 @@ class Seen:
     """When the last order was carried out (monotonic time)."""
     missed_at: float = 0.0
     """When it was known that nobody knows it (this machine's time)."""
+    quiet: tuple[View, str, int] | None = None
+    """The view, the cursor and the number of orders of a single job of which there was nothing to tell."""
 
 
 class Watch:
@@ -119,6 +122,15 @@ class Watch:
     @property
     def _has_groups(self) -> bool:
         return any(isinstance(seen.handle, GroupHandle) for seen in self._seen.values())
+
+    def knows(self, handle: str) -> bool:
+        """Whether a handle can be read: it was before."""
+        return handle in self._seen
+
+    def _read(self, text: str) -> Handle | GroupHandle:
+        """What a handle says; one that was read before is not read again."""
+        seen = self._seen.get(text)
+        return parse_any(text) if seen is None else seen.handle
 
     def view_of(self, handle: str) -> View | None:
         """What was seen of a launch last."""
@@ -196,7 +208,7 @@ class Watch:
         began, asked = time.monotonic(), time.time()
         self._looked, self.next_ask = began, began + self._tick
         self._budget.take(began)
-        handles = {text: parse_any(text) for text in texts}
+        handles = {text: self._read(text) for text in texts}
         answer = Answer(await self._questions.look(sorted({handle.native for handle in handles.values()})), asked)
         self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
         self.next_ask = max(self.next_ask, self._rested - self._tick)
@@ -339,11 +351,13 @@ class Watch:
         seen = self._seen.get(text)
         if seen is None or self._orders.is_open(text):
             return None
+        orders = self._orders.by_handle.get(text, [])
+        gone = seen.misses >= MISSES
+        if seen.quiet is not None and not gone and _is_same(seen.quiet, (seen.view, place, len(orders))):
+            return None
         cursor = parse_place(seen.handle, place)
         if cursor.over:
             return None
-        orders = self._orders.by_handle.get(text, [])
-        gone = seen.misses >= MISSES
         told: Told | GroupTold
         if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
             sight = self._see(seen.handle, seen, cursor)
@@ -358,6 +372,8 @@ class Watch:
             return None
         events = (*told.events, *self._waiting(seen, told.cursor))
         if not events and str(told.cursor) == place:
+            if isinstance(seen.handle, Handle) and seen.view is not None:
+                seen.quiet = (seen.view, place, len(orders))
             return None
         native = "" if seen.view is None or seen.view.native is None else str(seen.view.native)
         return Report(text, events, str(told.cursor), gone=gone and told.cursor.over, native_id=native)
@@ -409,7 +425,7 @@ class Watch:
         found = []
         for text, place in since.items():
             seen = self._seen.get(text)
-            if seen is None or seen.view is None:
+            if seen is None or seen.view is None or not place:
                 continue
             cursor = parse_place(seen.handle, place)
             waits = seen.view.waits
@@ -422,6 +438,11 @@ class Watch:
         return found
 
 
+def _is_same(quiet: tuple[View, str, int], now: tuple[View | None, str, int]) -> bool:
+    """Whether a story is where there was nothing to tell: a view is never changed, each look has another one."""
+    return quiet[0] is now[0] and quiet[1:] == now[1:]
+
+
 def word_gap(trouble: str) -> str:
     """That the accounting does not answer, with the last line of what was said."""
     said = trouble.strip().splitlines()[-1:]
@@ -431,7 +452,9 @@ def word_gap(trouble: str) -> str:
 def next_kill(since: Mapping[str, str], now: float) -> float | None:
     """Seconds until the next launch's grace is over; None where nothing ends."""
     cursors = [
-        parse_place(parse_any(text), place) for text, place in since.items() if place and not is_set_handle(text)
+        parse_group_cursor(place) if text.startswith(GROUP) else parse_cursor(place)
+        for text, place in since.items()
+        if place and not is_set_handle(text)
     ]
     times = [cursor.kill_at for cursor in cursors if cursor.kill_at > now]
     return min(times) - now if times else None

@@ -103,13 +103,13 @@ def has_batch_step(row: JobRow) -> bool:
 
 def batch_step(row: JobRow) -> Step:
     """The batch step of a row that has one. A script that a signal ended is CANCELLED (measured on Slurm 22.05)."""
-    stopped = row.state in ("TIMEOUT", "CANCELLED", "PREEMPTED")
+    stopped = row.state in ("TIMEOUT", "CANCELLED", "PREEMPTED", "REQUEUED")
     code, signal = (0, row.signal or _TERM) if stopped else (row.exit_code, row.signal)
     if row.state == "OUT_OF_MEMORY":
         code, signal = 0, 125
     return Step(
         row,
-        state="CANCELLED" if row.state in ("TIMEOUT", "CANCELLED") or row.signal else row.state,
+        state="CANCELLED" if row.state in ("TIMEOUT", "CANCELLED", "REQUEUED") or row.signal else row.state,
         exit_code=code,
         signal=signal,
         cpus=_cpus_of(row, 1),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from overspan.adapters.abilities import Written
 from overspan.bridge.lifecycle.bids import find_bid
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import Change, StoredJob
@@ -16,6 +17,9 @@ KEEP_SECONDS = 600.0
 """How long a finished job stays in memory (slurm.conf's MinJobAge is 300 s by default)."""
 KEEP_FINISHED = 2000
 """How many finished jobs stay in memory at most; older ones are read from the store."""
+
+NOWHERE = Written()
+"""What is known of where a launch works and writes before it has a handle."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class Entry:
     task_rows: tuple[bytes, ...] | None = None
     needed_arrays: frozenset[int] = frozenset()
     """Which of the jobs that it waits for are arrays."""
+    written: Written = NOWHERE
+    """Where the newest launch works and writes on its cluster."""
     unwritten: Change | None = None
     """What has taken effect although it could not be written; None where the store has everything."""
 
@@ -109,6 +115,7 @@ class Book:
         self._elements: dict[int, dict[int, Entry]] = {}
         self._locks: dict[int, Turn] = {}
         self.live = 0
+        self.written_of: Callable[[str, str], Written] = lambda cluster, handle: NOWHERE
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -128,9 +135,20 @@ class Book:
         """The elements of an array that are jobs and in memory, by index."""
         return self._elements.get(array_id, {})
 
+    def read(self, stored: StoredJob) -> Entry:
+        """The entry of a job that may be forgotten here."""
+        entry = entry_of(stored)
+        self.locate(entry)
+        return entry
+
+    def locate(self, entry: Entry) -> None:
+        """Note where the entry's launch works and writes."""
+        entry.written = self.written_of(entry.cluster, entry.handle)
+
     def add(self, entry: Entry) -> None:
         """Take a job in."""
         job = entry.job
+        self.locate(entry)
         self._entries[job.id] = entry
         if job.element is not None:
             self._elements.setdefault(job.element.array, {})[job.element.index] = entry

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Located, Patience, Personal
+from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Located, Patience, Personal, Writes, Written
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.bell import Bell
@@ -274,6 +274,14 @@ class Clusters:
         except OverspanError:
             return Decider.SUPERVISOR
         return adapter.decider_of(handle) if isinstance(adapter, Deciders) else adapter.decider
+
+    def written_of(self, name: str, handle: str) -> Written:
+        """Where a launch there works and writes."""
+        try:
+            adapter = self.get(name).adapter if handle else None
+        except OverspanError:
+            return Written()
+        return adapter.find_written(handle) if isinstance(adapter, Writes) else Written()
 
     def keeps_limits(self, name: str, handle: str) -> bool:
         """Whether the wall time of a launch there has to be had from the cluster."""

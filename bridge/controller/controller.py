@@ -85,6 +85,7 @@ class Controller:
         completion = Completion(installation, self.clusters.keeps_limits, self.clusters.patience_of)
         self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, completion)
         self.recorder.decider_of = self.clusters.decider_of
+        self.recorder.book.written_of = self.clusters.written_of
         self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
         self.dependencies = Dependencies(self.recorder, self.clusters, settings.clusters)
         self.families = Families(self.recorder)

@@ -42,7 +42,7 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "account": spec.account,
         "qos": spec.qos,
         "comment": job.labels.get("comment", spec.comment),
-        "work_dir": work_dir(job),
+        "work_dir": work_dir(entry),
         "command": shlex.join(origin.command) if not origin.file else shlex.quote(origin.file),
         "host": origin.host,
         "state": job.state.value,

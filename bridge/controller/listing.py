@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from overspan.bridge.controller.book import Book, Entry, entry_of
+from overspan.bridge.controller.book import Book, Entry
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.references import parse_reference
 from overspan.bridge.controller.rows import (
@@ -134,10 +134,10 @@ async def list_history(
         until=selection.until,
         limit=selection.limit if narrow and not selection.names else None,
     )
-    entries = [entry_of(stored) for stored in await ledger.find(query)]
+    entries = [book.read(stored) for stored in await ledger.find(query)]
     arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None) if wanted else ()
     if arrays:
-        entries += [entry_of(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
+        entries += [book.read(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
     view = _View(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
     rows: list[bytes] = []
     for entry in sorted(entries, key=_place):

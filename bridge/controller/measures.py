@@ -48,29 +48,41 @@ def given_spec(job: Job, spec: TaskSpec) -> TaskSpec:
 
 def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
     """Nodes, CPUs and GPUs of these tasks together, and the memory (MiB) of their largest node."""
+    specs = tuple(specs)
+    names = {spec.name for spec in specs}
     nodes = cpus = memory = 0
     gpus = 0.0
     for spec in specs:
         need = spec.resources.need()
-        # A task that shares another's nodes brings none of its own.
-        nodes += 0 if spec.share else spec.num_nodes
+        # The nodes of a task that shares another's are counted with those.
+        nodes += 0 if spec.share in names else spec.num_nodes
         cpus += math.ceil(need.cpu_milli * spec.num_nodes / 1000)
         memory = max(memory, need.memory_mib or 0)
         gpus += need.gpu_milli * spec.num_nodes / 1000
     return nodes, cpus, memory, int(gpus) if gpus == int(gpus) else gpus
 
 
-def work_dir(job: Job) -> str:
-    """The folder that a batch script works in, by its own words; of other jobs the one they were submitted in."""
+def work_dir(entry: Entry) -> str:
+    """The folder on its cluster, where that tells one; else what a batch script says, or the submission's."""
+    job = entry.job
     first = job.spec.tasks[0]
+    if entry.written.folder:
+        return entry.written.folder
     return first.workdir if first.form is Form.BATCH and first.workdir else job.spec.origin.directory
 
 
 def stream_paths(entry: Entry, task_name: str) -> tuple[str, str, str]:
-    """Where a task's output and errors go and its input comes from, by its own words.
+    """Where a task's output and errors go and its input comes from, as its cluster tells, else by its own words.
 
     Output and errors are empty where they go to the run directory, input where there is none.
     """
+    written = entry.written
+    if written.output:
+        return written.output, written.error or written.output, _expand_streams(entry, task_name)[2]
+    return _expand_streams(entry, task_name)
+
+
+def _expand_streams(entry: Entry, task_name: str) -> tuple[str, str, str]:
     job = entry.job
     spec = job.spec_of(task_name)
     streams = spec.streams
@@ -86,12 +98,16 @@ def stream_paths(entry: Entry, task_name: str) -> tuple[str, str, str]:
         element=job.element.index if job.element is not None else None,
         restarts=job.launch,
     )
-    output = _path(streams.output, job, fields)
-    return output, _path(streams.error, job, fields) or output, _path(streams.input, job, fields)
+    move = (job.spec.origin.directory, entry.written.folder or job.spec.origin.directory)
+    output = _path(streams.output, move, fields)
+    return output, _path(streams.error, move, fields) or output, _path(streams.input, move, fields)
 
 
-def _path(pattern: str, job: Job, fields: FilenameFields) -> str:
+def _path(pattern: str, move: tuple[str, str], fields: FilenameFields) -> str:
+    """A stream's path; what is below the folder of the submission is below the one that the job works in."""
     if not pattern:
         return ""
     path = expand_filename(pattern, fields)
-    return path if path.startswith("/") else f"{job.spec.origin.directory.rstrip('/')}/{path}"
+    here, there = (folder.rstrip("/") for folder in move)
+    below = path.removeprefix(f"{here}/") if path.startswith("/") else path
+    return path if below.startswith("/") else f"{there}/{below}"

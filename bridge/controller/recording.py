@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.bell import Bell, JobBells
-from overspan.bridge.controller.book import Book, Entry, entry_of, join_handle, split_handle
+from overspan.bridge.controller.book import NOWHERE, Book, Entry, entry_of, join_handle, split_handle
 from overspan.bridge.controller.drafts import Completion, DeciderOf, Draft, is_start, open_draft, submitted
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.outbox import SUBMIT, Lane, Outbox
@@ -281,6 +281,9 @@ class Recorder:
             entry.handle_launch, entry.handle = split_handle(draft.handle)
         if draft.cluster != entry.cluster:
             entry.cluster, entry.retry_at = draft.cluster, None
+            entry.written = NOWHERE
+        if draft.handle is not None:
+            self.book.locate(entry)
         entry.native_id = entry.native_id if draft.native_id is None else draft.native_id
         entry.cursor = entry.cursor if draft.cursor is None else draft.cursor
         for token in draft.done:

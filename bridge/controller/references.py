@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from overspan.bridge.controller.book import Book, Entry, entry_of
+from overspan.bridge.controller.book import Book, Entry
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.ids import IndexRange, JobRef, common_indices, parse_job_ref, without_indices
@@ -124,7 +124,7 @@ class Directory:
         if len(found) < len(missing):
             for stored in await self.ledger.find(JobQuery(arrays=(entry.job.id,))):
                 if stored.job.element is not None and stored.job.element.index in missing:
-                    found.setdefault(stored.job.element.index, entry_of(stored))
+                    found.setdefault(stored.job.element.index, self.book.read(stored))
         targets = [Target(found[index]) for index in missing if index in found]
         if waiting:
             targets.append(Target(entry, waiting=waiting))
@@ -140,7 +140,7 @@ class Directory:
     async def _stored(self, references: Iterable[Reference]) -> dict[int, Entry]:
         ids = tuple({ref.job_id for ref in references if not ref.native and self._known(ref) is None})
         found = await self.ledger.find(JobQuery(ids=ids)) if ids else []
-        return {job.job.id: entry_of(job) for job in found}
+        return {job.job.id: self.book.read(job) for job in found}
 
     async def _entry(self, reference: Reference) -> Entry:
         entry = self._known(reference) or (await self._stored((reference,))).get(reference.job_id)

@@ -296,7 +296,7 @@ def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
         spec.account,
         spec.qos,
         job.labels.get("comment", spec.comment),
-        work_dir(job),
+        work_dir(entry),
         os.path.join(origin.directory, origin.file) if origin.file else "",
         describe_dependency(job, entry.needed_arrays),
         memory,

@@ -47,6 +47,8 @@ _TOLD = (
 def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
     """The rows of one event: each state that changed, or the event itself where none did but people ask for it."""
     text = describe(event)
+    if isinstance(event, events.Granted) and before.granted_at is not None and not any(_nodes_of(event)):
+        text = "other nodes are asked for"
     cause = type(event).__name__
     rows = []
     for old, new in zip(before.tasks, after.tasks):
@@ -96,13 +98,17 @@ def describe(event: Event) -> str:
     if isinstance(event, events.Launch):
         return f"attempt {event.attempt}"
     if isinstance(event, events.Granted):
-        return f"resources granted on {len({member[2] for member in event.members})} node(s)"
+        return f"resources granted on {len(_nodes_of(event))} node(s)"
     if isinstance(event, events.Preempt):
         return f"PREEMPTED by {event.by}" if event.by else "PREEMPTED"
     if isinstance(event, events.ORDERS):
         by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
         return f"{type(event).__name__.lower()}{by}"
     return _WORDS.get(type(event), type(event).__name__)
+
+
+def _nodes_of(event: events.Granted) -> set[str]:
+    return {member[2] for member in event.members}
 
 
 def _describe_end(event: events.NodeEnded) -> str:

@@ -22,6 +22,7 @@ from overspan.adapters.slurm.sets.handles import (
 from overspan.adapters.slurm.sets.members import Member
 from overspan.adapters.slurm.sets.stories import Missed, Relaunch, SetSight, SetTold, tell_set
 from overspan.adapters.slurm.stories import Ordered
+from overspan.bridge.model.events import Granted
 
 Look = Callable[[GroupHandle, int], Sight]
 """What was seen of a native job: its journal from an offset on."""
@@ -45,6 +46,8 @@ class Known:
     handle: SetHandle
     cursor: SetCursor
     fresh: dict[str, MemberCursor] = field(default_factory=dict)
+    moved_at: dict[str, float] = field(default_factory=dict)
+    """By task: when its fresh native job was submitted (this machine's time)."""
     missed: dict[str, Missed] = field(default_factory=dict)
     """By task: attempts that were to start in a native job that is gone."""
     told: SetCursor | None = None
@@ -64,6 +67,18 @@ class Known:
             if member.first > cursor.member(member.task).first:
                 cursor = cursor.put(member)
         return cursor
+
+    def list_left(self) -> list[Granted]:
+        """That members have no node any more whose native job was replaced; the next one's grant tells where they are.
+
+        It is told until the daemon has noted the new native job.
+        """
+        return [
+            Granted(
+                self.moved_at[task], tuple((task, index, "", "", ()) for index in range(self.handle.part(task).nodes))
+            )
+            for task in self.fresh
+        ]
 
     def name(self, member: MemberCursor) -> GroupHandle:
         """A native job of the set as an allocation with a supervisor in it."""
@@ -144,6 +159,7 @@ class Sets:
         known = self._known.get(text)
         if known is not None:
             known.fresh[task] = MemberCursor(task, first, native)
+            known.moved_at[task] = time.time()
 
     def miss(self, text: str, task: str, missed: Missed) -> None:
         """An attempt cannot start, because the native job that it was for is gone."""
@@ -187,6 +203,7 @@ class Sets:
         stranded, known.stranded = known.stranded, set()
         told = tell_set(known.handle, SetSight(sights, orders, known.missed, stranded), cursor)
         known.told = told.cursor
+        told = told._replace(events=(*known.list_left(), *told.events))
         for task, sight in sights.items():
             member = told.cursor.member(task)
             if member.over and sight.view is not None and sight.view.outcome.phase is Phase.REQUEUED:

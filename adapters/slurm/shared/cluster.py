@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Entrance, ShellRequest, Step, Trace
+from overspan.adapters.abilities import Entrance, ShellRequest, Step, Trace, Written
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -30,6 +30,7 @@ from overspan.adapters.contract import (
 from overspan.adapters.identities import Accounts
 from overspan.adapters.slurm.arrays import MOST
 from overspan.adapters.slurm.cluster import VERDICT_SECONDS, SlurmCluster
+from overspan.adapters.slurm.logs import find_written
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe_place, read_settings
 from overspan.adapters.slurm.shared.handles import (
@@ -84,6 +85,10 @@ class SharedCluster:
     def place(self) -> str:
         """Where its commands run, and the folder of the run directories."""
         return describe_place(self._settings, self._config.root)
+
+    def find_written(self, handle: str) -> Written:
+        """Where a launch works and writes; the commands run where its user's files are."""
+        return find_written(handle.partition("/")[2], True)
 
     def as_user(self, user: str) -> SlurmCluster:
         """The cluster as that user reaches it."""

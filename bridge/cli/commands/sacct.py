@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from overspan.bridge.cli.account_columns import (
     BRIEF_FIELDS,
@@ -21,9 +21,9 @@ from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref, parse_states
 from overspan.bridge.cli.steps import gather_steps, is_named
 from overspan.bridge.cli.usage import complain, read_words
-from overspan.bridge.client import JobFilter, JobRow
+from overspan.bridge.client import Client, JobFilter, JobRow
 from overspan.bridge.model.durations import format_timestamp, parse_when
-from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
@@ -37,7 +37,7 @@ OPTIONS = (
     Option("clusters", "M", VALUE, "jobs on these clusters"),
     Option("constraints", "C", VALUE),
     Option("delimiter", "", VALUE, "for -p and -P"),
-    Option("duplicates", "D"),
+    Option("duplicates", "D", help="every run of requeued jobs"),
     Option("endtime", "E", VALUE, "jobs before this time", "TIME"),
     Option("env-vars"),
     Option("expand-patterns"),
@@ -101,10 +101,14 @@ def run(call: Call) -> int:
         wanted = make_filter(words, time.time())
     except _Fatal as error:
         return complain(str(error))
+    runs = words.has("duplicates")
     with call.client() as client:
-        listing = client.history(wanted._replace(steps=_needs_steps(words, fields)))
-    rows = choose_rows(listing.rows, words)
-    lines = choose_lines(as_lines(rows, gather_steps(listing.steps), unit, words.has("allocations")), words)
+        # An earlier run may have a state that is asked for.
+        asked = wanted._replace(states=()) if runs else wanted
+        listing = client.history(asked._replace(steps=_needs_steps(words, fields)))
+        rows = _list_runs(client, listing.rows, wanted) if runs else listing.rows
+    accounts = as_lines(choose_rows(rows, words), gather_steps(listing.steps), unit, words.has("allocations"))
+    lines = choose_lines([line for line in accounts if _is_of_run(line)] if runs else accounts, words)
     header = not words.has("noheader")
     if words.has("json") or words.has("yaml"):
         from overspan.bridge.cli.account_documents import write_accounts
@@ -118,6 +122,19 @@ def run(call: Call) -> int:
     else:
         write(render_accounts(fields, lines, listing.now, header))
     return 0
+
+
+def _list_runs(client: Client, rows: Iterable[JobRow], wanted: JobFilter) -> list[JobRow]:
+    """Every run of each job; of one that is forgotten meanwhile the last."""
+    from overspan.bridge.cli.runs import choose_runs, has_runs, split_runs
+
+    found = []
+    for row in rows:
+        try:
+            found += split_runs(row, client.show(row.ref)) if has_runs(row) else [row]
+        except NotFound:
+            found.append(row)
+    return choose_runs(found, wanted)
 
 
 class _Fatal(Exception):
@@ -176,6 +193,12 @@ def choose_rows(rows: list[JobRow], words: Words) -> list[JobRow]:
 
         rows = split_elements(rows)
     return rows
+
+
+def _is_of_run(line: Account) -> bool:
+    from overspan.bridge.cli.runs import is_of_run
+
+    return line.step is None or is_of_run(line.row, line.step)
 
 
 def _needs_steps(words: Words, fields: Sequence[AccountField]) -> bool:

@@ -33,7 +33,7 @@ def read_id(done: Any) -> int:
     return int(done.stdout.partition(";")[0])
 
 
-def test_files_travel_once_and_each_job_has_its_own(remote: Span, site: Site) -> None:
+def test_files_travel_once_and_each_job_has_its_own(remote: Span, site: Site, wait_until: WaitUntil) -> None:
     project = remote.folder / "project"
     (project / "sub").mkdir(parents=True)
     (project / "sub" / "data.txt").write_text("from here\n")
@@ -42,15 +42,31 @@ def test_files_travel_once_and_each_job_has_its_own(remote: Span, site: Site) ->
     text = (
         "name: staged\nworkdir: project\nfile_mounts: {input: project/sub}\nresources: {memory: 50M}\n"
         "run: |\n  cat sub/data.txt input/data.txt; ls; echo changed > sub/data.txt\n"
+        "  until [ -e ~/go-staged ]; do sleep 0.1; done\n"
     )
     # Other tests on this rig have sent files too.
     before = list_archives(site)
     jobs = [remote.submit(text, "-M", "rig") for _ in range(2)]
     for job in jobs:
-        remote.until(job, "COMPLETED")
-        assert remote.log(job) == "from here\nfrom here\ninput\nsub\n"
+        remote.until(job, "RUNNING")
     archives = list_archives(site) - before
     assert len([name for name in archives if name.endswith(".tar.gz")]) == len(archives) == 2
+    site.slurm("touch", "/home/researcher/go-staged")
+    for job in jobs:
+        remote.until(job, "COMPLETED")
+        assert remote.log(job) == "from here\nfrom here\ninput\nsub\n"
+    wait_until(lambda: not list_archives(site) & archives, 30)
+
+
+def test_a_link_in_the_home_goes_with_the_last_job(remote: Span, site: Site, wait_until: WaitUntil) -> None:
+    (remote.folder / "data").mkdir()
+    (remote.folder / "data" / "file").write_text("from here\n")
+    text = "name: linked\nfile_mounts: {~/linked: data}\nresources: {memory: 50M}\nrun: cat ~/linked/file\n"
+    for number, group in enumerate(("", "num_nodes: 1\nmax_restarts_on_errors: 1\n")):
+        job = remote.submit(text.replace("run:", f"{group}run:"), "-M", "rig")
+        remote.until(job, "COMPLETED")
+        assert remote.log(job) == "from here\n", number
+        wait_until(lambda: "gone" in site.slurm("sh", "-c", "[ -L ~/linked ] || echo gone"), 30)
 
 
 def list_archives(site: Site) -> set[str]:

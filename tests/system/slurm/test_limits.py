@@ -98,7 +98,9 @@ async def read_log(cluster: SlurmCluster, handle: str, node: int = 0) -> str:
 
 
 async def until_reason(follower: Follower, handle: str, reason: str) -> None:
-    await follower.until(lambda: follower.jobs[handle].reason == reason, f"{handle} waits for {reason}")
+    await follower.until(
+        lambda: follower.jobs[handle].reason.partition(",")[0] == reason, f"{handle} waits for {reason}"
+    )
 
 
 NODE1 = {"slurm": {"nodelist": "node1"}}

@@ -153,6 +153,23 @@ def test_scancel_of_an_unknown_task_names_the_jobs_tasks(daemon: Any, capsys: py
         assert capsys.readouterr().err == "scancel: error: job 9 has no task 'x'\n  its tasks: a, b\n"
 
 
+def test_sacct_shows_every_run_where_duplicates_are_wanted(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    again = ROW._replace(restarts=1, state="RUNNING", started_at=50.0)
+    fields = ("sacct", "-P", "-n", "-X", "-j", "7,8", "-o", "JobID,State,ExitCode")
+    daemon.routes["GET /v1/history"] = lambda request: _listing(again, ROW._replace(id=8, raw_id=8, restarts=1))
+    first = {"number": 0, "state": "CANCELLED", "cause": "requeue", "started_at": 20.0, "ended_at": 30.0, "signal": 15}
+    task = {"attempts": [first, {"number": 1, "state": "RUNNING", "started_at": 50.0, "ended_at": None}]}
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"tasks": [task]}}
+    daemon.routes["GET /v1/jobs/8"] = lambda request: _error("not_found", "no job 8")
+    assert main(list(fields)) == 0
+    assert capsys.readouterr().out == "7|RUNNING|0:0\n8|PENDING|0:0\n"
+    assert main([*fields, "-D"]) == 0
+    assert capsys.readouterr().out == "7|REQUEUED|0:0\n7|RUNNING|0:0\n8|PENDING|0:0\n"
+    assert main([*fields, "--duplicates", "-s", "RQ", "-S", "1970-01-01T00:00:15"]) == 0
+    assert capsys.readouterr().out == "7|REQUEUED|0:0\n"
+    assert "states" not in daemon.requests[-2]["query"]
+
+
 def test_scancel_never_takes_a_step_for_the_job(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["POST /v1/cancel"] = lambda request: {"done": request["body"]["refs"], "errors": []}
     daemon.routes["GET /v1/queue"] = lambda request: _listing(*([ROW] if request["query"]["ids"] == "7" else []))

@@ -7,15 +7,32 @@ from dataclasses import replace
 import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
-from overspan.bridge.controller.measures import given_spec, sizes, work_dir
+from overspan.adapters.abilities import Written
+from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.measures import given_spec, sizes, stream_paths, work_dir
 from overspan.bridge.model.job import Placement
+from overspan.bridge.model.spec import TaskSpec
 
 
 def test_the_folder_of_a_script_is_the_one_that_it_names() -> None:
-    assert work_dir(read_script("#!/bin/sh\n#SBATCH -D /data\ntrue\n")) == "/data"
-    assert work_dir(read_script("#!/bin/sh\ntrue\n")) == "/home/ada"
+    assert work_dir(Entry(read_script("#!/bin/sh\n#SBATCH -D /data\ntrue\n"), "c", "ada")) == "/data"
+    assert work_dir(Entry(read_script("#!/bin/sh\ntrue\n"), "c", "ada")) == "/home/ada"
     file = read_file("name: one\nworkdir: /data\nrun: echo\n")
-    assert work_dir(file) == file.spec.origin.directory
+    assert work_dir(Entry(file, "c", "ada")) == file.spec.origin.directory
+
+
+def test_where_a_launch_works_and_writes_is_its_clusters_to_say() -> None:
+    job = read_script("#!/bin/sh\n#SBATCH -o out.%j\n#SBATCH -e err\ntrue\n", number=8)
+    name = job.tasks[0].name
+
+    def paths(*written: str) -> tuple[str, ...]:
+        entry = Entry(job, "c", "ada", written=Written(*written))
+        return (work_dir(entry), *stream_paths(entry, name)[:2])
+
+    assert paths() == ("/home/ada", "/home/ada/out.8", "/home/ada/err")
+    assert paths("/r/runs/i-8") == ("/r/runs/i-8", "/r/runs/i-8/out.8", "/r/runs/i-8/err")
+    assert paths("/r", "/r/out.4711") == ("/r", "/r/out.4711", "/r/out.4711")
+    assert paths("", "/home/ada/out.4711", "/e") == ("/home/ada", "/home/ada/out.4711", "/e")
 
 
 @pytest.mark.parametrize(
@@ -37,3 +54,9 @@ def test_of_alternatives_the_gpus_are_those_that_were_given(
     given = given_spec(job, job.spec.tasks[0])
     assert sizes((given,))[3] == gpus
     assert given.resources.need().gpu_kind == kind
+
+
+def test_a_task_that_shares_nodes_runs_on_some_and_brings_none() -> None:
+    host, guest = TaskSpec("host", num_nodes=4), TaskSpec("guest", num_nodes=2, share="host")
+    assert sizes((host, guest))[0] == 4
+    assert sizes((guest,))[0] == 2

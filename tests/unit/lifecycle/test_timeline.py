@@ -124,3 +124,11 @@ def test_every_event_has_words(kind: type) -> None:
     words = describe(event)
     assert words and "None" not in words
     assert words != kind.__name__
+
+
+def test_a_member_that_is_started_anew_elsewhere_has_given_its_node_back() -> None:
+    world = World(group(primary())).run()
+    world.rows.clear()
+    task = world.job.tasks[0].name
+    world.apply(events.Granted(1.0, ((task, 0, "", "", ()),)))
+    assert [row.text for row in world.rows] == ["other nodes are asked for"]

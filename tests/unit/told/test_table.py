@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 NO_FOLDER = r"/runs/1 is gone"
 LINE = r"journal\.0\.jsonl, line 4: this is no line of a journal"
-AWAY = r"Nodes_required_for_job_are_DOWN,_DRAINED"
+AWAY = r"Nodes required for job are DOWN, DRAINED"
 SILENT = r"Slurm has not said whether it has job 1 \(sbatch has not answered within 61 s\); it is looked up, and"
 UNNAMED = (
     r"does not name the cluster kube, which was kubernetes http://\S+, namespace default: its 1 live job is left as it"

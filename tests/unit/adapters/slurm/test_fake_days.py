@@ -5,16 +5,19 @@ come while nobody looks, holds, limits, signals, dependencies, throttles.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.fakes.slurm_controller import Site
-from tests.fakes.slurm_jobs import Behaviour
+from tests.fakes.slurm_jobs import Behaviour, Request
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
+from overspan.bridge.controller.listing import Selection, list_history
 from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.rows import COLUMNS
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.states import State
@@ -279,3 +282,41 @@ def test_many_jobs_cost_no_more_questions_than_one(world: SlurmWorld) -> None:
         assert counts[0] == counts[1] <= 24, counts
 
     world.play(story())
+
+
+# --- where it writes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_shown_of_a_job_names_the_files_that_it_writes(world: SlurmWorld, shared: bool) -> None:
+    world.transport.behave = lambda job: Behaviour(30, output="written")
+
+    async def story() -> None:
+        # The fake's numbers are not ours.
+        world.slurm.submit([Request(hold=True)])
+        async with world.daemon(shared=shared) as daemon:
+            number = await daemon.submit(with_options("-o out.%j"), "script")
+            await daemon.until(number, State.RUNNING)
+            shown = await list_rows(daemon, number)
+        async with world.daemon(shared=shared) as daemon:
+            assert await list_rows(daemon, number) == shown
+            await daemon.until(number, State.COMPLETED)
+            await asyncio.sleep(2000)
+            assert await list_rows(daemon, number) == shown
+        folder, output, error = shown
+        if shared:
+            assert (folder, output, error) == ("/home/ada", "/home/ada/out.2", "/home/ada/out.2")
+        else:
+            assert Path(output).read_text() == "written" and Path(folder).is_dir() and error == output
+
+    world.play(story())
+
+
+async def list_rows(daemon: Daemon, number: int) -> tuple[str, str, str]:
+    """Folder, output and error of a job, as listings have them."""
+    selection = Selection(ids=(str(number),))
+    (found,) = await list_history(daemon.controller.recorder.book, daemon.world.store, selection)
+    row = dict(zip(COLUMNS, json.loads(found), strict=True))
+    shown = await daemon.controller.job(str(number))
+    assert (shown["work_dir"], shown["tasks"][0]["stdout"]) == (row["work_dir"], row["stdout"])
+    return row["work_dir"], row["stdout"], row["stderr"]

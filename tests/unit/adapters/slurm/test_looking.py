@@ -25,6 +25,7 @@ from overspan.adapters.slurm.library import Library
 from overspan.adapters.slurm.relays import Relays
 from overspan.adapters.slurm.sacct import AccountingRecord
 from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.stories import Told, tell
 from overspan.adapters.slurm.transports.channel import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
@@ -177,6 +178,34 @@ def test_news_do_not_wait_for_addresses(bench: Bench, books: Books, monkeypatch:
         assert [event.members[0][2:4] for event in await bench.look(1, JOB) if isinstance(event, events.Granted)] == [
             ("n1", "")
         ]
+
+    play(story())
+
+
+def test_of_jobs_that_were_told_nothing_is_worked_out_again_until_slurm_is_asked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        told: list[Handle] = []
+
+        def count(handle: Handle, *given: Any) -> Told:
+            told.append(handle)
+            return tell(handle, *given)
+
+        monkeypatch.setattr(watching, "tell", count)
+        bench.asked.records[42] = record(42, "t", "PENDING", 0)
+        await bench.look(2, JOB)
+        since = {str(JOB): bench.place}
+        assert bench.watch.collect(since) == []
+        counted = len(told)
+        for _ in range(50):
+            assert bench.watch.collect(since) == []
+        assert len(told) == counted
+        # An order and another look are news.
+        bench.orders.add(str(JOB), "t", events.Hold(1.0))
+        assert [report.events for report in bench.watch.collect(since)] == [(events.Hold(1.0),)]
+        bench.asked.records[42] = replace(record(42, "t", "RUNNING", 0), nodes=("n1",), start=NOW)
+        assert any(isinstance(event, events.Granted) for event in await bench.look(1, JOB))
 
     play(story())
 

@@ -126,6 +126,15 @@ def test_what_no_partition_can_hold_is_refused(tasks: tuple[TaskSpec, ...], word
     assert words in refused.value.remedy
 
 
+def test_what_is_missing_is_said_with_the_kind_of_gpu_and_nothing_that_is_zero() -> None:
+    wanted = TaskSpec("a", run="x", resources=Resources(cpus=1, gpus=(Gpus(1, "h100"),)))
+    with pytest.raises(Rejected) as refused:
+        plan_group(group(wanted), (NodeSize("", 4, 4000, 2, "a100", count=3),))
+    assert refused.value.remedy == (
+        "no node has 1 CPUs and 1 h100 GPUs for a: the largest has 4 CPUs, 4000 MiB and 2 a100 GPUs"
+    )
+
+
 STATES = "down drained draining drng fail failing maint reserved resv powered_down powering_down power_down planned "
 STATES += "reboot unknown no_respond inval allocated mixed completing blocked"
 

@@ -23,8 +23,11 @@ from overspan.adapters.slurm.group_stories import MARGIN
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.members import Member
 from overspan.adapters.slurm.transports.channel import Done
+from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event, event_to_document
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 LAUNCHES = (events.Launch(NOW, "b", 0), events.Launch(NOW, "b", 1))
 LOST = events.NodeEnded(NOW, "b", 0, 0, signal=9, cause="node")
@@ -169,6 +172,36 @@ class TestGone:
             assert await settle(bench) == [] and not bench.cursor.member("b").over
 
         play(story())
+
+
+def test_a_task_has_no_node_until_its_replacement_is_granted_one(bench: Bench) -> None:
+    async def story() -> None:
+        job = new_job(7, JobSpec("g", tasks=(TaskSpec("a", num_nodes=2), TaskSpec("b")), group=True), NOW)
+        job = reduce(job, events.Granted(NOW, (*STANDS["a"].members, *STANDS["b"].members)))
+
+        def list_nodes() -> list[str]:
+            return [place.node for place in job.placements]
+
+        bench.be(102, "NODE_FAIL")
+        await settle(bench)
+        assert list_nodes() == ["n1", "n2", "n3"]
+        await bench.order(LAUNCHES[1])
+        bench.be(201, "PENDING")
+        for report in await bench.look():
+            for event in take(bench, report):
+                job = reduce(job, event)
+        assert list_nodes() == ["n1", "n2", ""]
+        assert await settle(bench) == []
+        bench.member("b", 1).mkdir()
+        (bench.member("b", 1) / "journal.0.jsonl").write_text(
+            json.dumps(event_to_document(events.Granted(NOW + 9, (("b", 0, "n5", "", ()),)))) + "\n"
+        )
+        bench.be(201, "RUNNING")
+        for event in await settle(bench):
+            job = reduce(job, event)
+        assert list_nodes() == ["n1", "n2", "n5"]
+
+    play(story())
 
 
 class TestNumbers:

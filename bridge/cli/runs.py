@@ -1,0 +1,78 @@
+"""The runs of jobs that were requeued or restarted, as `sacct --duplicates` lists them: a row each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from overspan.bridge.cli.steps import Step
+from overspan.bridge.client.records import JobFilter, JobRow
+
+REQUEUED = "REQUEUED"
+UNKNOWN = "Unknown"
+_BY_ORDER = ("requeue", "restart", "group_restart")
+"""Causes of ends that were no failure: somebody, or the group, had it run again."""
+
+
+def has_runs(row: JobRow) -> bool:
+    """Whether a row may have had a run before its present one."""
+    return bool(row.restarts or row.attempt) and not row.array_waiting
+
+
+def split_runs(row: JobRow, document: Mapping[str, Any]) -> list[JobRow]:
+    """A row as one for each of its runs, oldest first; `document` is all that is known of its job.
+
+    Each run but the first was submitted when the one before it had ended, as in Slurm. The nodes of earlier ones are
+    not known any more.
+    """
+    tasks: Sequence[Mapping[str, Any]] = document.get("tasks") or ()
+    offset = row.task_offset or 0
+    attempts = list(tasks[offset].get("attempts") or ()) if offset < len(tasks) else []
+    if attempts and _is_present(attempts[-1], row):
+        attempts.pop()
+    runs, submitted = [], row.submitted_at
+    for attempt in attempts:
+        runs.append(_run_row(row, attempt)._replace(submitted_at=submitted))
+        submitted = attempt.get("ended_at") or submitted
+    return [*runs, row._replace(submitted_at=submitted)]
+
+
+def _is_present(attempt: Mapping[str, Any], row: JobRow) -> bool:
+    """Whether the last attempt is what the row tells of: one that waits again tells of none yet."""
+    return attempt.get("ended_at") is None or (row.ended_at is not None and row.started_at is not None)
+
+
+def _run_row(row: JobRow, attempt: Mapping[str, Any]) -> JobRow:
+    again = attempt.get("cause") in _BY_ORDER
+    return row._replace(
+        state=REQUEUED if again else str(attempt.get("state")),
+        reason="None",
+        node_list=UNKNOWN,
+        started_at=attempt.get("started_at") or attempt.get("launched_at"),
+        ended_at=attempt.get("ended_at"),
+        exit_code=0 if again else int(attempt.get("exit_code") or 0),
+        signal=0 if again else int(attempt.get("signal") or 0),
+        attempt=int(attempt.get("number") or 0),
+        paused=0.0,
+        paused_at=None,
+    )
+
+
+def choose_runs(rows: Iterable[JobRow], wanted: JobFilter) -> list[JobRow]:
+    """The runs in the states that are asked for, of the time that is asked for."""
+    chosen = []
+    for row in rows:
+        late = wanted.until is not None and (row.started_at or row.submitted_at or 0) > wanted.until
+        early = wanted.since is not None and row.ended_at is not None and row.ended_at < wanted.since
+        if not (late or early) and (not wanted.states or row.state in wanted.states):
+            chosen.append(row)
+    return chosen
+
+
+def is_of_run(row: JobRow, step: Step) -> bool:
+    """Whether a step ran in that run of its job."""
+    if step.batch:
+        return True
+    if row.started_at is None or step.started_at is None:
+        return False
+    return int(row.started_at) <= step.started_at <= (row.ended_at or step.started_at)
