@@ -151,17 +151,23 @@ class LogRequest:
     stream: str = "output"
     offset: int = 0
     limit: int = 1 << 20
+    times: bool = False
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it."""
+    """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it.
+
+    `marks`, where `times` were asked for: (time, size) pairs, rising, of when the log had at least so many bytes; None
+    where nobody noted that.
+    """
 
     data: bytes
     offset: int
     size: int
     path: str = ""
     gap: int = 0
+    marks: tuple[tuple[float, int], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class ArrayLogs:
         self._client = client
         self._ended: dict[str, list[Stream]] = {}
 
-    def streams(self, ref: str) -> list[Stream]:
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
         """The logs of all elements. Raises why where none can be had."""
         trouble: OverspanError | None = None
         found: list[Stream] = []
@@ -40,7 +40,7 @@ class ArrayLogs:
             streams = self._ended.get(row.ref)
             if streams is None:
                 try:
-                    streams = [stream._replace(job=row.ref) for stream in self._client.streams(row.ref)]
+                    streams = [stream._replace(job=row.ref) for stream in self._client.streams(row.ref, times)]
                 except OverspanError as error:
                     # An element that cannot be read hides no other's output.
                     trouble = error

@@ -97,7 +97,7 @@ class Controller:
         self.access = Access(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
-        self.logs = Logs(self.directory, self.clusters)
+        self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.steps = Steps(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.places, backoff, settings.clusters, parts.environment)
         self.releases = Releases(self.recorder, self.clusters, backoff)

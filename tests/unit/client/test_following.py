@@ -22,7 +22,7 @@ class Source:
         self.steps = list(steps)
         self.reads = 0
 
-    def streams(self, ref: str) -> list[Stream]:
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
         return [Stream(task, 0, attempt, "output", "", len(data)) for (task, attempt), data in self.contents.items()]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
@@ -103,7 +103,7 @@ class Elements:
     def queue(self, wanted: JobFilter) -> Listing:
         return self.history(wanted)
 
-    def streams(self, ref: str) -> list[Stream]:
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
         self.listed.append(ref)
         index = int(ref.partition("_")[2])
         if index == 2:
