@@ -71,7 +71,8 @@ def test_logs_of_a_group_are_in_the_order_of_time_and_dated(span: Span, tmp_path
         return f"until [ -e {tmp_path}/{place} ]; do sleep 0.05; done; {word}; "
 
     job = span.submit(
-        f"name: g\nexecution: parallel\n---\nname: a\nrun: {step(0, 'echo one')}{step(2, 'echo three')}{step(4, 'echo five')}\n"
+        "name: g\nexecution: parallel\n---\nname: a\n"
+        f"run: {step(0, 'echo one')}{step(2, 'echo three')}{step(4, 'echo five')}\n"
         f"---\nname: b\nrun: {step(1, 'echo two')}{step(3, 'echo four')}{step(4, 'true')}\n"
     )
     for place, word in enumerate(("one", "two", "three", "four", "five")):
