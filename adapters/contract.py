@@ -62,6 +62,11 @@ class Launch:
     """For an element, how many of its array may run at once; heeded where the adapter is a `Throttle`."""
     needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
     """What the job still waits for; empty unless the adapter is a `Dependencies`."""
+    wanted: bool = field(default=True, kw_only=True)
+    """False: its job is cancelled. What an earlier call has made of it is found; else it is refused, as `NOT_HERE`.
+
+    Nothing is made then. Whatever is found is of a held job, and does not start before the cancel comes.
+    """
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,10 @@ class Refusal:
         """Why the job waits: Slurm's reason, with the words where that alone would not tell of a refusal."""
         words = self.message.partition("\n")[0][:MOST_WORDS]
         return f"{self.reason}: {words}" if self.reason == "Resources" and words else self.reason
+
+
+NOT_HERE = "it is cancelled, and nothing of it is here"
+"""What is said of a launch that is not wanted any more."""
 
 
 class SomeUnanswered(Unreachable):

@@ -43,6 +43,8 @@ class Entry:
     task_rows: tuple[bytes, ...] | None = None
     needed_arrays: frozenset[int] = frozenset()
     """Which of the jobs that it waits for are arrays."""
+    obstacle: str = ""
+    """What hinders it that its facts do not tell, as the listings show it (`standing`)."""
     unwritten: Change | None = None
     """What has taken effect although it could not be written; None where the store has everything."""
 
@@ -155,6 +157,14 @@ class Book:
             self._touch(job.element.array)
         self._index(entry, entry.watched)
         self._index_bids(entry, True)
+
+    def hinder(self, entry: Entry, obstacle: str) -> None:
+        """Say in the listings what hinders a job."""
+        if entry.obstacle != obstacle:
+            entry.obstacle = obstacle
+            entry.row = entry.task_rows = None
+            if entry.job.element is not None:
+                self._touch(entry.job.element.array)
 
     def _touch(self, array_id: int) -> None:
         """The row of an array tells which of its elements wait, so it changes with them."""
