@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.supervisor.rundir import RunDirectory
@@ -19,7 +19,7 @@ KEEP_BYTES = 1 << 20
 _NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p", "afs", "weka", "panfs")
 
 
-class _File(NamedTuple):
+class Written(NamedTuple):
     """A file that a node run writes: of which run it is."""
 
     path: str
@@ -38,7 +38,7 @@ class LogTimes:
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._read = 0
-        self._files: list[_File] = []
+        self._files: list[Written] = []
         self._sizes: dict[str, int] = {}
         self._looked_at = 0.0
 
@@ -71,10 +71,7 @@ class LogTimes:
             data = file.read()
         size = data.rfind(b"\n") + 1
         self._read += size
-        for line in data[:size].splitlines():
-            found = _parse(line)
-            if found is not None and is_near(found.path, self._directory.path):
-                self._files.append(found)
+        self._files += [found for found in read_streams(data[:size]) if is_near(found.path, self._directory.path)]
 
     def _measure(self, job: Job) -> dict[str, int]:
         """The sizes of the files that have grown, or begun anew; those of ended runs are forgotten."""
@@ -153,9 +150,13 @@ def _parse_mount(line: str) -> tuple[str, str]:
     return point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"), tail
 
 
-def _parse(line: bytes) -> Optional[_File]:
-    try:
-        row = json.loads(line)
-        return _File(str(row["path"]), str(row["task"]), int(row["node"]), int(row["attempt"]))
-    except (ValueError, LookupError, TypeError):
-        return None
+def read_streams(data: bytes) -> list[Written]:
+    """The files in a list of streams, in its order; damaged lines are passed over."""
+    found = []
+    for line in data.splitlines():
+        try:
+            row = json.loads(line)
+            found.append(Written(str(row["path"]), str(row["task"]), int(row["node"]), int(row["attempt"])))
+        except (ValueError, LookupError, TypeError):
+            continue
+    return found

@@ -320,8 +320,11 @@ class StepClient:
         self._kill_at = time.monotonic() + KILL_WAIT
 
     def _cancel_line(self) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S")
-        complain(f"*** STEP {self._step.name} ON {self._step.hosts[0]} CANCELLED AT {at} ***", "slurmstepd")
+        # Not at the top: few steps are cancelled, and each srun would pay for it.
+        from overspan.bridge.supervisor.last_words import read_reason, word_end
+
+        reason = read_reason(os.environ.get("OVERSPAN_RUN_DIR", ""))
+        complain(word_end(f"STEP {self._step.name}", self._step.hosts[0], time.time(), reason), "slurmstepd")
 
     def _kill(self) -> None:
         self._kill_at = None
