@@ -111,6 +111,8 @@ class Book:
         self._elements: dict[int, dict[int, Entry]] = {}
         self._locks: dict[int, Turn] = {}
         self.live = 0
+        self.aside: frozenset[int] = frozenset()
+        """Jobs that the store has and cannot read, or whose calls it cannot: nothing is done about them."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())

@@ -177,6 +177,7 @@ class Controller:
             if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
                 found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
         found += [self._lost] if self._lost else []
+        found += [f"{damage.text}; it is left as it is" for damage in self.parts.ledger.damages]
         return found + [_say(trouble) for trouble in self.places.list_troubles().values()]
 
     # --- looking ------------------------------------------------------------------------------------------------------
