@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import time
@@ -164,7 +165,7 @@ def read_since(text: str, now: float) -> float:
 
 def _read_attempt(text: str) -> int:
     if text != "all" and not text.isdecimal():
-        raise ValueError
+        raise argparse.ArgumentTypeError("give a number from 0, or all")
     return ALL if text == "all" else int(text)
 
 
