@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -110,7 +110,7 @@ def test_what_was_found_is_said(span: Span, name: str) -> None:
     places = {key: str(make(span)) for key, make in _MAKERS.items() if f"{{{key}}}" in row.words}
     variables = {key: value.format(open=_make_open(span)) for key, value in row.variables.items()}
     words = [word.format(**places) for word in row.words.split()]
-    done = span.run(*words, check=False, **({"environment": variables} if variables else {}))
+    done = span.run(*words, check=False, environment=variables)
     told = f"span {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
     assert done.returncode == row.code, told
     assert all(piece in done.stderr for piece in row.says), told
@@ -123,7 +123,7 @@ def _submit_group(span: Span) -> int:
     return span.submit(GROUP, "--hold")
 
 
-_MAKERS = {
+_MAKERS: dict[str, Callable[[Span], int]] = {
     "held": lambda span: span.wrap("true", "--hold"),
     "group": _submit_group,
     "array": lambda span: span.wrap("true", "--hold", "-a", "1-3"),
