@@ -16,7 +16,24 @@ from overspan.bridge.supervisor.rundir import RunDirectory
 LOOK_SECONDS = 1.0
 KEEP_BYTES = 1 << 20
 """Of the file; when it is longer, every second of its older lines goes."""
-_NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p", "afs", "weka", "panfs")
+_MOST_PARTS = 1000
+"""Of a path with its links, after which a ring of them is left."""
+_NETWORK = (
+    "nfs",
+    "autofs",
+    "cifs",
+    "smb",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "gluster",
+    "fuse",
+    "9p",
+    "afs",
+    "weka",
+    "panfs",
+)
 
 
 class Written(NamedTuple):
@@ -125,11 +142,33 @@ def thin(data: bytes) -> bytes:
 
 
 def is_near(path: str, folder: str, table: str = "/proc/self/mountinfo") -> bool:
-    """Whether a file is on a disk of this machine, or in the same mount as a folder."""
+    """Whether a file is on a disk of this machine, or in the same mount as a folder. Asks no network file system."""
     with open(table, encoding="utf-8", errors="surrogateescape") as file:
         mounts = [_parse_mount(line) for line in file]
-    point, kind = _find_mount(os.path.realpath(path), mounts)
-    return not kind.startswith(_NETWORK) or point == _find_mount(os.path.realpath(folder), mounts)[0]
+    point, kind = _follow(path, mounts)
+    return not kind.startswith(_NETWORK) or point == _follow(folder, mounts)[0]
+
+
+def _follow(path: str, mounts: list[tuple[str, str]]) -> tuple[str, str]:
+    """The mount that a path leads to, links followed; the first one on the network ends it, since that may hang."""
+    here, ahead = "", path.split("/")
+    for _ in range(_MOST_PARTS):
+        if not ahead:
+            break
+        part = ahead.pop(0)
+        if part in ("", ".", ".."):
+            here = os.path.dirname(here) if part == ".." else here
+            continue
+        here = f"{here.rstrip('/')}/{part}"
+        if _find_mount(here, mounts)[1].startswith(_NETWORK):
+            return _find_mount("/".join([here, *ahead]), mounts)
+        try:
+            target = os.readlink(here)
+        except OSError:
+            continue
+        here = "" if target.startswith("/") else os.path.dirname(here)
+        ahead = [*target.split("/"), *ahead]
+    return _find_mount(here or "/", mounts)
 
 
 def _find_mount(path: str, mounts: list[tuple[str, str]]) -> tuple[str, str]:

@@ -120,3 +120,29 @@ def test_a_network_file_system_is_asked_only_where_the_run_directory_is(tmp_path
     assert not is_near(home, str(tmp_path), str(table))
     assert is_near(home, str(tmp_path / "home"), str(table))
     assert not is_near(str(tmp_path / "a b" / "x"), str(tmp_path / "home"), str(table))
+
+
+def test_a_link_is_followed_up_to_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, root = tmp_path / "mountinfo", os.path.realpath(tmp_path)
+    table.write_text(
+        f"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 20 0:50 / {root}/home rw - autofs x rw\n"
+        f"31 30 0:51 / {root}/home/ann rw - nfs4 server:/ann rw\n"
+    )
+    (tmp_path / "link").symlink_to(f"{root}/home/ann/deep")
+    (tmp_path / "up").symlink_to("link/../x")
+    (tmp_path / "ring").symlink_to("ring")
+    (tmp_path / "near").symlink_to("plain")
+    asked: list[str] = []
+    readlink = os.readlink
+
+    def note(path: str) -> str:
+        asked.append(path)
+        return readlink(path)
+
+    monkeypatch.setattr(os, "readlink", note)
+    near = {name: is_near(f"{root}/{name}/o", root, str(table)) for name in ("link", "up", "near", "home/ann/../..")}
+    assert near == {"link": False, "up": False, "near": True, "home/ann/../..": False}
+    assert is_near(f"{root}/link/o", f"{root}/home/ann/state", str(table))
+    assert not is_near(f"{root}/link/o", f"{root}/home/bob/state", str(table))
+    is_near(f"{root}/ring/o", root, str(table))
+    assert not [path for path in asked if path.startswith(f"{root}/home")]
