@@ -7,12 +7,13 @@ abilities.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobNeed
@@ -107,6 +108,19 @@ class SomeUnanswered(Unreachable):
     def __init__(self, answers: Mapping[str, Any]) -> None:
         super().__init__("some calls have no answer yet")
         self.answers = answers
+
+
+class Unsent(Unreachable):
+    """The cluster does not answer, and nothing of the submissions has been sent: it knows of none of them."""
+
+
+@asynccontextmanager
+async def before_sending() -> AsyncIterator[None]:
+    """What is asked before anything is sent: silence is `Unsent` there."""
+    try:
+        yield
+    except (Unreachable, TimedOut) as error:
+        raise Unsent(error.message, remedy=error.remedy, place=error.place) from None
 
 
 @dataclass(frozen=True)

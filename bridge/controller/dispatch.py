@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from overspan.adapters.abilities import Arrays
-from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import Admission, is_held_back
 from overspan.bridge.controller.backoff import REFUSED, next_try
@@ -183,6 +183,8 @@ class Dispatcher:
         self._failures[lane] += 1
         if not isinstance(error, OverspanError):
             log.error("calling cluster %s", lane[0], exc_info=error)
+        if isinstance(error, Unsent):
+            self._forget_first(rows)
         for row in rows:
             self.recorder.outbox.offer(row.token)
         if cluster is not None and not isinstance(error, StoreFailed | Conflict):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.unit.controller.fakes import Bench, FakeCluster, play, turn, until
 from tests.unit.controller.slow_cluster import SlowCluster
 
-from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.contract import Accepted, Launch, Refusal, before_sending
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.listing import Selection
 from overspan.bridge.controller.requests import CancelRequest
@@ -129,6 +129,25 @@ def test_what_was_never_sent_to_a_silent_cluster_is_cancelled_at_once() -> None:
         cluster.down = False
         await answer_again(bench, cluster)
         assert bench.state(1) == "CANCELLED"
+
+    play(scene, cluster)
+
+
+def test_what_an_adapter_has_not_sent_is_cancelled_at_once() -> None:
+    class Unreached(FakeCluster):
+        async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+            self.submits += 1
+            async with before_sending():
+                raise TimedOut("no way to the login node")
+
+    cluster = Unreached()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: cluster.submits == 1)
+        await turn()
+        assert "no way to the login node" in str(bench.controller.clusters.get("local").silence)
+        assert await cancel(bench) == "" and bench.state() == "CANCELLED"
 
     play(scene, cluster)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
 
-from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
+from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal, Unsent
 from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.calls import CREATORS
 from overspan.bridge.model.errors import OverspanError, Unreachable
@@ -86,6 +86,19 @@ def test_nothing_is_made_of_a_launch_that_nobody_wants_any_more(bench: Bench) ->
             # What is whole is found.
             (answer,) = await bench.submit(cluster, job)
             assert await cluster.submit([launch]) == [answer]
+
+    play(story)
+
+
+def test_silence_before_anything_is_made_is_told_as_such(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            bench.api.drop("GET", "namespaces", times=50)
+            bench.api.drop("POST", "reviews", times=50)
+            bench.api.drop("GET", "nodes", times=50)
+            with pytest.raises(Unsent):
+                await bench.submit(cluster, make_job())
+        assert bench.left() == []
 
     play(story)
 
