@@ -62,6 +62,11 @@ def forget_end(directory: RunDirectory) -> None:
         return
 
 
+def is_ending(run_dir: str) -> bool:
+    """Whether the batch script of a run directory is being ended."""
+    return bool(run_dir) and os.path.exists(os.path.join(run_dir, FILE))
+
+
 def read_reason(run_dir: str) -> str:
     """Why the job of a run directory is being ended, as it stands in a step's line; empty where that is not said."""
     try:

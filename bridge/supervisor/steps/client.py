@@ -222,6 +222,8 @@ class StepClient:
     def _heed(self, info: kernel.SignalInfo) -> None:
         if info.sender and self._is_for_all(info.sender):
             # The whole job is being signalled: the ranks have it already.
+            if info.number == signal.SIGTERM and not self._ended_by_order:
+                self._tell_job_end()
             self._ended_by_order = self._ended_by_order or info.number in _FORCING
             return
         if info.number == signal.SIGWINCH:
@@ -318,6 +320,14 @@ class StepClient:
         self._cancel_line()
         self._signal(int(signal.SIGTERM))
         self._kill_at = time.monotonic() + KILL_WAIT
+
+    def _tell_job_end(self) -> None:
+        """The step is ended because its job is."""
+        from overspan.bridge.supervisor.last_words import is_ending
+
+        if is_ending(os.environ.get("OVERSPAN_RUN_DIR", "")):
+            say(_ABORTED)
+            self._cancel_line()
 
     def _cancel_line(self) -> None:
         # Not at the top: few steps are cancelled, and each srun would pay for it.

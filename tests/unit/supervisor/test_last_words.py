@@ -11,7 +11,7 @@ import pytest
 
 from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
-from overspan.bridge.supervisor.last_words import forget_end, read_reason, say_end
+from overspan.bridge.supervisor.last_words import forget_end, is_ending, read_reason, say_end
 from overspan.bridge.supervisor.rundir import RunDirectory
 from overspan.bridge.supervisor.streams import NodeKey, Paths, record_paths
 
@@ -47,10 +47,10 @@ def test_the_line_is_in_the_file_of_errors(tmp_path: Path, cause: str, why: str)
     _say(tmp_path, cause, Paths("", str(output), str(error), True))
     assert output.read_text() == "out\n"
     assert error.read_text() == f"err\nslurmstepd: error: *** JOB 42 ON box1 CANCELLED AT {WHEN}{why} ***\n"
-    assert read_reason(str(tmp_path)) == why
+    assert read_reason(str(tmp_path)) == why and is_ending(str(tmp_path)) and not is_ending("")
     forget_end(RunDirectory(str(tmp_path), 0))
     forget_end(RunDirectory(str(tmp_path), 0))
-    assert read_reason(str(tmp_path)) == ""
+    assert read_reason(str(tmp_path)) == "" and not is_ending(str(tmp_path))
 
 
 def test_one_file_for_both_has_it(tmp_path: Path) -> None:
