@@ -7,12 +7,13 @@ abilities.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobNeed
@@ -62,6 +63,11 @@ class Launch:
     """For an element, how many of its array may run at once; heeded where the adapter is a `Throttle`."""
     needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
     """What the job still waits for; empty unless the adapter is a `Dependencies`."""
+    wanted: bool = field(default=True, kw_only=True)
+    """False: its job is cancelled. What an earlier call has made of it is found; else it is refused, as `NOT_HERE`.
+
+    Nothing is made then. Whatever is found is of a held job, and does not start before the cancel comes.
+    """
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,10 @@ class Refusal:
         return f"{self.reason}: {words}" if self.reason == "Resources" and words else self.reason
 
 
+NOT_HERE = "it is cancelled, and nothing of it is here"
+"""What is said of a launch that is not wanted any more."""
+
+
 class SomeUnanswered(Unreachable):
     """Of some calls of a batch nothing is known yet; `answers` are those of the others, by token.
 
@@ -98,6 +108,19 @@ class SomeUnanswered(Unreachable):
     def __init__(self, answers: Mapping[str, Any]) -> None:
         super().__init__("some calls have no answer yet")
         self.answers = answers
+
+
+class Unsent(Unreachable):
+    """The cluster does not answer, and nothing of the submissions has been sent: it knows of none of them."""
+
+
+@asynccontextmanager
+async def before_sending() -> AsyncIterator[None]:
+    """What is asked before anything is sent: silence is `Unsent` there."""
+    try:
+        yield
+    except (Unreachable, TimedOut) as error:
+        raise Unsent(error.message, remedy=error.remedy, place=error.place) from None
 
 
 @dataclass(frozen=True)
@@ -151,17 +174,23 @@ class LogRequest:
     stream: str = "output"
     offset: int = 0
     limit: int = 1 << 20
+    times: bool = False
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it."""
+    """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it.
+
+    `marks`, where `times` were asked for: (time, size) pairs, rising, of when the log had at least so many bytes; None
+    where nobody noted that.
+    """
 
     data: bytes
     offset: int
     size: int
     path: str = ""
     gap: int = 0
+    marks: tuple[tuple[float, int], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from overspan.adapters.contract import (
     Observation,
     Order,
     Refusal,
+    before_sending,
 )
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.checking import check_cluster
@@ -106,15 +107,17 @@ class KubernetesCluster:
         self._check_open()
         if not launches:
             return []
-        namespace = await self._find_namespace()
-        obstacle = await self._foresight.find_obstacle(namespace)
-        if obstacle:
-            return [Refusal(launch.token, obstacle) for launch in launches]
-        self._installations.update(parse_token(launch.token).installation for launch in launches)
-        self._keep()
-        nodes = await self._sizes.ask([launch.job for launch in launches])
-        launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
-        call = self._submitter.submit(launches, namespace, await self._find_rung(namespace))
+        async with before_sending():
+            namespace = await self._find_namespace()
+            obstacle = await self._foresight.find_obstacle(namespace)
+            if obstacle:
+                return [Refusal(launch.token, obstacle) for launch in launches]
+            self._installations.update(parse_token(launch.token).installation for launch in launches)
+            self._keep()
+            nodes = await self._sizes.ask([launch.job for launch in launches])
+            launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
+            rung = await self._find_rung(namespace)
+        call = self._submitter.submit(launches, namespace, rung)
         # Whoever stops waiting does not stop it half-way.
         return await asyncio.shield(asyncio.create_task(call))
 

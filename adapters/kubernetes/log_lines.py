@@ -6,6 +6,8 @@ that its node has rotated begins later than it was read to (kubernetes#115701, #
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import NamedTuple
 
 LOST = b"[overspan: lines are missing here, the node rotated its log]\n"
@@ -22,10 +24,14 @@ class Mark(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """What is new, without the times, and the mark behind it."""
+    """What is new, without the times, and the mark behind it.
+
+    `times`: (epoch seconds, bytes up to there) of the last line of each second.
+    """
 
     data: bytes
     mark: Mark
+    times: tuple[tuple[float, int], ...] = ()
 
 
 def take_new(data: bytes, mark: Mark, *, final: bool) -> Fresh:
@@ -42,7 +48,34 @@ def take_new(data: bytes, mark: Mark, *, final: bool) -> Fresh:
     time = found[-1][0]
     same = sum(1 for known, _ in found if known == time)
     lines_of_time = same + (mark.lines if mark.time == time and not lost else 0)
-    return Fresh((LOST if lost else b"") + b"".join(text for _, text in found), Mark(time, lines_of_time))
+    head = LOST if lost else b""
+    times = _list_times(found, len(head))
+    return Fresh(head + b"".join(text for _, text in found), Mark(time, lines_of_time), times)
+
+
+def _list_times(lines: list[tuple[str, bytes]], size: int) -> tuple[tuple[float, int], ...]:
+    """Up to where the lines of each second go, with the time of the last of them."""
+    found: list[tuple[float, int]] = []
+    last = ""
+    for time, text in lines:
+        size += len(text)
+        at = _epoch(time)
+        if at is None:
+            continue
+        if found and time[:19] == last:
+            found.pop()
+        found.append((at, size))
+        last = time[:19]
+    return tuple(found)
+
+
+def _epoch(time: str) -> float | None:
+    """RFC 3339 with nanoseconds, as seconds since 1970; None for a text that is none."""
+    try:
+        whole = datetime.fromisoformat(since_time(Mark(time)))
+        return whole.timestamp() + float(re.match(r"\.[0-9]+|", time[19:])[0] or 0)  # type: ignore[index]
+    except ValueError:
+        return None
 
 
 def since_time(mark: Mark) -> str:

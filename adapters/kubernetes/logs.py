@@ -10,9 +10,10 @@ import asyncio
 import json
 import logging
 import os
+import re
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ from overspan.adapters.kubernetes.log_lines import CUT, Mark, since_time, take_n
 from overspan.adapters.kubernetes.output_files import OutputFiles, copy_log, read_output
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
 from overspan.bridge.model.errors import NotFound, OverspanError, Rejected
+from overspan.bridge.supervisor.log_times import add_line
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ SILENT_SECONDS = 30.0
 
 READERS = 4
 """Questions about logs at the same time: each has a thread of the process, for as long as its node is silent."""
+_TIME = re.compile(r"[0-9]{1,12}\.[0-9]{3}")
 KEPT_TASKS = 1000
 """Pods that are remembered as followed; those that went without a trace are forgotten."""
 
@@ -151,7 +154,8 @@ class Logs:
                 _log.info("the log of pod %s cannot be read: %s", pod.name, error)
         if not present and not await asyncio.to_thread(os.path.exists, path):
             raise NotFound(f"there is no output of {request.task}, node {request.node}, attempt {attempt}")
-        return await asyncio.to_thread(_read_part, path, request.offset, request.limit)
+        part = await asyncio.to_thread(_read_part, path, request.offset, request.limit)
+        return replace(part, marks=await asyncio.to_thread(_read_times, path)) if request.times else part
 
     def _read_shared(self, token: str, request: LogRequest) -> LogPart | None:
         """What the pod itself has written to a file of the submitter's; None where the container's log has it."""
@@ -245,6 +249,7 @@ class Logs:
         fresh = take_new(data, mark, final=ended and not more)
         index.time, index.count = fresh.mark
         index.whole = ended and not more
+        _note_times(path, fresh.times, index)
         _append(path, leave_out(fresh.data, mark_of(pod)), index)
         if cut:
             _append(path, CUT, index)
@@ -316,6 +321,30 @@ def _append(path: str, data: bytes, index: Index) -> None:
     with open(f"{path}.json.new", "w", encoding="utf-8") as file_of_index:
         json.dump(asdict(index), file_of_index)
     os.replace(f"{path}.json.new", f"{path}.json")
+
+
+def _note_times(path: str, times: Sequence[tuple[float, int]], index: Index) -> None:
+    """Add when the lines came that are added next; places count from the log's beginning."""
+    if not times:
+        return
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    begin = index.dropped + index.size
+    add_line(f"{path}.times", "".join(f"{at:.3f} {begin + size}\n" for at, size in times).encode())
+
+
+def _read_times(path: str) -> tuple[tuple[float, int], ...] | None:
+    """When lines came, up to which byte; what was noted twice, after a crash, counts once."""
+    try:
+        with open(f"{path}.times", encoding="ascii", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    marks: list[tuple[float, int]] = []
+    for line in lines:
+        at, _, size = line.partition(" ")
+        if _TIME.fullmatch(at) and size.isdecimal() and int(size) > (marks[-1][1] if marks else 0):
+            marks.append((float(at), int(size)))
+    return tuple(marks)
 
 
 def _read_part(path: str, offset: int, limit: int) -> LogPart:

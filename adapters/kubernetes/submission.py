@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
 from overspan.adapters.kubernetes.answers import Answer, is_quota, is_there, is_transient
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.files import pack_files
@@ -73,6 +73,10 @@ class Submitter:
         await asyncio.to_thread(self._files.note, launch, self._settings)
         calls = self._launches.calls(namespace)
         handle = Handle(namespace, launch.token)
+        if not launch.wanted and not await self._is_whole(calls, launch.token):
+            # Of a try that broke off nothing has begun: its pods wait at their barrier.
+            await self._releaser.remove(handle)
+            return Refusal(launch.token, NOT_HERE)
         self._releaser.spare(launch.token)
         anchor = await self._make_anchor(calls, objects.anchor, launch.token)
         if isinstance(anchor, Problem):
@@ -92,6 +96,13 @@ class Submitter:
                 await self._releaser.remove(handle)
                 return _refuse(launch.token, problem)
         return Accepted(launch.token, str(handle), uid)
+
+    async def _is_whole(self, calls: Calls, token: str) -> bool:
+        """Whether an earlier try has made all of a launch, which nobody is removing."""
+        found = await calls.get("ConfigMap", name_anchor(token))
+        if found is None or is_going(found) or (found["metadata"].get("labels") or {}).get(LAUNCH) != token:
+            return False
+        return CREATED in (found["metadata"].get("annotations") or {})
 
     async def _make_anchor(self, calls: Calls, document: Document, token: str) -> Mapping[str, Any] | Problem:
         answer = await calls.create(document)

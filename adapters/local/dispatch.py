@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Order, Refusal
 from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
@@ -131,6 +131,8 @@ class Dispatch:
             if token is not None:
                 text = f"job {place.job} was launched here before, by another submission"
                 return Refusal(launch.token, text), None
+            if not launch.wanted:
+                return Refusal(launch.token, NOT_HERE), None
             launch = replace(launch, job=fit_gpu_defaults(launch.job, self.ledger.capacity))
             refusal = find_refusal(launch.job, self._settings, self.ledger.capacity)
             if refusal:

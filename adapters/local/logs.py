@@ -9,6 +9,7 @@ from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.local.journals import read_lines
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.log_parts import find_part
+from overspan.adapters.log_times import find_marks
 from overspan.bridge.model.errors import NotFound
 
 
@@ -35,4 +36,5 @@ def read_log(place: RunDirectory, request: LogRequest) -> LogPart:
         data = os.pread(fd, max(0, min(request.limit, size - offset)), part.begin + offset)
     finally:
         os.close(fd)
-    return LogPart(data, offset, size, part.path)
+    marks = find_marks(read_lines(place.times), part, place.folder) if request.times else None
+    return LogPart(data, offset, size, part.path, marks=marks)

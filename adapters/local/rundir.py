@@ -6,6 +6,7 @@
     ROOT/runs/N/orders.R.jsonl    orders for the supervisor, a line each; a last line without its newline is none yet
     ROOT/runs/N/journal.R.jsonl   what the supervisor records
     ROOT/runs/N/streams.jsonl     where each node's output goes
+    ROOT/runs/N/times.jsonl       how long that was, and when
     ROOT/tickets/N.R              the launch is not over; what the queue needs to know of it
     ROOT/hosts/HID/               a supervisor's own folder
 
@@ -78,6 +79,10 @@ class RunDirectory(NamedTuple):
     @property
     def streams(self) -> str:
         return f"{self.folder}/streams.jsonl"
+
+    @property
+    def times(self) -> str:
+        return f"{self.folder}/times.jsonl"
 
     @property
     def ticket(self) -> str:

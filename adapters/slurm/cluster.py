@@ -25,6 +25,7 @@ from overspan.adapters.contract import (
     Refusal,
     SomeUnanswered,
     Unmet,
+    before_sending,
 )
 from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.arrays import MOST
@@ -126,7 +127,9 @@ class SlurmCluster:
         return answers
 
     async def _submit_own(self, launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:
-        chosen = {launch.token for launch in launches if await self._becomes_set(launch.job)}
+        async with before_sending():
+            await self._questions.site()
+            chosen = {launch.token for launch in launches if await self._becomes_set(launch.job)}
         whole = [launch for launch in launches if launch.token in chosen]
         others = [launch for launch in launches if launch.token not in chosen]
         answers = await self._submitter.submit(others) if others else {}

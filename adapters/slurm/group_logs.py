@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.log_parts import find_part
+from overspan.adapters.log_parts import Part, find_part
+from overspan.adapters.log_times import Marks, find_marks
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.bridge.model.errors import NotFound
@@ -48,7 +49,16 @@ class GroupLogs:
         # What comes from behind the part's end is another attempt's.
         limit = request.limit if part.end is None else max(0, min(request.limit, part.end - part.begin - offset))
         piece = await self._transport.read(part.path, part.begin + offset, limit)
-        return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path)
+        marks = await self._read_times(handle.folder, part) if request.times else None
+        return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path, marks=marks)
+
+    async def _read_times(self, folder: str, part: Part) -> Marks | None:
+        """When a part of a file grew; None where its supervisor has not noted it, or not where it is seen here."""
+        try:
+            piece = await self._transport.read(f"{folder}/times.jsonl", 0, _PART)
+        except NotFound:
+            return None
+        return find_marks(parse_lines(piece.data), part, folder)
 
     async def _list(self, folder: str) -> list[Any]:
         streams = self._known.setdefault(folder, Streams())

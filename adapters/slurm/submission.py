@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import Native, Unit, earlier_keys, identify, is_element, make_units, native_of
 from overspan.adapters.slurm.doubts import Answer, Doubt, find_newest, read_native, was_taken_back, word_doubts
 from overspan.adapters.slurm.errors import Failure, Kind, read_failure, read_submitted
@@ -41,6 +41,8 @@ SIZE_WORDS = "job submit limit"
 """What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
 STILL_ENDING = "Slurm is still ending its former run"
 LOOKS = 2
+LAST_LOOKS = 3
+"""Of a launch that is not wanted any more: nobody looks again, so what comes late would run."""
 _MARGIN = 3600.0
 """Seconds by which the clocks of this machine and the cluster may differ."""
 
@@ -74,6 +76,9 @@ class Submitter:
         fresh = [launch for launch in launches if launch.token not in self._known]
         if fresh:
             await self._adopt(fresh)
+            for launch in fresh:
+                if not launch.wanted and not self._is_settled(launch):
+                    self._begin_doubt(launch)
         await self._settle([launch for launch in fresh if launch.token in self._doubts])
         await self._send([launch for launch in fresh if not self._is_settled(launch)])
         for doubt in (self._doubts[launch.token] for launch in launches if launch.token in self._doubts):
@@ -191,10 +196,12 @@ class Submitter:
         for launch in await self._look(due):
             doubt = self._doubts[launch.token]
             doubt.looks, doubt.looked_at = doubt.looks + 1, self.monotonic()
-            if doubt.looks >= LOOKS:
+            if doubt.looks >= (LOOKS if launch.wanted else LAST_LOOKS):
                 again.append(launch)
-        if again:
-            await self._send_again(again)
+        for launch in again:
+            if not launch.wanted:
+                self._refuse(Unit((launch,)), NOT_HERE)
+        await self._send_again([launch for launch in again if launch.wanted])
 
     async def _look(self, launches: Sequence[Launch]) -> list[Launch]:
         """Those that are neither in the queue nor in the accounting; the others are accepted."""
@@ -227,6 +234,8 @@ class Submitter:
 
     async def _send_again(self, launches: Sequence[Launch]) -> None:
         """Submit held, and release what is the only one; of two the later one is ended."""
+        if not launches:
+            return
         await self._send(launches, held=True)
         for launch in launches:
             if launch.token in self._doubts:

@@ -86,7 +86,11 @@ def _build_cluster_routes(controller: Controller) -> APIRouter:
         found = await controller.leftovers.check(name, sweep)
         launches = [{**vars(one.trace), "standing": one.standing.value, "removed": one.removed} for one in found.found]
         return answer(
-            installation=found.installation, looked=found.looked, launches=launches, missing=list(found.missing)
+            installation=found.installation,
+            looked=found.looked,
+            launches=launches,
+            missing=list(found.missing),
+            damaged=list(found.damaged),
         )
 
     return router

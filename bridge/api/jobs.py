@@ -146,8 +146,10 @@ def _add_views(router: APIRouter, controller: Controller) -> None:
 
 def _add_output(router: APIRouter, controller: Controller) -> None:
     @router.get("/jobs/{ref}/streams", summary="Which logs there are")
-    async def streams(ref: Ref, by: Reader) -> Response:
-        return answer(streams=await controller.logs.list(ref))
+    async def streams(
+        ref: Ref, by: Reader, times: Annotated[bool, Query(description="tell when each of them grew")] = False
+    ) -> Response:
+        return answer(streams=await controller.logs.list(ref, times))
 
     @router.get(
         "/jobs/{ref}/logs",

@@ -46,7 +46,10 @@ class LinePrinter:
         named: bool = True,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`named`: each line behind its member's name; with a `clock` (epoch seconds) also behind its time."""
+        """`named`: each line behind its member's name; with a `clock` (epoch seconds) also behind its time.
+
+        That is the one it was fed with, else the present one for what comes after the first pause.
+        """
         self._write = write
         self._width = width
         self._colour = colour
@@ -54,11 +57,13 @@ class LinePrinter:
         self._clock = clock
         self._current = False
         self._rests: dict[Stream, _Rest] = {}
+        self._came: dict[Stream, float | None] = {}
 
-    def feed(self, stream: Stream, data: bytes) -> None:
-        """Take bytes of a log."""
+    def feed(self, stream: Stream, data: bytes, at: float | None = None) -> None:
+        """Take bytes of a log, which came at that time where it is known."""
         # The size changes as a log grows; it is no part of which log it is.
-        key = stream._replace(size=0)
+        key = stream._replace(size=0, marks=None)
+        self._came[key] = at
         text, bar, shown = self._rests.get(key, _Rest())
         text, begin, over = text + data, 0, b""
         for end in _ENDS.finditer(text):
@@ -95,7 +100,8 @@ class LinePrinter:
     def _print(self, stream: Stream, line: bytes) -> None:
         head = ""
         if self._clock is not None:
-            head = f"{format_timestamp(self._clock()) if self._current else '-':<19} "
+            at = self._came.get(stream) or (self._clock() if self._current else None)
+            head = f"{format_timestamp(at, '-'):<19} "
         if self._named:
             name = prefix(stream)
             # Elements that start later may have longer names.

@@ -28,25 +28,26 @@ class ArrayLogs:
 
     def __init__(self, client: ElementSource) -> None:
         self._client = client
-        self._ended: dict[str, list[Stream]] = {}
+        self._ended: dict[tuple[str, bool], list[Stream]] = {}
+        """By element, and whether its times were asked for."""
 
-    def streams(self, ref: str) -> list[Stream]:
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
         """The logs of all elements. Raises why where none can be had."""
         trouble: OverspanError | None = None
         found: list[Stream] = []
         for row in self._client.history(JobFilter(ids=(ref,))).rows:
             if row.array_index is None:
                 continue
-            streams = self._ended.get(row.ref)
+            streams = self._ended.get((row.ref, times))
             if streams is None:
                 try:
-                    streams = [stream._replace(job=row.ref) for stream in self._client.streams(row.ref)]
+                    streams = [stream._replace(job=row.ref) for stream in self._client.streams(row.ref, times)]
                 except OverspanError as error:
                     # An element that cannot be read hides no other's output.
                     trouble = error
                     continue
                 if row.ended_at is not None:
-                    self._ended[row.ref] = streams
+                    self._ended[row.ref, times] = streams
             found += streams
         if trouble is not None and not found:
             raise trouble

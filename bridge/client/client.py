@@ -162,13 +162,12 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
                         raise Unreachable(CUT) from None
             time.sleep(RECONNECT_SECONDS)
 
-    def streams(self, ref: str) -> list[Stream]:
-        """The logs a job has."""
-        from overspan.bridge.client.exchange import Stream
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
+        """The logs a job has; with `times` also when each of them grew, as far as that is known."""
+        from overspan.bridge.client.exchange import stream_from_document
 
-        known = Stream._fields
-        rows = self._get(f"/v1/jobs/{quote_part(ref)}/streams")["streams"]
-        return [Stream(**{key: row[key] for key in known if key in row}) for row in rows]
+        rows = self._get(f"/v1/jobs/{quote_part(ref)}/streams{'?times=1' if times else ''}")["streams"]
+        return [stream_from_document(row) for row in rows]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         """Bytes of one log; a negative offset counts from the end. NotFound when there is none."""

@@ -106,7 +106,10 @@ class StreamKey(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A log that exists: where it is and its size in bytes; `job` is the element it is of where an array is read."""
+    """A log that exists: where it is and its size in bytes; `job` is the element it is of where an array is read.
+
+    `marks` are (time, size) pairs: it had at least so many bytes then. None where nobody noted that, or was asked.
+    """
 
     task: str
     node: int
@@ -115,6 +118,14 @@ class Stream(NamedTuple):
     path: str = ""
     size: int = 0
     job: str = ""
+    marks: tuple[tuple[float, int], ...] | None = None
+
+
+def stream_from_document(document: Mapping[str, Any]) -> Stream:
+    """Read a log's row; unknown keys are left out."""
+    known = {key: document[key] for key in Stream._fields if key in document}
+    marks = known.pop("marks", None)
+    return Stream(**known, marks=None if marks is None else tuple((at, size) for at, size in marks))
 
 
 class LogPart(NamedTuple):
@@ -130,10 +141,11 @@ class LogPart(NamedTuple):
 
 
 class LogWish(NamedTuple):
-    """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node.
+    """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node, -1 every one.
 
     `stream` is output, error or empty for both; `tail` is how many last lines to begin with, None for all;
-    `follow` goes on until the job is over, newer attempts included.
+    `follow` goes on until the job is over, newer attempts included. `times` merges what is there by the time at which
+    it came, and `since` (epoch seconds) leaves out what is older.
     """
 
     task: str = ""
@@ -142,6 +154,8 @@ class LogWish(NamedTuple):
     stream: str = ""
     tail: int | None = None
     follow: bool = False
+    times: bool = False
+    since: float | None = None
 
 
 class Transition(NamedTuple):

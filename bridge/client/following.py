@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from overspan.bridge.client.exchange import (
     LogPart,
@@ -12,17 +13,20 @@ from overspan.bridge.client.exchange import (
     Stream,
     StreamKey,
 )
+from overspan.bridge.client.log_order import find_since, key_of, order_pieces, read_pieces
 from overspan.bridge.model.errors import NotFound
 
 POLL_SECONDS = 0.3
 _BLOCK = 65536
+ALL = -1
+"""The number that wishes for all attempts."""
 
 
 class LogSource(Protocol):
     """What reading logs needs of a client."""
 
-    def streams(self, ref: str) -> list[Stream]:
-        """The logs a job has."""
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
+        """The logs a job has; with `times` also when each of them grew."""
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         """Bytes of one log."""
@@ -31,10 +35,24 @@ class LogSource(Protocol):
         """Wait for the end of the job."""
 
 
+class Part(NamedTuple):
+    """Bytes of a log, and when they came (epoch seconds) where that is known."""
+
+    stream: Stream
+    data: bytes
+    at: float | None = None
+
+
 def read_logs(
     source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[Stream, bytes]]:
-    """Give the bytes of every log that is wished for, as (log, bytes).
+    """Give the bytes of every log that is wished for, as (log, bytes); see `read_parts`."""
+    for part in read_parts(source, ref, wish, pause):
+        yield part.stream, part.data
+
+
+def read_parts(source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None) -> Iterator[Part]:
+    """Give the bytes of every log that is wished for.
 
     One request a poll tells the sizes of all logs; only those that grew are read. `pause` is called before each wait
     for more. NotFound when a job that is not followed has no such log.
@@ -43,7 +61,7 @@ def read_logs(
     first = True
     over = not wish.follow
     while True:
-        present = source.streams(ref)
+        present = source.streams(ref, first and (wish.times or wish.since is not None))
         chosen = choose_streams(present, wish)
         # What was begun is read to its end, though a newer attempt has started meanwhile.
         found = [stream for stream in present if stream in chosen or key_of(stream) in offsets]
@@ -51,16 +69,21 @@ def read_logs(
             if not present:
                 raise NotFound(f"job {ref} has no such log yet", remedy=f"`span logs -f {ref}` waits for it")
             raise NotFound(f"job {ref} has no such log", remedy=f"`span show {ref}` lists its tasks and attempts")
+        if first:
+            offsets.update((key_of(stream), _find_begin(source, ref, stream, wish)) for stream in found)
+            # Without their times all pieces are of one time, and logs are read one after the other.
+            for piece, data in read_pieces(order_pieces(found, offsets), partial(source.log_part, ref)):
+                offsets[key_of(piece.stream)] = piece.begin + len(data)
+                yield Part(piece.stream, data, piece.at)
         for stream in found:
             key = key_of(stream)
-            if key not in offsets:
-                offsets[key] = tail_offset(source, ref, stream, wish.tail) if first and wish.tail is not None else 0
+            offsets.setdefault(key, 0)
             while offsets[key] < stream.size or over:
                 part = source.log_part(ref, key, offsets[key])
                 if not part.data:
                     break
                 offsets[key] = part.offset + len(part.data)
-                yield stream, part.data
+                yield Part(stream, part.data)
         if over:
             return
         first = False
@@ -69,9 +92,18 @@ def read_logs(
         over = source.wait(ref, POLL_SECONDS).over
 
 
-def key_of(stream: Stream) -> StreamKey:
-    """The key that asks for this log."""
-    return StreamKey(stream.task, stream.node, stream.attempt, stream.stream, stream.job)
+def _find_begin(source: LogSource, ref: str, stream: Stream, wish: LogWish) -> int:
+    """Where a log is read from, always the beginning of a line."""
+    begin = tail_offset(source, ref, stream, wish.tail) if wish.tail is not None else 0
+    if wish.since is None:
+        return begin
+    since = find_since(stream, wish.since)
+    if since < stream.size:
+        block = max(0, since - _BLOCK)
+        # The line that was being written then is shown whole.
+        before = source.log_part(ref, key_of(stream), block, since - block).data[: since - block] if since else b""
+        since = block + before.rfind(b"\n") + 1
+    return max(begin, since)
 
 
 def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
@@ -82,8 +114,10 @@ def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
         if wish.task in ("", stream.task)
         and wish.node in (None, stream.node)
         and wish.stream in ("", stream.stream)
-        and wish.attempt in (None, stream.attempt)
+        and wish.attempt in (None, ALL, stream.attempt)
     ]
+    if wish.attempt == ALL:
+        return chosen
     newest: dict[tuple[str, str, int], int] = {}
     for stream in chosen:
         place = (stream.job, stream.task, stream.node)

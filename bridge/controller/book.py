@@ -49,6 +49,8 @@ class Entry:
     """Which of the jobs that it waits for are arrays."""
     written: Written = NOWHERE
     """Where the newest launch works and writes on its cluster."""
+    obstacle: str = ""
+    """What hinders it that its facts do not tell, as the listings show it (`standing`)."""
     unwritten: Change | None = None
     """What has taken effect although it could not be written; None where the store has everything."""
 
@@ -116,6 +118,8 @@ class Book:
         self._locks: dict[int, Turn] = {}
         self.live = 0
         self.written_of: Callable[[str, str], Written] = lambda cluster, handle: NOWHERE
+        self.aside: frozenset[int] = frozenset()
+        """Jobs that the store has and cannot read, or whose calls it cannot: nothing is done about them."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -173,6 +177,14 @@ class Book:
             self._touch(job.element.array)
         self._index(entry, entry.watched)
         self._index_bids(entry, True)
+
+    def hinder(self, entry: Entry, obstacle: str) -> None:
+        """Say in the listings what hinders a job."""
+        if entry.obstacle != obstacle:
+            entry.obstacle = obstacle
+            entry.row = entry.task_rows = None
+            if entry.job.element is not None:
+                self._touch(entry.job.element.array)
 
     def _touch(self, array_id: int) -> None:
         """The row of an array tells which of its elements wait, so it changes with them."""

@@ -70,7 +70,7 @@ class Cluster:
     _place: str = ""
     _adapter: Adapter | None = None
     _partition: str | None = None
-    _asking: asyncio.Task[str] | None = None
+    _asking: asyncio.Task[tuple[str, bool]] | None = None
     _heard_at: float | None = None
 
     @property
@@ -168,27 +168,37 @@ class Cluster:
 
         Many jobs ask at the same time; the cluster is asked once.
         """
+        return (await self._find_trouble(now))[0]
+
+    async def find_silence(self, now: float) -> str:
+        """Why nothing reaches it now; empty also where it refuses the question, since it may take submissions."""
+        trouble, silent = await self._find_trouble(now)
+        return trouble if silent else ""
+
+    async def _find_trouble(self, now: float) -> tuple[str, bool]:
         if self._heard_at is not None and now - self._heard_at < HEARD_SECONDS and self.stale_since is None:
-            return ""
+            return "", False
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask())
-        trouble = await asyncio.shield(self._asking)
+        trouble, silent = await asyncio.shield(self._asking)
         self._heard_at = None if trouble else now
-        return trouble
+        return trouble, silent
 
-    async def _ask(self) -> str:
+    async def _ask(self) -> tuple[str, bool]:
+        """What hinders it, and whether that is silence."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self.adapter.nodes()
         except TimeoutError:
-            return f"no answer within {ANSWER_SECONDS:g} s"
+            # It may be slow, and answer a submission.
+            return f"no answer within {ANSWER_SECONDS:g} s", False
         except OverspanError as error:
-            return error.message
+            return error.message, isinstance(error, Unreachable)
         except Exception as error:
             log.exception("asking cluster %s", self.name)
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}", False
         self.answered()
-        return ""
+        return "", False
 
     async def close(self) -> None:
         """Stop asking, and close the adapter if it was opened."""

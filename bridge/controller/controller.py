@@ -37,6 +37,7 @@ from overspan.bridge.controller.references import Directory
 from overspan.bridge.controller.releases import Releases
 from overspan.bridge.controller.resubmission import Resubmitter
 from overspan.bridge.controller.schedules import Schedules
+from overspan.bridge.controller.standing import Standings
 from overspan.bridge.controller.steps import STEP_COLUMNS, Steps
 from overspan.bridge.controller.submission import Reader, Submitter
 from overspan.bridge.controller.timers import Timers
@@ -93,12 +94,13 @@ class Controller:
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.places = Places(self.recorder, self.clusters)
+        self.standings = Standings(self.recorder, self.places)
         self.orders = Orders(self.recorder, self.directory, self.places)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
-        self.logs = Logs(self.directory, self.clusters)
+        self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.steps = Steps(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.places, backoff, settings.clusters, parts.environment)
         self.releases = Releases(self.recorder, self.clusters, backoff)
@@ -176,6 +178,7 @@ class Controller:
             if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
                 found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
         found += [self._lost] if self._lost else []
+        found += [f"{damage.text}; it is left as it is" for damage in self.parts.ledger.damages]
         return found + [_say(trouble) for trouble in self.places.list_troubles().values()]
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -184,11 +187,13 @@ class Controller:
         """The queue as the API sends it."""
         now = self.clock()
         self.recorder.book.forget_finished(now)
+        self.standings.refresh()
         return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
         shown: list[Entry] = []
+        self.standings.refresh()
         rows = list_queue(self.recorder.book, selection, self.clock(), shown)
         own = [entry for entry in shown if within in ("", entry.user)]
         return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(own))
@@ -209,6 +214,7 @@ class Controller:
         facts = {**describe_job(entry, await self.families.list_joined(entry)), "stale_since": stale, "stale_why": why}
         troubles = {} if entry.job.over else self.places.list_troubles()
         told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
+        facts |= {"obstacle": self.standings.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
     async def script(self, ref: str) -> str:

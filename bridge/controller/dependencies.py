@@ -87,7 +87,7 @@ class Dependencies(Waits):
         unknown = []
         for number in dict.fromkeys(need.job for need in dependency.needs if need.kind is not DependencyKind.SINGLETON):
             job_id = book.owner(number)
-            if number and book.get(job_id) is None and await self._stored(job_id) is None:
+            if number and job_id not in book.aside and book.get(job_id) is None and await self._stored(job_id) is None:
                 unknown.append(number)
         return unknown
 
@@ -220,6 +220,9 @@ class Dependencies(Waits):
         if need.kind is DependencyKind.SINGLETON:
             return _OPEN if any(True for _ in self._list_elders(entry)) else None
         job_id = book.owner(need.job)
+        if job_id in book.aside:
+            # Nobody knows how it is, so whoever waits for it goes on waiting.
+            return _OPEN
         found = book.get(job_id) or await self._stored(job_id)
         if found is None:
             return None

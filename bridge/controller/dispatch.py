@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from overspan.adapters.abilities import Arrays
-from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.admission import Admission, is_held_back
 from overspan.bridge.controller.backoff import REFUSED, next_try
@@ -21,7 +21,7 @@ from overspan.bridge.controller.bell import Bell
 from overspan.bridge.controller.bids import answer_bid, bid_of
 from overspan.bridge.controller.book import Entry
 from overspan.bridge.controller.clusters import Cluster
-from overspan.bridge.controller.drafts import Draft, is_end_of, is_kept, is_start
+from overspan.bridge.controller.drafts import Draft, is_end_of, is_kept, is_start, is_whole_cancel
 from overspan.bridge.controller.outbox import SUBMIT, Lane
 from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Recorder, stored_handle
@@ -170,6 +170,7 @@ class Dispatcher:
                 await self._arrive(cluster, rows)
                 await self._find_out(cluster, rows)
             if cluster is None:
+                self._forget_first(rows)
                 raise OverspanError(f"the cluster {lane[0]} is not configured any more")
             await (self._submit if lane[1] == SUBMIT else self._order)(cluster, rows)
         except Exception as error:
@@ -182,6 +183,8 @@ class Dispatcher:
         self._failures[lane] += 1
         if not isinstance(error, OverspanError):
             log.error("calling cluster %s", lane[0], exc_info=error)
+        if isinstance(error, Unsent):
+            self._forget_first(rows)
         for row in rows:
             self.recorder.outbox.offer(row.token)
         if cluster is not None and not isinstance(error, StoreFailed | Conflict):
@@ -202,21 +205,29 @@ class Dispatcher:
             if cluster is not None:
                 await self.places.leave(cluster)
         except OverspanError:
-            outbox = self.recorder.outbox
-            outbox.untry([row.token for row in rows if outbox.is_first(row.token)])
+            self._forget_first(rows)
             raise
+
+    def _forget_first(self, rows: Iterable[OutboxRow]) -> None:
+        """Nothing has been sent: the cluster knows of those only that an earlier try may have told it of."""
+        outbox = self.recorder.outbox
+        outbox.untry([row.token for row in rows if outbox.is_first(row.token)])
 
     async def _find_out(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
         """Whether the cluster answers, before jobs are sent that could go elsewhere. Raises Unreachable.
 
-        So they are known not to be there if it does not.
+        So they are known not to be there if it does not. A cluster that did not answer is asked for all jobs: so that
+        those can be cancelled that came since.
         """
         outbox, book = self.recorder.outbox, self.recorder.book
         entries = [(row, book.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
-        free = [row for row, entry in entries if entry is not None and list_next(entry.job)]
-        if not free:
+        now, free = self.recorder.clock(), [row for row, entry in entries if entry is not None and list_next(entry.job)]
+        if free:
+            trouble = "not configured any more" if cluster is None else await cluster.find_trouble(now)
+        elif entries and cluster is not None and cluster.stale_since is not None:
+            free, trouble = [row for row, _ in entries], await cluster.find_silence(now)
+        else:
             return
-        trouble = "not configured any more" if cluster is None else await cluster.find_trouble(self.recorder.clock())
         if trouble:
             outbox.untry(row.token for row in free)
             for row in free:
@@ -235,16 +246,16 @@ class Dispatcher:
             if entry is not None and job is not None:
                 throttle = self._find_throttle(job)
                 needs = self.recorder.waits.list_unmet(entry, job, cluster.name)
-                if self._is_cancelled(row):
-                    # It may be there already and has to be found; if not, it must not start before the cancel comes.
-                    job = replace(job, held=True)
-                launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs)))
-        wanted: set[str] = set()
+                wanted = not self._is_cancelled(row)
+                # It may be there already and has to be found; then it must not start before the cancel comes.
+                job = job if wanted else replace(job, held=True)
+                launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
+        taken: set[str] = set()
 
         def write(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
             # A launch that was raced may have lost meanwhile.
             if any(owed.token == row.token for owed in draft.owed):
-                wanted.add(row.token)
+                taken.add(row.token)
                 _accept(draft, row, answer, now)
 
         await self.recorder.wakes.sending(cluster.name)
@@ -255,14 +266,12 @@ class Dispatcher:
             await self.places.keep(cluster, [answer for _, answer in pairs])
             await self._conclude(pairs, write)
         finally:
-            left = (row for row, _ in launches if row.token not in wanted and not self.recorder.outbox.owes(row.token))
+            left = (row for row, _ in launches if row.token not in taken and not self.recorder.outbox.owes(row.token))
             self.recorder.wakes.sent(cluster.name, any(left))
 
     def _is_cancelled(self, row: OutboxRow) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""
-        rows = (other for other in self.recorder.outbox.of_job(row.job_id) if other.kind != SUBMIT)
-        orders = (event_from_document(dict(other.payload["event"])) for other in rows)
-        return any(isinstance(order, events.Cancel) and not order.task for order in orders)
+        return any(map(is_whole_cancel, self.recorder.outbox.of_job(row.job_id)))
 
     def _find_throttle(self, job: Job) -> int | None:
         """How many of the array that a job is of may run at once; as submitted where the array is over."""
@@ -290,13 +299,17 @@ class Dispatcher:
         self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[Answer]] | None
     ) -> list[tuple[OutboxRow, Answer]]:
         """The answers of a call, each with its row; a row that has none yet is tried again in a moment."""
+        if call is None:
+            # Nothing was asked, so nothing was answered.
+            return []
         try:
-            pairs = list(zip(rows, await call, strict=True)) if call is not None else []
+            pairs = list(zip(rows, await call, strict=True))
         except SomeUnanswered as some:
             pairs = [(row, some.answers[row.token]) for row in rows if row.token in some.answers]
+            now = self.recorder.clock()
             for row in rows:
                 if row.token not in some.answers:
-                    self.recorder.outbox.put_off(row.token, self.recorder.clock() + AGAIN_SECONDS)
+                    self.recorder.outbox.put_off(row.token, now, now + AGAIN_SECONDS)
             if not pairs:
                 return pairs
         cluster.answered()
@@ -373,6 +386,10 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         draft.done.append(row.token)
         if is_held_back(draft.job):
             draft.advance(events.Queued(now, "None"))
+    elif isinstance(answer, Refusal) and draft.is_cancelled:
+        # The cluster has nothing of it, whyever: the cancel is carried out here.
+        draft.done.append(row.token)
+        draft.tried = False
     elif isinstance(answer, Refusal) and answer.transient:
         if draft.job.reason != answer.waiting_reason:
             draft.advance(events.Queued(now, answer.waiting_reason))

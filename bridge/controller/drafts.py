@@ -116,6 +116,11 @@ class Draft:
         return self.launched or self.back or (self.tried and self.job.launch == self.entry.job.launch)
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether all of the job is to be cancelled."""
+        return any(map(is_whole_cancel, self.open_rows()))
+
+    @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
         fields = (self.handle, self.native_id, self.cursor, self.entry.unwritten)
@@ -371,6 +376,16 @@ def is_kept(row: OutboxRow) -> bool:
     Its launch may go before it is read; and what it is to end may only be started after it.
     """
     return _kind(row) in _KEPT and _HEEDED not in row.payload
+
+
+def is_whole_cancel(row: OutboxRow) -> bool:
+    """Whether an order cancels all of its job."""
+    return _kind(row) == events.Cancel.__name__ and not row.payload["event"].get("task")
+
+
+def is_end(row: OutboxRow) -> bool:
+    """Whether an order is to end all or some of a job."""
+    return _kind(row) in _ENDS or _kind(row) == events.Cancel.__name__
 
 
 def is_start(row: OutboxRow) -> bool:

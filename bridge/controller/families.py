@@ -72,6 +72,8 @@ class Families:
     def _ends(self, group: int) -> bool:
         """Whether a group is over or about to be; one that nobody knows any more is."""
         entry = self.recorder.book.get(group)
+        if group in self.recorder.book.aside:
+            return False
         return entry is None or entry.job.over or entry.job.ending is not None
 
     def _sweep(self, group: int) -> None:

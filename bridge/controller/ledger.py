@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, Receipt, StoredJob, TimelineRow
+from overspan.bridge.store.records import Change, Damage, JobQuery, NewJob, OutboxRow, Receipt, StoredJob, TimelineRow
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
 class Ledger(Protocol):
     """The store as the controller sees it. Every write raises StoreFailed when nothing was written."""
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        """The rows that could not be read; they are left as they are."""
 
     async def load_live(self) -> list[StoredJob]:
         """Every job that is not over."""

@@ -44,6 +44,8 @@ class Findings:
     looked: bool = True
     found: tuple[Found, ...] = ()
     missing: tuple[int, ...] = ()
+    damaged: tuple[str, ...] = ()
+    """Rows of the store that cannot be read, a sentence each; what they are about is left as it is."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,18 @@ class Leftovers:
         absent = (before & self._recorder.book.watched(name).keys()) - {trace.handle for trace in traces}
         missing = [entry.job.id for entry in self._recorder.book if entry.cluster == name and entry.handle in absent]
         told = tuple(Found(one.trace, one.standing, sweep.takes(one)) for one in found)
-        return Findings(installation, True, told, tuple(sorted(missing)))
+        return Findings(installation, True, told, tuple(sorted(missing)), self._list_damages(name))
 
     async def _release(self, name: str, adapter: Adapter, installation: str, sweep: Sweep) -> Findings:
         """Have a cluster that cannot list its launches let go of those that nobody wants."""
         if sweep.release and isinstance(adapter, Release):
             await adapter.release(installation, *self._releases.wanted())
-        return Findings(installation, looked=False)
+        return Findings(installation, looked=False, damaged=self._list_damages(name))
+
+    def _list_damages(self, name: str) -> tuple[str, ...]:
+        """What cannot be read of jobs on a cluster, and of what is on none."""
+        damages = self._recorder.ledger.damages
+        return tuple(damage.text for damage in damages if damage.cluster in ("", name))
 
 
 def _judge(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from overspan.bridge.controller.clusters import Clusters
 from overspan.bridge.controller.references import Directory, Target
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
-from overspan.bridge.model.job import Task
+from overspan.bridge.model.job import Attempt, NodeRun, Task
 
 MAX_STREAMS = 2000
 """Streams that one listing names at most."""
@@ -44,7 +44,8 @@ class LogAnswer:
 class Logs:
     """Reads logs through the adapter of the job's cluster."""
 
-    def __init__(self, directory: Directory, clusters: Clusters) -> None:
+    def __init__(self, directory: Directory, clusters: Clusters, clock: Callable[[], float]) -> None:
+        self.clock = clock
         self.directory = directory
         self.clusters = clusters
 
@@ -69,8 +70,11 @@ class Logs:
             request = replace(request, offset=max(0, size + query.offset))
         return LogAnswer(await adapter.logs(request), over)
 
-    async def list(self, ref: str) -> list[dict[str, Any]]:
-        """Every stream that can be read, by task, attempt and node. Raises why where none can."""
+    async def list(self, ref: str, times: bool = False) -> list[dict[str, Any]]:
+        """Every stream that can be read, by task, attempt and node. Raises why where none can.
+
+        With `times` each has its `marks`, of `LogPart`, the last of them behind all that is there now.
+        """
         target = await self.directory.find(ref)
         if not target.entry.handle:
             return []
@@ -78,9 +82,10 @@ class Logs:
         rows: list[dict[str, Any]] = []
         trouble, until = None, time.monotonic() + LIST_SECONDS
         for task, attempt, node in _runs(target):
+            number = attempt.number
             output = ""
             for stream in ("output", "error"):
-                request = LogRequest(target.entry.handle, task.name, node, attempt, stream, limit=1)
+                request = LogRequest(target.entry.handle, task.name, node.index, number, stream, limit=1, times=times)
                 try:
                     part = await adapter.logs(request)
                 except NotFound:
@@ -92,9 +97,10 @@ class Logs:
                 if stream == "error" and part.path and part.path == output:
                     continue
                 output = part.path
-                over = is_over(target.entry, task, attempt)
-                row = {"task": task.name, "node": node, "attempt": attempt, "stream": stream}
-                rows.append({**row, "path": part.path, "size": part.size, "over": over})
+                over = is_over(target.entry, task, number)
+                row = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
+                row |= {"path": part.path, "size": part.size, "over": over}
+                rows.append({**row, "marks": _date(part, node, self.clock())} if times else row)
             if len(rows) >= MAX_STREAMS or (trouble is not None and time.monotonic() > until):
                 break
         if trouble is not None and not rows:
@@ -105,6 +111,16 @@ class Logs:
         if not entry.handle:
             raise NotFound(f"job {entry.job.id} has not started, so it has no output", remedy="wait until it runs")
         return self.clusters.get(entry.cluster).adapter
+
+
+def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] | None:
+    """When all of a log came: what nobody has noted yet, by its end or now."""
+    if part.marks is None:
+        return None
+    marks = list(part.marks)
+    if part.size > (marks[-1][1] if marks else 0):
+        marks.append((now if node.ended_at is None else node.ended_at, part.size))
+    return marks
 
 
 def is_over(entry: Entry, task: Task, attempt: int | None) -> bool:
@@ -125,11 +141,11 @@ def choose_task(target: Target, name: str) -> Task:
         raise InvalidRequest(f"job {job.id} has no task {name!r}", remedy=f"its tasks: {names}") from None
 
 
-def _runs(target: Target) -> Iterator[tuple[Task, int, int]]:
+def _runs(target: Target) -> Iterator[tuple[Task, Attempt, NodeRun]]:
     for task in target.entry.job.tasks:
         if target.task in ("", task.name):
             for attempt in task.attempts:
                 for node in attempt.nodes:
                     # Where a batch script's steps are waited for, nothing of the user's writes.
                     if not runs_daemon(target.entry.job.spec_of(task.name), node.index):
-                        yield task, attempt.number, node.index
+                        yield task, attempt, node

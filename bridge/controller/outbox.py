@@ -31,6 +31,8 @@ class Outbox:
         self._later: dict[Lane, list[tuple[float, str]]] = {}
         self._tried: set[str] = set()
         self._first: set[str] = set()
+        self._unanswered: dict[str, float] = {}
+        """Since when calls have no answer while their cluster answers others."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -80,10 +82,11 @@ class Outbox:
             self.untry((token,))
             self._postpone(row)
 
-    def put_off(self, token: str, next_try_at: float) -> None:
+    def put_off(self, token: str, now: float, next_try_at: float) -> None:
         """Nothing is known of the call yet: it is made again then, and counts as tried until it is answered."""
         row = self._rows.get(token)
         if row is not None:
+            self._unanswered.setdefault(token, now)
             row = self._rows[token] = row._replace(next_try_at=next_try_at)
             self._postpone(row)
 
@@ -120,10 +123,23 @@ class Outbox:
         for token in tokens:
             self._tried.discard(token)
             self._first.discard(token)
+            self._unanswered.pop(token, None)
 
     def of_lane(self, lane: Lane) -> list[OutboxRow]:
         """The calls that are owed in a lane, oldest first."""
         return [row for row in self._rows.values() if _lane(row) == lane]
+
+    def of_cluster(self, cluster: str) -> list[OutboxRow]:
+        """The calls that are owed to a cluster."""
+        return [row for row in self._rows.values() if row.cluster == cluster]
+
+    def unanswered_since(self, token: str) -> float | None:
+        """Since when nothing is known of a call that was made; None where that is not so."""
+        return self._unanswered.get(token)
+
+    def unanswered(self) -> list[OutboxRow]:
+        """The calls of which nothing is known although they were made."""
+        return [self._rows[token] for token in self._unanswered]
 
     def next_time(self, lane: Lane) -> float | None:
         """When the next deferred call of a lane is due."""

@@ -76,9 +76,15 @@ class Recorder:
 
     async def load(self) -> None:
         """Take in what the store has, and let what was due while nobody was there happen."""
-        for stored in await self.ledger.load_live():
-            self.book.add(entry_of(stored))
-        for row in await self.ledger.outbox():
+        live, owed = await self.ledger.load_live(), await self.ledger.outbox()
+        damages = self.ledger.damages
+        self.book.aside = frozenset(one for damage in damages for one in (damage.job_id, damage.array_id) if one)
+        for stored in live:
+            if stored.job.id not in self.book.aside:
+                self.book.add(entry_of(stored))
+        for row in owed:
+            if row.job_id in self.book.aside:
+                continue
             if self.book.get(row.job_id) is None:
                 await self.ledger.settle((row.token,))
             else:

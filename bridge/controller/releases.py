@@ -14,7 +14,7 @@ from collections import Counter
 from overspan.adapters.abilities import Release
 from overspan.bridge.controller.backoff import next_try
 from overspan.bridge.controller.bell import Bell
-from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.book import Entry, split_handle
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.outbox import SUBMIT
 from overspan.bridge.controller.recording import Recorder
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.2
 """How long ends are gathered before the cluster is told."""
 _OWED = "owed"
+MOST_LAUNCHES = 200
+"""So many launches a job is taken to have had at most whose record cannot be read."""
 
 
 class Releases:
@@ -135,7 +137,16 @@ class Releases:
         book, outbox = self.recorder.book, self.recorder.outbox
         watched = [book.watched(name) for name in book.watched_clusters()]
         owed = [outbox.of_lane(lane) for lane in outbox.lanes() if lane[1] == SUBMIT]
-        return frozenset[str]().union(*watched), frozenset(row.token for rows in owed for row in rows)
+        handles, tokens = self._list_aside()
+        return handles.union(*watched), tokens.union(row.token for rows in owed for row in rows)
+
+    def _list_aside(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What may be there of jobs whose records cannot be read: it is wanted until somebody knows better."""
+        book, installation = self.recorder.book, self.recorder.completion.installation
+        damages = self.recorder.ledger.damages if book.aside else ()
+        handles = frozenset(split_handle(damage.handle)[1] for damage in damages if damage.handle)
+        stored = frozenset(f"{installation}-{job}-{launch}" for job in book.aside for launch in range(MOST_LAUNCHES))
+        return handles, stored
 
     def _is_busy(self, name: str) -> bool:
         """Whether a cluster has launches, or is to have some."""

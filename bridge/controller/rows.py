@@ -148,7 +148,7 @@ def elements_row(
         return None
     reason = entry.job.reason
     if entry.job.state is not State.PENDING or reason == "None":
-        pending = (part.job.reason for part in elements.values() if is_folded(part))
+        pending = (_reason(part, part.job.reason) for part in elements.values() if is_folded(part))
         reason = next(pending, "None" if entry.job.state is not State.PENDING else reason)
     text = format_array_indices(indices, entry.job.array.throttle)
     return _encode(_array(entry, State.PENDING, reason, text))
@@ -211,7 +211,7 @@ class _Part(NamedTuple):
 def _whole(entry: Entry) -> list[Any]:
     job = entry.job
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
-    facts = (job.state.value, job.reason, job.started_at, job.ended_at, job.exit_code, job.signal)
+    facts = (job.state.value, _reason(entry, job.reason), job.started_at, job.ended_at, job.exit_code, job.signal)
     return _row(
         entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt, "", job.suspended)
     )
@@ -228,7 +228,7 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     job = entry.job
     task = job.tasks[offset]
     last = task.current
-    reason = reason_of(job, task)
+    reason = _reason(entry, reason_of(job, task))
     exit_code, signal = (last.exit_code, last.signal) if last else (0, 0)
     facts = (task.state.value, reason, started_at(task), task.ended_at, exit_code, signal)
     limit = limit_of(job, task.name)
@@ -236,6 +236,11 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     name = task.name if _has_named_tasks(job) else _name(job)
     number, paused = (last.number, last.suspended) if last else (0, 0.0)
     return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, number, paused=paused))
+
+
+def _reason(entry: Entry, reason: str) -> str:
+    """Why a job waits: what hinders all that is owed to its cluster comes first."""
+    return entry.obstacle or reason if entry.job.state is State.PENDING else reason
 
 
 def _has_named_tasks(job: Job) -> bool:

@@ -127,7 +127,7 @@ def _prepare(session: Session) -> None:
     try:
         schema.prepare(session.connection, session.place)
         connection = session.connection
-        session.epoch = int(statements.get_meta(connection, "epoch") or 0) + 1
+        session.epoch = statements.read_count(statements.get_meta(connection, "epoch")) + 1
         statements.set_meta(connection, "epoch", str(session.epoch))
         session.next_id = statements.free_id(connection)
         session.last_seq = statements.highest_seq(connection)

@@ -9,6 +9,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, StoreFailed
 
+LEFT = "the store was written by another version or is damaged; nothing was changed"
 _NEWER = "use the Overspan that wrote it, or a newer one; the file was not touched"
 
 
@@ -48,12 +49,16 @@ def foreign(place: str) -> StoreFailed:
     return StoreFailed(f"{place} is a database, but not Overspan's", remedy="move it away or name another state folder")
 
 
-def unreadable(what: str, error: BaseException) -> StoreFailed:
+class Unreadable(StoreFailed):
+    """A row of the store cannot be read; all others can."""
+
+
+def unreadable(what: str, error: BaseException) -> Unreadable:
     """A document that cannot be read. What Python says of it may hold the user's secrets, so only its place is told."""
     why = f"no JSON from character {error.pos} on" if isinstance(error, JSONDecodeError) else "not what Overspan writes"
-    return StoreFailed(
+    return Unreadable(
         f"{what} in the store cannot be read: {why}",
-        remedy="the store was written by another version or is damaged; nothing was changed",
+        remedy=LEFT,
     )
 
 

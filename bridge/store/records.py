@@ -13,6 +13,20 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 
 
+class Damage(NamedTuple):
+    """A row that cannot be read, and is left as it is: `text` says which and why, without its values.
+
+    Of a job's row or a call's: the job, with what its other columns say; 0 and nothing for other rows.
+    """
+
+    text: str
+    job_id: int = 0
+    array_id: int = 0
+    cluster: str = ""
+    handle: str = ""
+    """As it is stored, with the launch's number."""
+
+
 class Transition(Protocol):
     """What the lifecycle says about one move; `lifecycle.timeline.Transition` has this shape."""
 

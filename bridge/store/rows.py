@@ -9,10 +9,11 @@ from enum import Enum
 from typing import Any
 
 from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.store.failures import unreadable
-from overspan.bridge.store.records import Change, NewJob, OutboxRow, StoredJob, TimelineRow, Transition
+from overspan.bridge.store.failures import Unreadable, unreadable
+from overspan.bridge.store.records import Change, Damage, NewJob, OutboxRow, StoredJob, TimelineRow, Transition
 
 Row = dict[str, Any]
 
@@ -120,9 +121,36 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
         document["id"], document["version"] = row.id, row.version
         document["spec"] = _EMPTY
         job = replace(decode(Job, document), spec=spec)
-    except (ValueError, TypeError, RecursionError) as error:
+        _check(job, row)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise unreadable(f"the {part} of job {row.id}", error) from None
     return StoredJob(job, row.cluster, row.handle, row.native_id, row.cursor, row.user)
+
+
+def _check(job: Job, row: Any) -> None:
+    """Raise ValueError for facts that do not go together, which nobody wrote."""
+    texts = (row.cluster, row.handle, row.native_id, row.cursor, row.user)
+    if not (isinstance(row.id, int) and isinstance(row.version, int) and all(isinstance(each, str) for each in texts)):
+        raise ValueError("columns of other types")
+    if [task.name for task in job.tasks] != [task.name for task in job.spec.tasks]:
+        raise ValueError("other tasks than its spec")
+    if (row.ended_at is None) is job.over:
+        raise ValueError("over and not over")
+
+
+def read_jobs(rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
+    """The jobs of rows, and what is told of rows that cannot be read."""
+    specs: dict[int, JobSpec] = {}
+    found: list[StoredJob] = []
+    damages: list[Damage] = []
+    for row in rows:
+        try:
+            found.append(stored_job(row, specs))
+        except Unreadable as error:
+            texts = [each if isinstance(each, str) else "" for each in (row.cluster, row.handle)]
+            array = row.array_id if isinstance(row.array_id, int) else 0
+            damages.append(Damage(error.message, row.id, array, *texts))
+    return found, damages
 
 
 def read_json(text: Any) -> Any:
@@ -133,13 +161,22 @@ def read_json(text: Any) -> Any:
 
 
 def outbox_row(row: Any) -> OutboxRow:
-    """The record of a row of `outbox`."""
+    """The record of a row of `outbox`. Raises Unreadable."""
+    try:
+        payload = read_json(row.payload)
+        if not isinstance(payload["launch"], int) or (row.kind == "order" and not isinstance(payload["event"], dict)):
+            raise ValueError("no call")
+        if row.kind == "order":
+            event_from_document(payload["event"])
+        _ = row.next_try_at + row.tries + row.created_at
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise unreadable(f"a call that is owed for job {row.job_id}", error) from None
     return OutboxRow(
         row.token,
         row.job_id,
         row.cluster,
         row.kind,
-        json.loads(row.payload),
+        payload,
         row.created_at,
         row.tries,
         row.next_try_at,

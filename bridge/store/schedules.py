@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, cast
 
 from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, select, update
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict
-from overspan.bridge.store.failures import unreadable
+from overspan.bridge.store.failures import Unreadable, unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
-from overspan.bridge.store.records import Receipt
+from overspan.bridge.store.records import Damage, Receipt
 from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
 from overspan.bridge.store.tables import crontab, schedule
@@ -68,9 +69,16 @@ def remove(connection: Connection, schedule_id: int) -> bool:
     return result.rowcount == 1
 
 
-def read_all(connection: Connection) -> list[StoredSchedule]:
-    """Every schedule, by id. StoreFailed for one that cannot be read."""
-    return [_stored(row) for row in connection.execute(select(schedule).order_by(schedule.c.id))]
+def read_all(connection: Connection) -> tuple[list[StoredSchedule], list[Damage]]:
+    """Every schedule, by id, and what is told of those that cannot be read."""
+    found: list[StoredSchedule] = []
+    damages: list[Damage] = []
+    for row in connection.execute(select(schedule).order_by(schedule.c.id)):
+        try:
+            found.append(_stored(row))
+        except Unreadable as error:
+            damages.append(Damage(error.message))
+    return found, damages
 
 
 def read_crontab(connection: Connection, user: str) -> str | None:
@@ -102,7 +110,7 @@ def _stored(row: Any) -> StoredSchedule:
     try:
         facts = decode(ScheduleFacts, read_json(row.facts))
         return StoredSchedule(row.id, row.version, row.user, facts, read_json(row.request))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise unreadable(f"the schedule c{row.id}", error) from None
 
 
@@ -115,9 +123,14 @@ class ScheduleMethods:
     async def _read(self, call: Any) -> Any:
         raise NotImplementedError
 
+    def _set_aside(self, damages: Iterable[Damage]) -> None:
+        raise NotImplementedError
+
     async def schedules(self) -> list[StoredSchedule]:
-        """Every schedule, by id."""
-        return await self._read(read_all)  # type: ignore[no-any-return]
+        """Every schedule that can be read, by id."""
+        found, damages = await self._read(read_all)
+        self._set_aside(damages)
+        return found  # type: ignore[no-any-return]
 
     async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
         """Write a new schedule, and of which submission it was made; its id, which is never given again."""

@@ -19,8 +19,9 @@ from sqlalchemy import (
     update,
 )
 
+from overspan.bridge.store.failures import Unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
-from overspan.bridge.store.records import JobQuery, OutboxRow, TimelineRow
+from overspan.bridge.store.records import Damage, JobQuery, OutboxRow, TimelineRow
 from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row
 from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
 from overspan.bridge.store.tables import job, meta, outbox, receipt, spec, timeline
@@ -50,7 +51,9 @@ _META_SET = update(meta).where(meta.c.key == bindparam("meta_key")).values(value
 _META_ADD = insert(meta)
 
 _SPEC_ID = func.coalesce(job.c.array_id, job.c.id)
-_JOBS = select(job, spec.c.document, _SPEC_ID.label("spec_id")).join_from(job, spec, spec.c.job_id == _SPEC_ID)
+_JOBS = select(job, spec.c.document, _SPEC_ID.label("spec_id")).join_from(
+    job, spec, spec.c.job_id == _SPEC_ID, isouter=True
+)
 _LIVE = _JOBS.where(job.c.ended_at.is_(None)).order_by(job.c.id)
 _TIMELINE = select(
     *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
@@ -126,12 +129,19 @@ def _filtered(statement: Select[Any], query: JobQuery) -> Select[Any]:
     return statement if query.until is None else statement.where(job.c.submitted_at < query.until)
 
 
-def read_outbox(connection: Connection, cluster: str | None) -> list[OutboxRow]:
-    """The owed calls of a cluster, or all, oldest first."""
+def read_outbox(connection: Connection, cluster: str | None) -> tuple[list[OutboxRow], list[Damage]]:
+    """The owed calls of a cluster, or all, oldest first, and what is told of those that cannot be read."""
     statement = select(outbox).order_by(outbox.c.seq)
     if cluster is not None:
         statement = statement.where(outbox.c.cluster == cluster)
-    return [outbox_row(row) for row in connection.execute(statement)]
+    found: list[OutboxRow] = []
+    damages: list[Damage] = []
+    for row in connection.execute(statement):
+        try:
+            found.append(outbox_row(row))
+        except Unreadable as error:
+            damages.append(Damage(error.message, row.job_id, cluster=str(row.cluster)))
+    return found, damages
 
 
 def defer(connection: Connection, token: str, due: float, error: str) -> bool:
@@ -188,10 +198,15 @@ def set_meta(connection: Connection, key: str, value: str) -> None:
 def highest_seq(connection: Connection) -> int:
     """The newest position of the event stream."""
     present = connection.scalar(select(func.max(timeline.c.seq))) or 0
-    return max(int(present), int(get_meta(connection, "last_seq") or 0))
+    return max(int(present), read_count(get_meta(connection, "last_seq")))
 
 
 def free_id(connection: Connection) -> int:
     """The lowest id that was never used."""
-    recorded = int(get_meta(connection, "next_id") or 1)
+    recorded = read_count(get_meta(connection, "next_id"))
     return max(recorded, int(connection.scalar(select(func.max(job.c.id))) or 0) + 1)
+
+
+def read_count(text: str | None) -> int:
+    """A number that is kept as a single value; what is damaged counts as none, since the rows tell it too."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else 0

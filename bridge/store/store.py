@@ -7,16 +7,18 @@ daemon has taken it over; then nothing of the call is written. Cancelling the ca
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from overspan.bridge.model.errors import Conflict, OverspanError
-from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
+from overspan.bridge.store.failures import LEFT, Unreadable
 from overspan.bridge.store.records import (
     Change,
+    Damage,
     JobQuery,
     NewJob,
     OutboxRow,
@@ -24,10 +26,12 @@ from overspan.bridge.store.records import (
     StoredJob,
     TimelineRow,
 )
-from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, stored_job
+from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, read_jobs
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
 from overspan.bridge.store.writer import Call, Unit, Writer
+
+log = logging.getLogger(__name__)
 
 _FORGET_AT_ONCE = 200
 _DECODE_HERE = 20
@@ -38,6 +42,7 @@ class Store(ScheduleMethods):
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._damages: dict[str, Damage] = {}
 
     @classmethod
     def open(cls, target: str | os.PathLike[str], *, exclusive: bool = True, wait: float = 5.0) -> Store:
@@ -63,6 +68,17 @@ class Store(ScheduleMethods):
     def trouble(self) -> OverspanError | None:
         """Why the last transaction failed; None when it went well."""
         return self._writer.trouble
+
+    @property
+    def damages(self) -> list[Damage]:
+        """The rows that could not be read since the store was opened; they are left as they are."""
+        return list(self._damages.values())
+
+    def _set_aside(self, damages: Iterable[Damage]) -> None:
+        for damage in damages:
+            if damage.text not in self._damages:
+                log.error("%s; it is left as it is", damage.text)
+            self._damages[damage.text] = damage
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -110,12 +126,18 @@ class Store(ScheduleMethods):
         return result[0]
 
     async def load_live(self) -> list[StoredJob]:
-        """Every job that is not over, by id."""
-        return await _decode(await self._read(statements.read_live))
+        """Every job that is not over and can be read, by id."""
+        found, damages = await _decode(await self._read(statements.read_live))
+        self._set_aside(damages)
+        return found
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
-        """Ended and live jobs that fit, newest last."""
-        return await _decode(await self._read(lambda connection: statements.find(connection, query)))
+        """Ended and live jobs that fit, newest last. Raises Unreadable where all that have these ids are damaged."""
+        found, damages = await _decode(await self._read(lambda connection: statements.find(connection, query)))
+        self._set_aside(damages)
+        if query.ids and damages and not found:
+            raise Unreadable(damages[0].text, remedy=LEFT)
+        return found
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
         """What was made of a user's submission; None where nothing was."""
@@ -137,9 +159,9 @@ class Store(ScheduleMethods):
 
     async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
         """The calls owed to a cluster, or all, oldest first; also those whose next try is not due yet."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.read_outbox(connection, cluster)
-        )
+        found, damages = await self._read(lambda connection: statements.read_outbox(connection, cluster))
+        self._set_aside(damages)
+        return found  # type: ignore[no-any-return]
 
     async def defer(self, token: str, next_try_at: float, error: str) -> bool:
         """Count a failed try; False when the call is not owed any more."""
@@ -196,9 +218,8 @@ class Store(ScheduleMethods):
         return await unit.answer
 
 
-async def _decode(rows: Sequence[Any]) -> list[StoredJob]:
-    """The jobs of the rows; many are decoded beside the event loop and beside the writer."""
-    specs: dict[int, JobSpec] = {}
+async def _decode(rows: Sequence[Any]) -> tuple[list[StoredJob], list[Damage]]:
+    """The jobs of the rows, and the rows that are none; many are decoded beside the event loop and the writer."""
     if len(rows) <= _DECODE_HERE:
-        return [stored_job(row, specs) for row in rows]
-    return await asyncio.to_thread(lambda: [stored_job(row, specs) for row in rows])
+        return read_jobs(rows)
+    return await asyncio.to_thread(read_jobs, rows)

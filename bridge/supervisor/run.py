@@ -23,6 +23,8 @@ from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.spec import Form, ReadyKind
 from overspan.bridge.supervisor.environment import Place, build_environment
 from overspan.bridge.supervisor.journal import Journal
+from overspan.bridge.supervisor.last_words import forget_end, say_end
+from overspan.bridge.supervisor.log_times import LogTimes
 from overspan.bridge.supervisor.node_runs import NodeRuns
 from overspan.bridge.supervisor.orders import OrderFile
 from overspan.bridge.supervisor.probes import Probes, Target
@@ -72,6 +74,7 @@ class Run:
         self.job: Job = self._plan.job
         self._orders = OrderFile(directory.file("orders.jsonl"), self._rules.heard)
         self._probes = Probes()
+        self._log_times = LogTimes(directory)
         self._pending: list[Event] = []
         self._seen_order = 0
         self._told: set[str] = set()
@@ -122,6 +125,8 @@ class Run:
         self._decide(now)
         self._commit(now)
         self._insist(now)
+        if self._services.sees_files:
+            self._log_times.look(self.job, now)
 
     def move_clock(self, seconds: float, now: float) -> None:
         """The machine's clock was set by that much: what is due stays as far away as it was."""
@@ -234,6 +239,7 @@ class Run:
         elif isinstance(event, events.Terminate):
             if event.cause == Cause.PREEMPTION.value:
                 self._notify("preemption", event.task, event.at, event.kill_at)
+            say_end(self.job, event.task, event.attempt, event.cause, self.directory, event.at)
             self._nodes.signal(event.task, event.attempt, signal.SIGTERM)
             self._probes.forget(event.task, event.attempt)
         elif isinstance(event, events.Kill):
@@ -251,6 +257,7 @@ class Run:
         attempt = self.job.task(name).current
         if attempt is None or attempt.number != number:
             return
+        forget_end(self.directory)
         for node in attempt.nodes:
             self._start(NodeKey(name, node.index, number, node.run), now)
         self._watch_ready(name, number, now)

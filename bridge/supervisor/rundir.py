@@ -4,6 +4,7 @@ plan.R.json     the job's facts at launch R, with its secrets (0600)
 grant.R.json    the resources of launch R
 journal.R.jsonl what happened; orders.R.jsonl: what is wanted
 streams.jsonl   where each node run writes
+times.jsonl     how long that was, and when
 notice          what is about to end, for the work to read
 names.R/ nodes/ logs/ scripts/
 """
@@ -56,6 +57,8 @@ class RunDirectory:
         self.own = os.path.join(self.path, part) if part else self.path
         self.streams = os.path.join(os.path.dirname(self.own) if part else self.path, "streams.jsonl")
         """The list of where node runs write."""
+        self.times = os.path.join(os.path.dirname(self.streams), "times.jsonl")
+        """When what they write has grown."""
 
     def file(self, name: str) -> str:
         """The path of a file that each launch has of its own, such as `journal.jsonl`."""

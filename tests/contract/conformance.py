@@ -13,12 +13,14 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
 
 from overspan.adapters.abilities import Admission, Check, Plan
 from overspan.adapters.contract import (
+    NOT_HERE,
     Accepted,
     Adapter,
     Decider,
@@ -27,6 +29,7 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
     Report,
+    SomeUnanswered,
 )
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import NotFound
@@ -148,6 +151,32 @@ class Conformance:
             await follower.step(0.0)
             grants = [event for event in follower.events[handle_of(first[0])] if isinstance(event, Granted)]
             assert len(grants) == 1
+
+        run(rig, story)
+
+    def test_nothing_is_made_of_a_launch_that_is_not_wanted(self, rig: Rig) -> None:
+        """A cancelled job's submission is looked up: what is there is found, and nothing is made."""
+
+        async def find(adapter: Adapter, launch: Launch) -> Accepted | Refusal:
+            deadline = time.monotonic() + DEADLINE
+            while True:
+                try:
+                    (answer,) = await adapter.submit([launch])
+                    return answer
+                except SomeUnanswered:
+                    assert time.monotonic() < deadline, "it is not known whether it is there"
+                    await asyncio.sleep(0.2)
+
+        async def story(adapter: Adapter) -> None:
+            job = rig.short_job()
+            unwanted = Launch(f"unwanted-{job.id}", replace(job, held=True), wanted=False)
+            refusal = as_refusal(await find(adapter, unwanted))
+            assert not refusal.transient and refusal.message == NOT_HERE
+            # Made after all, it is found: nothing of the first question is left.
+            (made,) = await adapter.submit([Launch(unwanted.token, job)])
+            assert await find(adapter, unwanted) == made
+            follower = Follower(adapter, {handle_of(made): job})
+            await follower.until_state(handle_of(made), State.COMPLETED)
 
         run(rig, story)
 

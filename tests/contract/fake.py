@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.contract import (
+    NOT_HERE,
     Accepted,
     Decider,
     Launch,
@@ -76,6 +77,8 @@ class FakeAdapter:
     def _submit(self, launch: Launch) -> Accepted | Refusal:
         handle = f"fake.{launch.job.id}"
         if handle not in self.world.launches:
+            if not launch.wanted:
+                return Refusal(launch.token, NOT_HERE)
             if any((task.resources.cpus or 1) > MOST_CPUS for task in launch.job.spec.tasks):
                 return Refusal(launch.token, "too large")
             known = self.world.launches[handle] = FakeLaunch(launch.token, launch.job)

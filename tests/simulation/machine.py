@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from tests.simulation.clockwork import Chaos, wall_time
 
 from overspan.adapters.contract import (
+    NOT_HERE,
     Accepted,
     Decider,
     Launch,
@@ -189,6 +190,8 @@ class Machine:
     def _take(self, launch: Launch) -> Accepted | Refusal:
         job = launch.job
         known = self.works.get(f"{job.id}.{job.launch}")
+        if known is None and not launch.wanted:
+            return Refusal(launch.token, NOT_HERE)
         if known is None:
             if self.chaos.trouble:
                 return Refusal(launch.token, "not now", transient=True, reason="Resources")

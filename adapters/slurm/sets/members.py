@@ -72,7 +72,16 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
     # What the whole waited for is over when a native job is replaced.
     needs = () if first else launch.needs
     return MemberLaunch(
-        token, launch.job, launch.environment, launch.throttle, task, first, launch.token, order, needs=needs
+        token,
+        launch.job,
+        launch.environment,
+        launch.throttle,
+        task,
+        first,
+        launch.token,
+        order,
+        needs=needs,
+        wanted=launch.wanted,
     )
 
 

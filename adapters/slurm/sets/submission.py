@@ -69,7 +69,8 @@ class SetSubmitter:
                 raise
             self._submitter.drop([member.token for member in members])
             return replace(refusal, token=launch.token)
-        await self._submitter.release(natives)
+        if launch.wanted:
+            await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
         parts = tuple(Part(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
         handle = SetHandle(

@@ -21,7 +21,7 @@ _WORDS = {"live": "live", "left": "left over", "other": "not known here"}
 
 
 def run(call: Call) -> int:
-    """Print what is there; 1 while something of this daemon's is left over, or a job has nothing there."""
+    """Print what is there; 1 while something of this daemon's is left over, a job has nothing there, or is damaged."""
     chosen = _read(call)
     with call.client() as client:
         answer = client.fsck(
@@ -31,13 +31,16 @@ def run(call: Call) -> int:
             all_installations=chosen.all_installations,
         )
     left = [one for one in answer["launches"] if one["standing"] == "left" and not one["removed"]]
-    code = ExitCode.FAILED if left or answer["missing"] else ExitCode.OK
+    damaged = [str(text) for text in answer.get("damaged") or ()]
+    code = ExitCode.FAILED if left or answer["missing"] or damaged else ExitCode.OK
     if chosen.json:
         write_json({key: value for key, value in answer.items() if key != "error"})
         return code
+    for text in damaged:
+        say(call, f"{text}; it is left as it is, and so is what it has on the cluster")
     if not answer["looked"]:
         say(call, f"{chosen.cluster}: launches leave nothing there that could be listed")
-        return ExitCode.OK
+        return code
     _write_table(answer["launches"])
     for one in answer["launches"]:
         for text in one["stuck"]:

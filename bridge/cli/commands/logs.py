@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
@@ -15,7 +17,8 @@ from overspan.bridge.cli.output import say, use_colour, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Client, JobFilter, LogWish, Stream
 from overspan.bridge.client.array_logs import ArrayLogs
-from overspan.bridge.client.following import LogSource, choose_streams, read_logs
+from overspan.bridge.client.following import ALL, LogSource, Part, choose_streams, read_parts
+from overspan.bridge.model.durations import parse_delay, parse_when
 from overspan.bridge.model.errors import NotFound
 
 _EXAMPLES = """\
@@ -23,6 +26,7 @@ _EXAMPLES = """\
   span logs -f rlhf trainer    follow one task until the job is over
   span logs -f 50              all elements of an array, as they start
   span logs 42 rollout --node 1 --attempt 0 -e -n 20
+  span logs -t --since 10m 42  what came in the last ten minutes, each line behind its time
 """
 
 
@@ -32,19 +36,24 @@ def run(call: Call) -> int:
     parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
     parser.add_argument("task", metavar="TASK", nargs="?", default="", help="name of a task")
     parser.add_argument("--node", type=int, metavar="I", help="one node of the task, from 0")
-    parser.add_argument("--attempt", type=int, metavar="A", help="an earlier attempt, from 0; default the newest")
+    parser.add_argument(
+        "--attempt", type=_read_attempt, metavar="A", help="one attempt, from 0, or all; default the newest"
+    )
     parser.add_argument("--stream", choices=("output", "error"), default="", help="one of the two; default both")
     parser.add_argument("-e", "--errors", action="store_true", help="the same as --stream error")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
-    parser.add_argument("-t", "--timestamps", action="store_true", help="with -f: when each line came")
+    parser.add_argument("-t", "--timestamps", action="store_true", help="when each line came")
+    parser.add_argument("--since", metavar="WHEN", help="only what came since: 10m, 1h30m, 14:05, 2026-05-04T14:05")
     parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines")
     parser.add_argument("--list", action="store_true", help="list the logs: task, node, attempt, stream, size, path")
     parser.add_argument("--json", action="store_true", help="with --list: one JSON document")
     chosen = parser.parse_args(call.words)
     if chosen.lines is not None and chosen.lines < 0:
         parser.error("--lines: give a number of lines, 0 or more")
-    if chosen.timestamps and not chosen.follow:
-        parser.error("--timestamps: when a line was written is known only while it is followed, with -f")
+    try:
+        since = None if chosen.since is None else read_since(chosen.since, time.time())
+    except ValueError:
+        parser.error(f"--since: {chosen.since!r} is no time; write how long ago (90s, 10m, 1h30m) or when (14:05)")
     wish = LogWish(
         task=chosen.task,
         node=chosen.node,
@@ -52,6 +61,8 @@ def run(call: Call) -> int:
         stream="error" if chosen.errors else chosen.stream,
         tail=chosen.lines,
         follow=chosen.follow,
+        times=chosen.timestamps,
+        since=since,
     )
     with call.client() as client:
         job, task = split_ref(find_job(client, chosen.job))
@@ -100,38 +111,62 @@ class Printed:
 
     def find(self) -> bool:
         """Whether there are any; a node or attempt that there is not is told by whoever reads."""
-        self._present = self._source.streams(self._job)
+        self._present = self._source.streams(self._job, self._wish.times or self._wish.since is not None)
         return any(self._wish.task in ("", stream.task) for stream in self._present)
 
     def print(self, tasks: list[dict[str, Any]]) -> None:
         """Print them; of one node as they are, else line by line."""
         wish = self._wish
-        prefixes = {prefix(stream) for stream in choose_streams(self._present, wish)}
+        chosen = choose_streams(self._present, wish)
+        prefixes = {prefix(stream) for stream in chosen}
         # A job that is followed from before its start has no streams yet.
         single = bool(wish.task) or (len(tasks) == 1 and tasks[0].get("nodes", 1) == 1)
         alone = not isinstance(self._source, ArrayLogs) and len(prefixes) < 2 and (single or not wish.follow)
+        self._tell_undated(chosen)
         if alone and not self._timestamps:
-            for _, data in _mark_attempts(self._call, read_logs(self._source, self._job, wish)):
-                _write(data)
+            for part in _mark_attempts(self._call, read_parts(self._source, self._job, wish)):
+                _write(part.data)
             return
+        wish = wish._replace(times=True)
         width = max((len(prefix(stream)) for stream in self._present), default=0) if len(prefixes) > 1 else 0
         colour = use_colour(sys.stdout, self._call.environment)
         clock = time.time if self._timestamps else None
         printer = LinePrinter(_write, width, colour, named=not alone, clock=clock)
-        for stream, data in _mark_attempts(self._call, read_logs(self._source, self._job, wish, printer.pause)):
-            printer.feed(stream, data)
+        for part in _mark_attempts(self._call, read_parts(self._source, self._job, wish, printer.pause)):
+            printer.feed(part.stream, part.data, part.at)
         printer.close()
 
+    def _tell_undated(self, chosen: Sequence[Stream]) -> None:
+        """Say of which logs nobody noted when they grew, where that was asked for."""
+        names = sorted({prefix(stream) for stream in chosen if stream.marks is None and stream.size})
+        if names and (self._wish.since is not None or (self._timestamps and not self._wish.follow)):
+            shown = " and is shown whole" if self._wish.since is not None else ""
+            say(self._call, f"{', '.join(names)}: when this was written is not known{shown}")
 
-def _mark_attempts(call: Call, parts: Iterator[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, bytes]]:
+
+def _mark_attempts(call: Call, parts: Iterator[Part]) -> Iterator[Part]:
     """Say where a node's next attempt begins."""
     newest: dict[tuple[str, str, int], int] = {}
-    for stream, data in parts:
+    for part in parts:
+        stream = part.stream
         place = (stream.job, stream.task, stream.node)
         if stream.attempt > newest.setdefault(place, stream.attempt):
             newest[place] = stream.attempt
             say(call, f"{prefix(stream)}: attempt {stream.attempt} begins")
-        yield stream, data
+        yield part
+
+
+def read_since(text: str, now: float) -> float:
+    """The time (epoch) of a text: how long ago, with units from s to w, or in Slurm's words. Raises ValueError."""
+    if re.fullmatch(r"(?:[0-9]{1,9}[smhdw])+", text):
+        return now - sum(parse_delay(part) for part in re.findall(r"[0-9]+[smhdw]", text))
+    return parse_when(text, now, past=True)
+
+
+def _read_attempt(text: str) -> int:
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError("give a number from 0, or all")
+    return ALL if text == "all" else int(text)
 
 
 def _write(data: bytes) -> None:
@@ -151,7 +186,9 @@ def _resolve_task(tasks: list[dict[str, object]], job: str, wish: LogWish) -> tu
 def _print_list(streams: list[Stream], as_json: bool) -> None:
     if as_json:
         rows = [stream._asdict() for stream in streams]
-        write_json({"format": 1, "streams": [{k: v for k, v in row.items() if k != "job" or v} for row in rows]})
+        write_json(
+            {"format": 1, "streams": [{k: v for k, v in row.items() if v or k not in ("job", "marks")} for row in rows]}
+        )
         return
     for s in streams:
         element = f"{s.job:<16} " if s.job else ""

@@ -74,6 +74,7 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     now = float(job.get("now") or 0)
     state = str(job.get("state"))
     reason = f" ({job['reason']})" if job.get("reason") not in (None, "", "None") else ""
+    place = str(job.get("cluster") or "") + ("" if job.get("configured", True) else " (not configured)")
     array = job.get("array") or {}
     throttle = f", {array['throttle']} at once" if array.get("throttle") else ""
     facts = [
@@ -81,7 +82,8 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
         ("State", paint(state, _COLOURS.get(state, "red"), colour) + reason),
         ("Exit", _exit(job) if state not in ("PENDING", "CONFIGURING", "RUNNING") else ""),
         ("User", f"{job.get('user')}"),
-        ("Cluster", " ".join(filter(None, (str(job.get("cluster") or ""), str(job.get("native_id") or ""))))),
+        ("Cluster", " ".join(filter(None, (place, str(job.get("native_id") or ""))))),
+        ("Hindered", str(job.get("obstacle") or "") if job.get("obstacle") != place else ""),
         ("Waits too", ", ".join(_bid_text(bid) for bid in job.get("bids") or ())),
         ("Submitted", format_timestamp(job.get("submitted_at"), "")),
         ("Element", str(job.get("element") or "")),

@@ -222,6 +222,8 @@ class StepClient:
     def _heed(self, info: kernel.SignalInfo) -> None:
         if info.sender and self._is_for_all(info.sender):
             # The whole job is being signalled: the ranks have it already.
+            if info.number == signal.SIGTERM and not self._ended_by_order:
+                self._tell_job_end()
             self._ended_by_order = self._ended_by_order or info.number in _FORCING
             return
         if info.number == signal.SIGWINCH:
@@ -319,9 +321,20 @@ class StepClient:
         self._signal(int(signal.SIGTERM))
         self._kill_at = time.monotonic() + KILL_WAIT
 
+    def _tell_job_end(self) -> None:
+        """The step is ended because its job is."""
+        from overspan.bridge.supervisor.last_words import is_ending
+
+        if is_ending(os.environ.get("OVERSPAN_RUN_DIR", "")):
+            say(_ABORTED)
+            self._cancel_line()
+
     def _cancel_line(self) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S")
-        complain(f"*** STEP {self._step.name} ON {self._step.hosts[0]} CANCELLED AT {at} ***", "slurmstepd")
+        # Not at the top: few steps are cancelled, and each srun would pay for it.
+        from overspan.bridge.supervisor.last_words import read_reason, word_end
+
+        reason = read_reason(os.environ.get("OVERSPAN_RUN_DIR", ""))
+        complain(word_end(f"STEP {self._step.name}", self._step.hosts[0], time.time(), reason), "slurmstepd")
 
     def _kill(self) -> None:
         self._kill_at = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from typing import Any
 
@@ -114,6 +115,42 @@ def test_priority_goes_first_and_equals_in_order(span: Any) -> None:
     for job in [first, *jobs, urgent]:
         span.run("wait", str(job))
     assert order.read_text().split() == ["urgent", *map(str, range(12))]
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("scancel", ""), ("time", " DUE TO TIME LIMIT"), ("requeue", " DUE TO JOB REQUEUE")]
+)
+def test_the_last_line_of_an_output_is_slurms_own(span: Any, how: str, why: str) -> None:
+    """In the script's stderr, and in the words that people grep for (slurmstepd/req.c)."""
+    up = span.folder / f"up-{how}"
+    script = span.folder / f"{how}.sh"
+    script.write_text(
+        f"#!/bin/bash\n#SBATCH -o {how}.out -e {how}.err --open-mode=append\necho out\ntouch {up}\nsleep 600\n"
+    )
+    job = int(span.run("sbatch", "--parsable", "-t", "120", str(script)).stdout)
+    span.wait_until(up.exists, 20, "the start")
+    host = span.run("squeue", "-h", "-j", str(job), "-o", "%N").stdout.strip()
+    if how == "time":
+        span.run("scontrol", "update", f"jobid={job}", "timelimit=0:01")
+        span.until(job, "TIMEOUT")
+    elif how == "requeue":
+        span.run("scontrol", "requeue", str(job))
+        span.wait_until(lambda: (span.folder / f"{how}.out").read_text() == "out\nout\n", 30, "the second start")
+    else:
+        span.run("scancel", str(job))
+        span.until(job, "CANCELLED")
+    (line,) = (span.folder / f"{how}.err").read_text().splitlines()
+    when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+    assert re.fullmatch(rf"slurmstepd: error: \*\*\* JOB {job} ON {host} CANCELLED AT {when}{why} \*\*\*", line)
+    span.run("scancel", str(job), check=False)
+
+
+def test_a_group_has_no_last_line_of_slurms(span: Any) -> None:
+    job = span.submit("name: own\nresources: {cpus: 0.1}\nrun: echo up; sleep 600\n")
+    span.wait_until(lambda: "up" in span.log(job), 10, "the start")
+    span.run("scancel", str(job))
+    span.until(job, "CANCELLED")
+    assert span.log(job) == "up\n"
 
 
 def test_graceful_cancel_flushes_and_then_kills(span: Any) -> None:

@@ -62,3 +62,36 @@ def test_a_progress_bar_of_a_group_is_shown_while_it_moves(span: Span, tmp_path:
         (tmp_path / "go").touch()
         lines += follower.stdout.readlines()
     assert sorted(lines) == [b"a-0 |  50%\n", b"a-0 | 100%\n", b"b-0 | b\n"]
+
+
+def test_logs_of_a_group_are_in_the_order_of_time_and_dated(span: Span, tmp_path: Path) -> None:
+    """JG31: what is read afterwards is as it was followed."""
+
+    def step(place: int, word: str) -> str:
+        return f"until [ -e {tmp_path}/{place} ]; do sleep 0.05; done; {word}; "
+
+    job = span.submit(
+        "name: g\nexecution: parallel\n---\nname: a\n"
+        f"run: {step(0, 'echo one')}{step(2, 'echo three')}{step(4, 'echo five')}\n"
+        f"---\nname: b\nrun: {step(1, 'echo two')}{step(3, 'echo four')}{step(4, 'true')}\n"
+    )
+    for place, word in enumerate(("one", "two", "three", "four", "five")):
+        (tmp_path / str(place)).touch()
+        times = Path(span.state) / f"clusters/local/runs/{job}/times.jsonl"
+        if word != "five":
+            # The supervisor looks once a second.
+            span.wait_until(
+                lambda place=place, times=times: times.exists() and len(times.read_text().splitlines()) > place,
+                20,
+                "a note of what was printed",
+            )
+    span.run("wait", str(job))
+    expected = ["a-0 | one", "b-0 | two", "a-0 | three", "b-0 | four", "a-0 | five"]
+    assert span.run("logs", str(job)).stdout.splitlines() == expected
+    dated = [line.split(" ", 1) for line in span.run("logs", "-t", str(job)).stdout.splitlines()]
+    assert [text for _, text in dated] == expected
+    times_told = [time for time, _ in dated]
+    assert times_told == sorted(times_told) and len(set(times_told)) >= 4
+    assert span.run("logs", "--since", times_told[3], str(job)).stdout.splitlines()[-2:] == expected[3:]
+    assert span.run("logs", "--since", "1h", str(job)).stdout.splitlines() == expected
+    assert span.run("logs", "--since", "now", str(job)).stdout == ""

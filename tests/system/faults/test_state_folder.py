@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -411,3 +413,26 @@ def test_a_lost_database_gives_no_number_again_and_is_told(span: Any) -> None:
     told = span.run("ping", check=False)
     assert f"runs of jobs up to {last} that the database does not know" in told.stdout + told.stderr
     assert f"new jobs begin at {last + 1}" in told.stdout + told.stderr
+
+
+def test_a_damaged_row_keeps_no_daemon_from_starting_and_no_work_from_running(span: Any) -> None:
+    """R11: set aside and named, without its values; the other jobs, and its own processes, go on."""
+    go = span.folder / "go"
+    bad, good = (span.wrap(f"until [ -e {go} ]; do sleep 0.05; done; echo done", "-J", name) for name in ("hush", "b"))
+    for job in (bad, good):
+        span.until(job, "RUNNING")
+    span.run("shutdown")
+    with contextlib.closing(sqlite3.connect(span.state / "overspan.db")) as database, database:
+        database.execute('update job set facts = \'{"secrets": "hush"\' where id = ?', (bad,))
+    pings = span.run("ping", check=False)
+    told = f"the record of job {bad} in the store cannot be read"
+    assert told in pings.stdout + pings.stderr and "hush" not in pings.stdout + pings.stderr
+    checked = span.run("fsck", "local", check=False)
+    assert checked.returncode == 1 and told in checked.stderr
+    shown = span.run("show", str(bad), check=False)
+    assert shown.returncode != 0 and told in shown.stderr and "hush" not in shown.stderr
+    assert "hush" not in (span.state / "daemon.log").read_text()
+    go.touch()
+    assert span.run("wait", str(good)).returncode == 0
+    assert span.wrap("true") > good
+    span.wait_until((span.folder / f"slurm-{bad}.out").read_text, 20, "the end of what runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -346,3 +347,12 @@ def test_a_task_of_a_job_file_has_steps_of_its_own(span: Span) -> None:
     span.until(job, "COMPLETED")
     lines = sorted(line.partition("| ")[2] for line in span.log(job).splitlines())
     assert lines == ["pair-0 0/2", "pair-0 1/2", "pair-1 0/2", "pair-1 1/2"]
+
+
+def test_the_last_line_of_a_step_says_why_it_was_cancelled(span: Span) -> None:
+    job = start_script(span, "span srun bash -c 'echo ready; sleep 300'", "-t", "60", lines=1)
+    span.run("scontrol", "update", f"jobid={job}", "timelimit=0:01")
+    span.until(job, "TIMEOUT")
+    lines = [line for line in (span.folder / "out").read_text().splitlines() if "CANCELLED AT" in line]
+    words = [re.sub(r" ON \S+ CANCELLED AT \S+ ", " ", line) for line in lines]
+    assert words == [f"slurmstepd: error: *** {what} DUE TO TIME LIMIT ***" for what in (f"JOB {job}", f"STEP {job}.0")]

@@ -11,6 +11,7 @@ import pytest
 
 from overspan.bridge.cli import main
 from overspan.bridge.client import JobRow
+from overspan.bridge.model.durations import format_timestamp
 
 ROW = JobRow(id=7, raw_id=7, name="train", user="ann", partition="local", cluster="local", submitted_at=50.0)
 
@@ -325,8 +326,40 @@ def test_the_next_attempt_is_told_where_it_begins(daemon: Any, capfdbinary: pyte
     daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (200, b"hi\n"[int(request["query"]["offset"]) :], {})
     assert main(["logs", "-f", "7"]) == 0
     assert capfdbinary.readouterr() == (b"hi\nhi\n", b"span: main-0: attempt 1 begins\n")
-    assert main(["logs", "-t", "7"]) == 2
-    assert b"known only while it is followed" in capfdbinary.readouterr().err
+    assert main(["logs", "-t", "7"]) == 0
+    unknown = b"span: main-0: when this was written is not known\n"
+    assert capfdbinary.readouterr() == (b"-                   hi\n", unknown)
+    assert main(["logs", "--attempt", "all", "7"]) == 0
+    assert capfdbinary.readouterr() == (b"hi\nhi\n", b"span: main-0: attempt 1 begins\n")
+
+
+def test_lines_of_a_group_are_merged_by_time(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    texts = {"a": b"a1\na2\na3\n", "b": b"b1\nb2\n"}
+    marks = {"a": [[10, 3], [30, 6], [50, 9]], "b": [[20, 3], [40, 6]]}
+
+    def streams(request: Any) -> Any:
+        rows = [{"task": name, "node": 0, "attempt": 0, "stream": "output", "size": len(texts[name])} for name in "ab"]
+        timed = bool(request["query"].get("times"))
+        return {"streams": [{**row, "marks": marks[str(row["task"])]} if timed else row for row in rows]}
+
+    def part(request: Any) -> Any:
+        return 200, texts[request["query"]["task"]][int(request["query"]["offset"]) :], {}
+
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "a"}, {"name": "b"}]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = streams
+    daemon.routes["GET /v1/jobs/7/logs"] = part
+    daemon.routes["GET /v1/jobs/7/wait"] = lambda request: {"over": True, "state": "COMPLETED"}
+    merged = b"a-0 | a1\nb-0 | b1\na-0 | a2\nb-0 | b2\na-0 | a3\n"
+    for follow in ((), ("-f",)):
+        assert main(["logs", *follow, "7"]) == 0
+        assert capfdbinary.readouterr() == (merged, b"")
+    assert main(["logs", "-t", "7", "b"]) == 0
+    first, second = format_timestamp(20).encode(), format_timestamp(40).encode()
+    assert capfdbinary.readouterr().out == first + b" b1\n" + second + b" b2\n"
+    assert main(["logs", "--since", format_timestamp(35), "7"]) == 0
+    assert capfdbinary.readouterr().out == b"b-0 | b2\na-0 | a3\n"
+    assert main(["logs", "--since", "soon", "7"]) == 2
+    assert b"--since: 'soon' is no time; write how long ago" in capfdbinary.readouterr().err
 
 
 def test_show_prints_tasks_and_failed_attempts(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ class Source:
         self.steps = list(steps)
         self.reads = 0
 
-    def streams(self, ref: str) -> list[Stream]:
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
         return [Stream(task, 0, attempt, "output", "", len(data)) for (task, attempt), data in self.contents.items()]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
@@ -103,12 +103,14 @@ class Elements:
     def queue(self, wanted: JobFilter) -> Listing:
         return self.history(wanted)
 
-    def streams(self, ref: str) -> list[Stream]:
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
         self.listed.append(ref)
         index = int(ref.partition("_")[2])
         if index == 2:
             raise Unreachable("node 2 does not answer")
-        return [Stream("main", 0, 0, "output", "", len(self._text(index)))]
+        size = len(self._text(index))
+        # The last element came first.
+        return [Stream("main", 0, 0, "output", "", size, marks=((10.0 - index, size),) if times else None)]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         data = self._text(int(ref.partition("_")[2]))
@@ -130,3 +132,13 @@ def test_an_array_is_followed_through_elements_that_start_later_and_one_that_can
     assert [stream.job for stream, _ in parts] == ["7_1", "7_1", "7_3", "7_3"]
     # Once with its end known is enough.
     assert client.listed.count("7_1") == 2
+
+
+def test_an_array_that_has_ended_is_read_in_the_order_of_time() -> None:
+    client = Elements()
+    client.started = 4
+    logs = ArrayLogs(client)
+    # As the command does, which looks first whether there is anything.
+    assert [stream.job for stream in logs.streams("7")] == ["7_1", "7_3"]
+    parts = [stream.job for stream, _ in read_logs(logs, "7", LogWish(times=True))]
+    assert parts == ["7_3", "7_1"]

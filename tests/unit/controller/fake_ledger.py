@@ -9,6 +9,7 @@ from dataclasses import replace
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.store.records import (
     Change,
+    Damage,
     JobQuery,
     NewJob,
     OutboxRow,
@@ -36,6 +37,7 @@ class FakeLedger:
         self.crontabs: dict[str, str] = {}
         self._schedule_ids = 1
         self.receipts: dict[str, Receipt] = {}
+        self.damaged: list[Damage] = []
 
     @property
     def last_seq(self) -> int:
@@ -60,6 +62,10 @@ class FakeLedger:
                 line.text,
             )
             self.lines.append(row)
+
+    @property
+    def damages(self) -> list[Damage]:
+        return self.damaged
 
     async def load_live(self) -> list[StoredJob]:
         return [stored for stored in self.jobs.values() if not stored.job.over]

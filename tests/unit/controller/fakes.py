@@ -10,6 +10,7 @@ from dataclasses import replace
 from tests.unit.controller.fake_ledger import FakeLedger
 
 from overspan.adapters.contract import (
+    NOT_HERE,
     Accepted,
     ClusterConfig,
     Decider,
@@ -106,6 +107,8 @@ class FakeCluster:
             raise Unreachable("no route to the cluster")
         if self.refusals:
             return replace(self.refusals.pop(0), token=launch.token)
+        if launch.token not in self.handles and not launch.wanted:
+            return Refusal(launch.token, NOT_HERE)
         if launch.token not in self.handles:
             self.handles[launch.token] = f"{launch.job.id}.{launch.job.launch}"
             self.launched.append(launch.job)

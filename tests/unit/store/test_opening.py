@@ -232,8 +232,7 @@ def test_job_whose_documents_make_no_sense_is_named(tmp_path: Path, make_job: Ma
     store.close()
     edit(tmp_path / "span.db", """update job set facts = '{"state": "DANCING"}'""")
     store = Store.open(tmp_path / "span.db")
-    with pytest.raises(StoreFailed, match="job 12"):
-        asyncio.run(store.load_live())
+    assert asyncio.run(store.load_live()) == [] and "job 12" in store.damages[0].text
     store.close()
 
 
@@ -260,10 +259,13 @@ def test_what_cannot_be_read_is_named_without_its_values(
     store.close()
     edit(tmp_path / "span.db", damage)
     store = Store.open(tmp_path / "span.db")
+    assert asyncio.run(store.load_live()) == []
+    (told,) = store.damages
     with pytest.raises(StoreFailed, match="job 12") as caught:
-        asyncio.run(store.load_live())
+        asyncio.run(store.find(JobQuery(ids=(12,))))
     store.close()
-    assert "hush" not in str(caught.value)
+    assert "job 12" in told.text and told.job_id == 12
+    assert "hush" not in str(caught.value) + told.text
 
 
 def test_a_schedule_that_cannot_be_read_is_named_without_its_values(tmp_path: Path) -> None:
@@ -271,10 +273,54 @@ def test_a_schedule_that_cannot_be_read_is_named_without_its_values(tmp_path: Pa
     columns = "insert into schedule (version, user, source, facts, request) values (1, 'ada', 'job_file',"
     edit(path, f"""{columns} '{{"schedule": "hush"}}', '{{"secrets": "hush"}}')""")
     store = Store.open(path)
-    with pytest.raises(StoreFailed, match="schedule c1") as caught:
-        asyncio.run(store.schedules())
+    assert asyncio.run(store.schedules()) == []
+    (told,) = store.damages
     store.close()
-    assert "hush" not in str(caught.value)
+    assert "schedule c1" in told.text and "hush" not in told.text
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        ("update job set facts = 'hush' where id = 2", "the record of job 2"),
+        ("update job set facts = json_set(facts, '$.tasks[0].name', 'hush') where id = 2", "the record of job 2"),
+        ("update job set cluster = x'00ff' where id = 2", "the record of job 2"),
+        ("update job set version = 'hush' where id = 2", "the record of job 2"),
+        ("update job set ended_at = null, facts = json_set(facts, '$.state', 'FAILED') where id = 2", "job 2"),
+        ("update spec set document = 'hush' where job_id = 2", "the spec of job 2"),
+        ("delete from spec where job_id = 2", "the spec of job 2"),
+        ("update outbox set payload = 'hush' where job_id = 2", "a call that is owed for job 2"),
+        ("""update outbox set payload = '{"launch": "hush"}' where job_id = 2""", "a call that is owed for job 2"),
+        ("update outbox set next_try_at = 'hush' where job_id = 2", "a call that is owed for job 2"),
+    ],
+)
+def test_one_bad_row_is_set_aside_and_all_others_are_read(
+    tmp_path: Path, make_job: MakeJob, start_of: StartOf, damage: str, what: str
+) -> None:
+    path = tmp_path / "span.db"
+    store = Store.open(path)
+    asyncio.run(store.insert([start_of(make_job(number)) for number in (1, 2, 3)]))
+    store.close()
+    edit(path, damage)
+    store = Store.open(path)
+    jobs, calls = asyncio.run(store.load_live()), asyncio.run(store.outbox())
+    (told,) = store.damages
+    store.close()
+    assert {stored.job.id for stored in jobs} >= {1, 3} and {call.job_id for call in calls} >= {1, 3}
+    assert len(jobs) + len(calls) == 5 and what in told.text and told.job_id == 2
+    assert "hush" not in told.text
+
+
+def test_single_values_that_are_damaged_are_counted_anew(tmp_path: Path, make_job: MakeJob, start_of: StartOf) -> None:
+    path = tmp_path / "span.db"
+    store = Store.open(path)
+    asyncio.run(store.insert([start_of(make_job(7))]))
+    store.close()
+    for key in ("next_id", "last_seq", "epoch"):
+        edit(path, f"update meta set value = 'hush' where key = '{key}'")
+    store = Store.open(path)
+    assert asyncio.run(store.next_ids(1)) >= 8 and store.last_seq > 0
+    store.close()
 
 
 def test_truncated_wal_gives_whole_transactions(tmp_path: Path, make_job: MakeJob, start_of: StartOf) -> None:

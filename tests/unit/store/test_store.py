@@ -194,7 +194,7 @@ def test_ids_are_drawn_once_and_never_again(tmp_path: Path, make_job: MakeJob, s
 
 
 def test_outbox_is_kept_in_order_and_settled(store: Store, make_job: MakeJob, start_of: StartOf) -> None:
-    order = OutboxRow("1.0.1", 1, "slurm", "order", {"event": {"event": "Cancel", "at": 1.0}}, 0.5)
+    order = OutboxRow("1.0.1", 1, "slurm", "order", {"launch": 0, "event": {"event": "Cancel", "at": 1.0}}, 0.5)
 
     async def go() -> None:
         await store.insert([start_of(make_job(1))])

@@ -410,3 +410,22 @@ def test_what_a_pod_printed_that_ended_before_anybody_kept_it_is_there(tmp_path:
         assert await read(logs) == b"up\ngot TERM\n"
 
     play(story, tmp_path)
+
+
+def test_a_kept_log_knows_when_its_lines_came(tmp_path: Path) -> None:
+    begin = 1767225600.0
+
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        request = LogRequest("", "rollout", times=True)
+        node.log = line(1, "one") + line(1, "two")
+        assert (await logs.read(request, OVER.token, [LIVE])).marks == ((begin + 1, 8),)
+        node.log += line(3, "three")
+        part = await logs.read(request, OVER.token, [OVER])
+        assert (part.data, part.marks) == (b"one\ntwo\nthree\n", ((begin + 1, 8), (begin + 3, 14)))
+        assert (await logs.read(LogRequest("", "rollout"), OVER.token, [OVER])).marks is None
+        # A daemon that died noted them, but not how far the log goes.
+        (noted,) = tmp_path.rglob("*.times")
+        noted.write_text(noted.read_text() * 2 + "damaged 9\n1 2 3\n")
+        assert (await logs.read(request, OVER.token, [OVER])).marks == part.marks
+
+    play(story, tmp_path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
 
-from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal, Unsent
 from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.calls import CREATORS
 from overspan.bridge.model.errors import OverspanError, Unreachable
@@ -66,6 +68,41 @@ def test_another_process_finds_what_the_first_one_made(bench: Bench) -> None:
     play(story)
 
 
+def test_nothing_is_made_of_a_launch_that_nobody_wants_any_more(bench: Bench) -> None:
+    async def story() -> None:
+        job = make_job()
+        launch = Launch(f"{INSTALLATION}-7-0", job, wanted=False)
+        async with bench.open() as cluster:
+            assert await cluster.submit([launch]) == [Refusal(launch.token, NOT_HERE)]
+            assert bench.left() == []
+            # A try that broke off after its anchor has started nothing, and goes.
+            bench.api.drop("POST", "pods$")
+            with pytest.raises(OverspanError):
+                await cluster.submit([replace(launch, wanted=True)])
+        async with bench.open() as cluster:
+            assert bench.left() != []
+            assert await cluster.submit([launch]) == [Refusal(launch.token, NOT_HERE)]
+            assert bench.left() == []
+            # What is whole is found.
+            (answer,) = await bench.submit(cluster, job)
+            assert await cluster.submit([launch]) == [answer]
+
+    play(story)
+
+
+def test_silence_before_anything_is_made_is_told_as_such(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            bench.api.drop("GET", "namespaces", times=50)
+            bench.api.drop("POST", "reviews", times=50)
+            bench.api.drop("GET", "nodes", times=50)
+            with pytest.raises(Unsent):
+                await bench.submit(cluster, make_job())
+        assert bench.left() == []
+
+    play(story)
+
+
 def test_a_launch_that_is_over_is_not_made_again(bench: Bench) -> None:
     async def story() -> None:
         job = solo()
@@ -96,8 +133,6 @@ def test_a_name_that_is_taken_is_refused_with_the_remedy(bench: Bench) -> None:
 
 def test_an_earlier_launch_of_the_same_job_gives_its_name_up(bench: Bench) -> None:
     async def story() -> None:
-        from dataclasses import replace
-
         async with bench.open() as cluster:
             first = make_job()
             await bench.submit(cluster, first)

@@ -10,7 +10,7 @@ from tests.unit.adapters.slurm.records import mark, run
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from tests.unit.adapters.slurm.submissions import Bench, Wire, launch, play
 
-from overspan.adapters.contract import Accepted, Refusal
+from overspan.adapters.contract import NOT_HERE, Accepted, Refusal
 from overspan.adapters.slurm.errors import read_failure
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.library import name_archive
@@ -148,6 +148,37 @@ class TestDoubt:
         answer = play(bench.persist(launch()))
         alive = [number for number, (_, state, _) in bench.world.jobs.items() if state != "CANCELLED"]
         assert alive == [int(answer.native_id)]
+
+    def test_what_nobody_wants_any_more_is_looked_for_and_never_submitted(self) -> None:
+        """Three looks: nobody would look again after them."""
+        bench = Bench()
+        bench.world.behaviour = ["never"]
+        unwanted = replace(launch(), wanted=False)
+
+        async def story() -> Refusal:
+            with pytest.raises(TimedOut):
+                await bench.submit(launch())
+            began = bench.now
+            for _ in range(20):
+                try:
+                    (answer,) = await bench.submit(unwanted)
+                except TimedOut:
+                    bench.now += 4
+                    continue
+                assert isinstance(answer, Refusal) and bench.now - began >= 20
+                return answer
+            raise AssertionError("never answered")
+
+        refusal = play(story())
+        assert (refusal.message, refusal.transient) == (NOT_HERE, False)
+        assert bench.world.count("sbatch") == 1 and bench.world.jobs == {}
+
+    def test_what_nobody_wants_any_more_is_found_and_stays_held(self) -> None:
+        bench = Bench(started_at=NOW + 100)
+        number = bench.world.add("inst-1-0", "HELD")
+        held = replace(launch(), wanted=False)
+        assert play(bench.persist(replace(held, job=replace(held.job, held=True)))).native_id == str(number)
+        assert bench.world.count("sbatch") == bench.world.count("scontrol") == 0
 
     def test_what_has_ended_long_ago_is_found_in_the_accounting(self) -> None:
         bench = Bench(started_at=NOW + 100)
