@@ -55,6 +55,8 @@ class Story:
     """Whether the cursor was given to this process."""
     soft: bool = False
     """Whether its pods gather behind Overspan's own barriers."""
+    queued: bool = False
+    """Whether its pods are a group to Kueue."""
     again_at: float = 0.0
     """When pods that were given back are made again; 0 while none were."""
     returns: int = 0
@@ -92,6 +94,8 @@ class Story:
     """What was told of them last, by uid."""
     touched: float = -math.inf
     """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
+    made: float = -math.inf
+    """When pods were last made for it after its submission (time.monotonic)."""
     dirty: bool = True
     """Whether there may be something to tell."""
     since: str = ""
@@ -103,6 +107,11 @@ class Story:
     def token(self) -> str:
         """The launch's token."""
         return self.shape.token
+
+    def waits(self, task: str) -> bool:
+        """Whether the pods of a task wait at a barrier."""
+        shape = self.shape.task(task)
+        return shape is not None and shape.waits
 
     def view(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
         """Its pods as they are known, also by their logs."""

@@ -81,8 +81,9 @@ class Submitter:
         story = self._launches.stories.get(launch.token)
         if story is None or story.gone or story.anchor != uid:
             # Of a try whose removal broke off nothing counts any more.
-            soft = blueprint.rung is Rung.SOFT
-            story = Story(str(handle), make_shape(launch.token, launch.job), uid, namespace, soft=soft)
+            soft, queued = blueprint.rung is Rung.SOFT, blueprint.rung is Rung.KUEUE
+            shape = make_shape(launch.token, launch.job)
+            story = Story(str(handle), shape, uid, namespace, soft=soft, queued=queued)
             self._launches.stories[launch.token] = story
         # From here on its pods are watched.
         self._launches.watch(handle)

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
+from overspan.adapters.kubernetes.openings import OPEN
 from overspan.adapters.kubernetes.records import read_time
 from overspan.adapters.kubernetes.steps import LEAVE_SECONDS
 from overspan.bridge.model import events
@@ -237,7 +238,16 @@ def test_the_barriers_of_a_small_group_are_opened_from_here(bench: Bench) -> Non
         # To close is to be done with it.
         marks = {name: bench.pod(name)["metadata"]["annotations"]["overspan.io/go"] for name in bench.pods()}
         opened = {run.pod: (run.words[2], run.words[-1]) for run in bench.api.exec.runs}
-        assert opened == {name: ('echo "$1" >/overspan/run/.go', mark) for name, mark in marks.items()}
+        assert opened == {name: (OPEN, mark) for name, mark in marks.items()}
+
+    play(story)
+
+
+def test_a_pod_without_a_barrier_is_sent_nothing_at_its_start(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, solo())
+        assert list(bench.sent("GET", "/exec")) == []
 
     play(story)
 
