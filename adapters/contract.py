@@ -21,8 +21,10 @@ FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
 
 
-MOST_WORDS = 200
-"""Characters of a refusal that are shown as the reason of a job that waits."""
+MOST_WORDS = 1000
+"""Characters of a cluster's words that are kept as the reason of a job that waits; columns show Slurm's word alone."""
+_GROUP_LIMIT = "AssocGrp"
+"""How Slurm's reasons for limits of several jobs begin, which stand for quotas here."""
 
 
 class Decider(StrEnum):
@@ -75,18 +77,28 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The launch was refused, in the cluster's words; a transient one is tried again."""
+    """The launch was refused, in the cluster's words; a transient one is tried again.
+
+    `remedy` is what fixes it, where the adapter knows better than that another size or partition may do.
+    """
 
     token: str
     message: str
     transient: bool = False
     reason: str = "BadConstraints"
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words with what fixes it, for who is told of nothing else."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     @property
     def waiting_reason(self) -> str:
         """Why the job waits: Slurm's reason, with the words where that alone would not tell of a refusal."""
         words = self.message.partition("\n")[0][:MOST_WORDS]
-        return f"{self.reason}: {words}" if self.reason == "Resources" and words else self.reason
+        worded = self.reason == "Resources" or self.reason.startswith(_GROUP_LIMIT)
+        return f"{self.reason}: {words}" if worded and words else self.reason
 
 
 class SomeUnanswered(Unreachable):

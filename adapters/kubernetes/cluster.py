@@ -108,15 +108,18 @@ class KubernetesCluster:
             return []
         namespace = await self._find_namespace()
         obstacle = await self._foresight.find_obstacle(namespace)
-        if obstacle:
-            return [Refusal(launch.token, obstacle) for launch in launches]
+        if obstacle is not None:
+            return [Refusal(launch.token, obstacle.message, remedy=obstacle.remedy) for launch in launches]
         self._installations.update(parse_token(launch.token).installation for launch in launches)
         self._keep()
         nodes = await self._sizes.ask([launch.job for launch in launches])
         launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
         call = self._submitter.submit(launches, namespace, await self._find_rung(namespace))
         # Whoever stops waiting does not stop it half-way.
-        return await asyncio.shield(asyncio.create_task(call))
+        answers = await asyncio.shield(asyncio.create_task(call))
+        if any(isinstance(answer, Refusal) and not answer.transient for answer in answers):
+            self._foresight.forget(namespace)
+        return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`: from one watch, whatever their number."""
@@ -217,7 +220,7 @@ class KubernetesCluster:
         except (TimeoutError, OverspanError):
             # What it says is known when the job is sent.
             return None
-        return Refusal("", found) if found else None
+        return Refusal("", found.message, remedy=found.remedy) if found is not None else None
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What enters a member's pod on the user's terminal: kubectl's exec."""

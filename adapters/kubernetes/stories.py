@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from overspan.adapters.contract import Report
+from overspan.adapters.contract import MOST_WORDS, Report
 from overspan.adapters.kubernetes.evidence import REFUSED, explain_waiting
 from overspan.adapters.kubernetes.facts import (
     Cursor,
@@ -37,7 +37,6 @@ QUIET_SECONDS = 1.0
 """How long nothing is told of a launch that has no reason to wait."""
 _TROUBLES = ("JobLaunchFailure", "BadConstraints")
 """Reasons whose detail is told: they do not pass by waiting alone."""
-_LONGEST_DETAIL = 300
 
 
 @dataclass
@@ -274,7 +273,7 @@ def describe_shortage(shape: Shape, view: View) -> str:
     if placed == len(records) or not said:
         return ""
     # What would be preempted is the scheduler's own affair.
-    return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:_LONGEST_DETAIL]
+    return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:MOST_WORDS]
 
 
 def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:
@@ -289,5 +288,5 @@ def word_reason(found: Sequence[tuple[str, str]]) -> str:
     for wanted in _TROUBLES:
         for reason, detail in found:
             if reason == wanted:
-                return f"{reason}: {detail[:_LONGEST_DETAIL]}" if detail else reason
+                return f"{reason}: {detail[:MOST_WORDS]}" if detail else reason
     return next((reason for reason, _ in found if reason != "None"), "None")

@@ -221,8 +221,9 @@ class Submitter:
             except Rejected as error:
                 if len(places) == 1:
                     raise
-                now = self.recorder.clock()
-                passed.append(Departure(now, cluster.name, error.message, refused=True, candidate=number))
+                now, own = self.recorder.clock(), error.remedy if error.remedy != _name_sizes(cluster) else ""
+                text = f"{error.message}; {own}" if own else error.message
+                passed.append(Departure(now, cluster.name, text, refused=True, candidate=number))
                 continue
             if not trouble:
                 return cluster, _note_passed(job, passed), _word_passed(passed, f"it goes to {cluster.name}")
@@ -343,7 +344,12 @@ async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
         return
     if refusal is not None and not refusal.transient:
         message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
-        raise Rejected(message, remedy=f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have")
+        raise Rejected(message, remedy=refusal.remedy or _name_sizes(cluster))
+
+
+def _name_sizes(cluster: Cluster) -> str:
+    """What may help where nothing better is known."""
+    return f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have"
 
 
 async def _check_size(cluster: Cluster, job: Job) -> None:

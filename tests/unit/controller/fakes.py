@@ -89,6 +89,7 @@ class FakeCluster:
         self.gone: set[str] = set()
         self.refusals: list[Refusal] = []
         self.impossible: str = ""
+        self.remedy: str = ""
         self.down = False
         self.gate: asyncio.Event | None = None
         self.closed = False
@@ -167,7 +168,7 @@ class FakeCluster:
         return [Node("me", "local", "idle", 2.0, 0.0, 1000, 0)]
 
     async def admit(self, job: Job) -> Refusal | None:
-        return Refusal("", self.impossible) if self.impossible else None
+        return Refusal("", self.impossible, remedy=self.remedy) if self.impossible else None
 
     def plan(self, job: Job) -> str:
         return f"processes of {job.spec.name}"
