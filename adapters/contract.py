@@ -154,7 +154,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class LogRequest:
-    """Which bytes of which log: `attempt` None is the newest; `stream` is output or error."""
+    """Which bytes of which log: `attempt` None is the newest; `stream` is output or error.
+
+    `begun` is the newest attempt that the daemon knows to have started: no earlier one's bytes are given in its place.
+    """
 
     handle: str
     task: str
@@ -163,6 +166,7 @@ class LogRequest:
     stream: str = "output"
     offset: int = 0
     limit: int = 1 << 20
+    begun: int = 0
 
 
 @dataclass(frozen=True)

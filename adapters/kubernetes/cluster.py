@@ -37,7 +37,7 @@ from overspan.adapters.kubernetes.foresight import Foresight
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.gathering import Gatherer
 from overspan.adapters.kubernetes.keeping import Keeper
-from overspan.adapters.kubernetes.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
 from overspan.adapters.kubernetes.lifetimes import longest_time
 from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
@@ -47,6 +47,7 @@ from overspan.adapters.kubernetes.ordering import Orderer
 from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
 from overspan.adapters.kubernetes.patience import find_patience
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
+from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
@@ -54,7 +55,7 @@ from overspan.adapters.kubernetes.sizes import PORTION, Sizes
 from overspan.adapters.kubernetes.stories import Story
 from overspan.adapters.kubernetes.submission import Submitter, admit
 from overspan.adapters.kubernetes.traces import find_traces, remove_traces
-from overspan.bridge.model.errors import OverspanError, Unreachable
+from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
 _log = logging.getLogger(__name__)
@@ -137,8 +138,19 @@ class KubernetesCluster:
         self._check_open()
         handle = parse_handle(request.handle)
         story = self.launches.stories.get(handle.token)
-        pods = self.launches.pods(story) if story is not None else []
-        return await self._logs.read(request, handle.token, pods)
+        try:
+            return await self._logs.read(request, handle.token, self.launches.pods(story) if story else [])
+        except NotFound:
+            if story is not None and self.launches.fresh and self.launches.trouble() is None:
+                raise
+            # Nobody has seen its pods yet, or not those of the present: whether they can be seen is asked.
+            pods = await self._ask_pods(handle)
+            return await self._logs.read(request, handle.token, pods)
+
+    async def _ask_pods(self, handle: Handle) -> list[PodRecord]:
+        """A launch's pods as they are now; none where it is gone. Raises Unreachable."""
+        story = await self.launches.find(handle)
+        return list((await self.launches.view_now(story)).pods.values()) if story is not None else []
 
     async def nodes(self) -> list[Node]:
         """The nodes, with what all pods there ask for."""

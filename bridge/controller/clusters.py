@@ -72,6 +72,8 @@ class Cluster:
     _partition: str | None = None
     _asking: asyncio.Task[str] | None = None
     _heard_at: float | None = None
+    _unobserved: bool = False
+    """Whether its news do not come: then another call that is answered is not all of it."""
 
     @property
     def name(self) -> str:
@@ -201,11 +203,15 @@ class Cluster:
             except Exception:
                 log.exception("closing cluster %s", self.name)
 
-    def answered(self) -> None:
-        """The cluster has answered."""
+    def answered(self, *, observed: bool = False) -> None:
+        """The cluster has answered. While its news do not come, only they count (`observed`): others hurry them."""
+        if self.stale_since is not None:
+            self.back.ring()
+        if self._unobserved and not observed:
+            return
+        self._unobserved = False
         if self.stale_since is not None:
             log.info("cluster %s answers again", self.name)
-            self.back.ring()
         self.stale_since, self.message = None, ""
 
     def miss(self, now: float, gap: str) -> None:
@@ -216,8 +222,13 @@ class Cluster:
             log.info("cluster %s: %s", self.name, gap or "all is answered again")
         self.gap = gap
 
-    def failed(self, now: float, error: BaseException) -> None:
-        """The cluster did not answer; nothing is known, and nothing has failed."""
+    def unwatched(self) -> None:
+        """Nobody waits for its news any more."""
+        self._unobserved = False
+
+    def failed(self, now: float, error: BaseException, *, observed: bool = False) -> None:
+        """The cluster did not answer, with its news where `observed`; nothing is known, and nothing has failed."""
+        self._unobserved = self._unobserved or observed
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, OverspanError):
             message = f"{error.message}; {error.remedy}" if error.remedy else error.message

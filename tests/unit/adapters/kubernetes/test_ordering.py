@@ -53,7 +53,7 @@ def test_an_end_has_the_uid_and_what_is_left_of_the_grace(bench: Bench) -> None:
             assert body_of(list(bench.sent("DELETE", "/pods/"))[-1][1])["gracePeriodSeconds"] == 1
             bench.api.pods.finish("demo-trainer-0-a0", 143)
             end = await bench.until_told(cluster, handle, NodeEnded)
-            assert (end.exit_code, end.cause) == (143, "") and end.at >= now
+            assert (end.exit_code, end.signal, end.cause) == (0, 15, "") and end.at >= now
 
     play(story)
 
@@ -122,7 +122,7 @@ def test_a_pod_that_others_delete_is_a_loss(bench: Bench) -> None:
             bench.api.objects.delete(Key("", "pods", "default", name), {})
             bench.api.pods.finish(name, 143)
             end = await bench.until_told(cluster, handle, NodeEnded)
-            assert (end.cause, end.exit_code) == ("node", 143)
+            assert (end.cause, end.exit_code, end.signal) == ("node", 0, 15)
 
     play(story)
 

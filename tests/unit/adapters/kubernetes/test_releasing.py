@@ -20,7 +20,7 @@ from tests.unit.adapters.kubernetes.bench import (
 
 from overspan.adapters.contract import Accepted
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import NotFound, OverspanError
+from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.job import Job
 
@@ -61,6 +61,33 @@ def test_a_live_log_is_read_when_somebody_reads(bench: Bench) -> None:
             assert (part.data, part.offset, part.size) == (b"two\n", 4, 8)
             with pytest.raises(NotFound):
                 await cluster.logs(read_log_request(handle, "main", node=3))
+
+    play(story)
+
+
+def test_no_earlier_attempt_speaks_for_the_present_one(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.streams.write_log(name, "the first attempt\n")
+            bench.api.pods.finish(name, 1)
+            await bench.until_told(cluster, handle, NodeEnded)
+            assert (await cluster.logs(read_log_request(handle, "main"))).data == b"the first attempt\n"
+            assert await bench.order(cluster, handle, events.Launch(time.time(), "main", 1)) is None
+            second = next(one for one in bench.pods() if one != name)
+            bench.place(second)
+            bench.api.streams.write_log(second, "the second\n")
+        present = read_log_request(handle, "main", begun=1)
+        async with bench.open() as cluster:
+            # A new daemon, whose cluster does not answer.
+            bench.api.stop()
+            with pytest.raises(Unreachable):
+                await cluster.logs(present)
+            earlier = await cluster.logs(read_log_request(handle, "main", attempt=0))
+            assert earlier.data == b"the first attempt\n"
+            bench.api.start()
+            assert (await cluster.logs(present)).data == b"the second\n"
 
     play(story)
 

@@ -317,8 +317,8 @@ def test_a_namespace_that_goes_under_a_daemon_refuses_the_next_submission(bench:
             bench.api.refuse("POST", "/configmaps", 404, 'namespaces "default" not found')
             (refusal,) = await bench.submit(cluster, solo())
             assert isinstance(refusal, Refusal) and "`namespace` of this cluster" in refusal.remedy
-            refusal = await cluster.admit(solo())
-            assert refusal is not None and "does not exist" in refusal.message
+            early = await cluster.admit(solo())
+            assert early is not None and "does not exist" in early.message
 
     play(story)
 
