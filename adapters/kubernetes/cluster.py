@@ -42,7 +42,7 @@ from overspan.adapters.kubernetes.lifetimes import longest_time
 from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.names import parse_token
-from overspan.adapters.kubernetes.nodes import ask_nodes
+from overspan.adapters.kubernetes.nodes import ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.ordering import Orderer
 from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
 from overspan.adapters.kubernetes.patience import find_patience
@@ -90,7 +90,7 @@ class KubernetesCluster:
         self._orderer = Orderer(self.launches, self._settings, self._logs.attend)
         self._gatherer = Gatherer(self.launches, self._settings)
         self._follower = Follower(self.launches, self._live, self._logs, self._outputs.holds)
-        self._sizes = Sizes(lambda: ask_nodes(self._connection, self._settings))
+        self._sizes = Sizes(lambda: ask_sizes(self._connection, self._settings))
         self._foresight = Foresight(self._connection)
         self._installations: set[str] = set()
         """This daemon's, as far as it has told them."""
@@ -155,7 +155,13 @@ class KubernetesCluster:
     async def nodes(self) -> list[Node]:
         """The nodes, with what all pods there ask for."""
         self._check_open()
-        return await asyncio.to_thread(ask_nodes, self._connection, self._settings)
+        nodes = await asyncio.to_thread(ask_nodes, self._connection, self._settings)
+        self._sizes.note(nodes)
+        return nodes
+
+    def known_nodes(self) -> Sequence[Node]:
+        """The nodes as they were seen last; none where an autoscaler may make larger ones."""
+        return () if self._settings.autoscaler else self._sizes.known
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove every launch of the installation but those that are named."""
@@ -192,6 +198,7 @@ class KubernetesCluster:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._sizes.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
         await self._live.close()
@@ -223,6 +230,8 @@ class KubernetesCluster:
         refusal = await asyncio.to_thread(admit, job, self._settings)
         if refusal is not None or self.launches.trouble() is not None:
             return refusal
+        # For notes; nobody waits for it.
+        self._sizes.look()
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 namespace = await self._find_namespace()

@@ -41,7 +41,12 @@ class Use:
             self.busy.add(node)
 
 
-def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
+def ask_sizes(connection: Connection, settings: Settings) -> list[Node]:
+    """The nodes without their use: no pod is asked for. Blocking. Raises as `ask_nodes`."""
+    return ask_nodes(connection, settings, used=False)
+
+
+def ask_nodes(connection: Connection, settings: Settings, *, used: bool = True) -> list[Node]:
     """All nodes that jobs can run on, by name. Blocking. Raises Unreachable, TimedOut and other refusals."""
     namespace = connection.namespace
     partition = settings.queue or namespace
@@ -52,6 +57,13 @@ def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
     found: list[Document] = list(nodes)
     for part in listed:
         found += read_part(part, "list nodes")
+    use = _ask_use(connection, namespace) if used else Use()
+    read = (read_node(item, use, partition, settings) for item in found if is_wanted(item, settings))
+    return sorted(read, key=lambda node: node.name)
+
+
+def _ask_use(connection: Connection, namespace: str) -> Use:
+    """What pods ask for: of all namespaces, without the right to that of the own one."""
     use = Use()
     for path in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods"):
         parts = list_parts(connection, path, {"fieldSelector": LIVE})
@@ -65,8 +77,7 @@ def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
             for pod in read_part(part, "list pods"):
                 use.add(pod)
         break
-    read = (read_node(item, use, partition, settings) for item in found if is_wanted(item, settings))
-    return sorted(read, key=lambda node: node.name)
+    return use
 
 
 def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | Answer]:

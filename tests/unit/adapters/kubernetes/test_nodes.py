@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
+from tests.unit.adapters.kubernetes.bench import Bench, play, solo
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.connection import Connection
@@ -169,3 +171,31 @@ def test_a_cluster_that_does_not_answer(api: KubernetesApi, connection: Connecti
     api.refuse("GET", "nodes", 503)
     with pytest.raises(Unreachable):
         ask_nodes(connection, Settings())
+
+
+def test_what_nodes_have_is_looked_up_behind_a_submission(bench: Bench) -> None:
+    async def story() -> None:
+        put(bench.api, "nodes", make_node("n1"))
+        held = bench.api.hold("GET", "/api/v1/nodes$")
+        async with bench.open() as cluster:
+            # Nobody waits for the list.
+            assert await cluster.admit(solo()) is None
+            assert cluster.known_nodes() == ()
+            held.free.set()
+            await bench.until(cluster, lambda: bool(cluster.known_nodes()), "the nodes")
+            assert [node.name for node in cluster.known_nodes()] == ["n1"]
+            assert await cluster.admit(solo()) is None
+        assert bench.api.count("GET", "/api/v1/nodes$") == 1
+        assert bench.api.count("GET", "^/api/v1/pods$") == 0
+
+    play(story)
+
+
+def test_an_autoscaler_may_make_larger_nodes(api: KubernetesApi, tmp_path: Path) -> None:
+    async def story() -> None:
+        put(api, "nodes", make_node("n1"))
+        async with Bench(api, tmp_path, autoscaler=True).open() as cluster:
+            assert await cluster.nodes()
+            assert cluster.known_nodes() == ()
+
+    play(story)
