@@ -245,6 +245,14 @@ class Notes(Protocol):
 
 
 @runtime_checkable
+class Partitions(Protocol):
+    """The cluster's partitions are in its settings, and a job of a list of them may have the first that takes it."""
+
+    def default_partition(self) -> str:
+        """The partition of jobs that name none."""
+
+
+@runtime_checkable
 class KnownNodes(Protocol):
     """The cluster takes jobs that no node of it could hold; the adapter remembers what its nodes have."""
 

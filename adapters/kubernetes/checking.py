@@ -164,7 +164,8 @@ def _concerns_pods(key: str) -> bool:
 
 
 def _check_nodes(connection: Connection, settings: Settings) -> Finding:
-    nodes = ask_nodes(connection, settings)
+    # A node may be in several partitions.
+    nodes = list({node.name: node for node in ask_nodes(connection, settings)}.values())
     if not nodes:
         remedy = "" if not settings.node_selector else "see `node_selector` of this cluster"
         return Finding("nodes", not remedy, "none can be listed" if not remedy else "none has the labels", remedy)

@@ -45,6 +45,13 @@ from overspan.adapters.kubernetes.names import parse_token
 from overspan.adapters.kubernetes.nodes import ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.ordering import Orderer
 from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
+from overspan.adapters.kubernetes.partitions import (
+    find_refusal,
+    find_unknown_node,
+    list_partitions,
+    names_nodes,
+    settle_partition,
+)
 from overspan.adapters.kubernetes.patience import find_patience
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.records import PodRecord
@@ -177,7 +184,8 @@ class KubernetesCluster:
         blueprint = await self.launches.read_blueprint(story) if story is not None else None
         if blueprint is None:
             return None
-        return longest_time(blueprint.job, blueprint.job.spec_of(task), self._settings)
+        settings = settle_partition(self._settings, blueprint.job.spec.partition)
+        return longest_time(blueprint.job, blueprint.job.spec_of(task), settings)
 
     async def find_traces(self) -> list[Trace]:
         """The launches of all installations that have anything in the namespace."""
@@ -227,13 +235,18 @@ class KubernetesCluster:
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that cannot be rendered, or of which the cluster knows at once that it cannot run."""
-        refusal = await asyncio.to_thread(admit, job, self._settings)
-        if refusal is not None or self.launches.trouble() is not None:
-            return refusal
+        refusal = find_refusal(job, self._settings)
+        if refusal:
+            return Refusal("", refusal, remedy=self._name_partitions() if job.spec.partition else "")
+        refused = await asyncio.to_thread(admit, job, self._settings)
+        if refused is not None or self.launches.trouble() is not None:
+            return refused
         # For notes; nobody waits for it.
         self._sizes.look()
         try:
             async with asyncio.timeout(ASK_SECONDS):
+                if names_nodes(job) and (wrong := find_unknown_node(job, await self.nodes())):
+                    return Refusal("", wrong)
                 namespace = await self._find_namespace()
                 found = await self._foresight.find_obstacle(namespace) or await self._foresight.find_holder(
                     job, self.launches.calls(namespace), self._installations
@@ -242,6 +255,14 @@ class KubernetesCluster:
             # What it says is known when the job is sent.
             return None
         return Refusal("", found.message, remedy=found.remedy) if found is not None else None
+
+    def default_partition(self) -> str:
+        """The partition of jobs that name none."""
+        return list_partitions(self._settings)[0].name
+
+    def _name_partitions(self) -> str:
+        names = ", ".join(one.name for one in list_partitions(self._settings))
+        return f"partitions of {self.name}: {names}; `partitions` of the cluster's settings has them"
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What enters a member's pod on the user's terminal: kubectl's exec."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Located, Patience, Personal
+from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Located, Partitions, Patience, Personal
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.bell import Bell
@@ -155,11 +155,22 @@ class Cluster:
         adapter = self.adapter
         return adapter.as_user(user) if isinstance(adapter, Personal) else adapter
 
+    @property
+    def has_partitions(self) -> bool:
+        """Whether its partitions are known from its settings."""
+        try:
+            return self.config.kind == LOCAL or isinstance(self.adapter, Partitions)
+        except OverspanError:
+            return False
+
     async def find_default_partition(self) -> str:
         """The partition of jobs that name none; asked for once, empty where it is not known."""
         if self._partition is None:
             try:
-                nodes = await self.adapter.nodes()
+                adapter = self.adapter
+                if isinstance(adapter, Partitions):
+                    return str(adapter.default_partition())
+                nodes = await adapter.nodes()
             except OverspanError:
                 return ""
             self._partition = next((node.partition for node in nodes if node.default), "")

@@ -265,7 +265,8 @@ class Submitter:
                     place=Place(submission.file) if submission.file else None,
                 )
         choice = spec.choice
-        if not spec.partition and cluster.config.kind == "local" and not choice:
+        own = cluster.has_partitions
+        if not spec.partition and own and not choice:
             # Here it is known where the job will run; elsewhere the choice is the cluster's own.
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
@@ -273,7 +274,7 @@ class Submitter:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
             await _admit(cluster, job, submission.kind, trial=choice and spec.array is not None)
-            if "," in spec.partition and cluster.config.kind == "local":
+            if "," in spec.partition and own:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
         return job
 

@@ -134,9 +134,9 @@ def test_nodes_of_a_cluster(api: KubernetesApi, connection: Connection) -> None:
     put_pod(api, make_pod("a", "n1", cpu="2"))
     put_pod(api, make_pod("b", "n1", cpu="3"), "elsewhere")
     put_pod(api, make_pod("c", "n1", phase="Succeeded", cpu="1"))
-    settings = Settings(node_selector={"pool": "batch"})
+    settings = Settings(name="lab", node_selector={"pool": "batch"})
     found = [(node.name, node.partition, node.state, node.cpus_used) for node in ask_nodes(connection, settings)]
-    assert found == [("n1", "default", "mixed", 5.0), ("n2", "default", "idle", 0.0)]
+    assert found == [("n1", "lab", "mixed", 5.0), ("n2", "lab", "idle", 0.0)]
     assert [node.name for node in ask_nodes(connection, Settings())] == ["n1", "n2", "n3"]
     assert {node.partition for node in ask_nodes(connection, replace(settings, queue="team"))} == {"team"}
 
