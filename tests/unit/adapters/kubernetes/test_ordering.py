@@ -12,10 +12,12 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
+from overspan.adapters.kubernetes.calls import Calls
 from overspan.adapters.kubernetes.openings import OPEN
 from overspan.adapters.kubernetes.records import read_time
 from overspan.adapters.kubernetes.steps import LEAVE_SECONDS
 from overspan.bridge.model import events
+from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
 
@@ -192,6 +194,23 @@ def test_a_notice_is_an_annotation_and_its_signal_an_exec(bench: Bench) -> None:
             assert 0 <= since + pod["spec"]["activeDeadlineSeconds"] - notice.deadline - LEAVE_SECONDS <= 1
             signals = [one.words[-1] for one in bench.api.exec.runs if one.words[-1].startswith("kill")]
             assert signals == ["kill -s USR1 -1"]
+
+    play(story)
+
+
+def test_a_deadline_that_may_not_be_lowered_keeps_no_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*words: object) -> None:
+        raise Denied("the policy forbids changes of pods")
+
+    async def story() -> None:
+        monkeypatch.setattr(Calls, "limit_pod", refuse)
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            now = time.time()
+            assert await bench.order(cluster, handle, events.Notice(now, "rollout", now + 10)) is None
+            # It is ended as before: by the daemon.
+            assert await bench.order(cluster, handle, events.Terminate(now, "rollout", 0, "cancel", now + 5)) is None
+            assert bench.pod("demo-rollout-0-a0")["metadata"]["deletionTimestamp"]
 
     play(story)
 
