@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from overspan.adapters.contract import Adapter, Decider, Refusal, Unmet
+from overspan.adapters.contract import Adapter, Decider, Node, Refusal, Unmet
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 
@@ -242,6 +242,22 @@ class Notes(Protocol):
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """One sentence for each such thing, for the submitter to read."""
+
+
+@runtime_checkable
+class Partitions(Protocol):
+    """The cluster's partitions are in its settings, and a job of a list of them may have the first that takes it."""
+
+    def default_partition(self) -> str:
+        """The partition of jobs that name none."""
+
+
+@runtime_checkable
+class KnownNodes(Protocol):
+    """The cluster takes jobs that no node of it could hold; the adapter remembers what its nodes have."""
+
+    def known_nodes(self) -> Sequence[Node]:
+        """The nodes as they were seen last, without asking; none where they were not, or where others may come."""
 
 
 @runtime_checkable

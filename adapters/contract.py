@@ -22,8 +22,10 @@ FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
 
 
-MOST_WORDS = 200
-"""Characters of a refusal that are shown as the reason of a job that waits."""
+MOST_WORDS = 1000
+"""Characters of a cluster's words that are kept as the reason of a job that waits; columns show Slurm's word alone."""
+_GROUP_LIMIT = "AssocGrp"
+"""How Slurm's reasons for limits of several jobs begin, which stand for quotas here."""
 
 
 class Decider(StrEnum):
@@ -81,18 +83,28 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The launch was refused, in the cluster's words; a transient one is tried again."""
+    """The launch was refused, in the cluster's words; a transient one is tried again.
+
+    `remedy` is what fixes it, where the adapter knows better than that another size or partition may do.
+    """
 
     token: str
     message: str
     transient: bool = False
     reason: str = "BadConstraints"
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words with what fixes it, for who is told of nothing else."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     @property
     def waiting_reason(self) -> str:
         """Why the job waits: Slurm's reason, with the words where that alone would not tell of a refusal."""
         words = self.message.partition("\n")[0][:MOST_WORDS]
-        return f"{self.reason}: {words}" if self.reason == "Resources" and words else self.reason
+        worded = self.reason == "Resources" or self.reason.startswith(_GROUP_LIMIT)
+        return f"{self.reason}: {words}" if worded and words else self.reason
 
 
 NOT_HERE = "it is cancelled, and nothing of it is here"
@@ -165,7 +177,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class LogRequest:
-    """Which bytes of which log: `attempt` None is the newest; `stream` is output or error."""
+    """Which bytes of which log: `attempt` None is the newest; `stream` is output or error.
+
+    `begun` is the newest attempt that the daemon knows to have started: no earlier one's bytes are given in its place.
+    """
 
     handle: str
     task: str
@@ -175,6 +190,7 @@ class LogRequest:
     offset: int = 0
     limit: int = 1 << 20
     times: bool = False
+    begun: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.kubernetes.answers import Answer, is_quota, to_error
+from overspan.adapters.kubernetes.answers import to_error
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.discovery import Right, find_rung, may
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.nodes import ask_nodes
 from overspan.adapters.kubernetes.quantities import read_amounts
 from overspan.adapters.kubernetes.records import read_time
+from overspan.adapters.kubernetes.refusals import find_remedy
 from overspan.adapters.kubernetes.rights import judge_rights, list_extras, list_rights
-from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.trial import render_pod, try_names
 from overspan.bridge.model.errors import OverspanError
 
 OLDEST = (1, 26)
 """The first release whose pods say by default why they are disrupted (KEP-3329)."""
 MAX_SKEW = 5.0
+_SEE = "see the message; `kubernetes:` of this cluster is merged into every pod"
 _LOGIN = "try the same with `kubectl cluster-info`"
 
 
@@ -121,20 +123,10 @@ def _check_submit(connection: Connection, settings: Settings, namespace: str) ->
     answer = connection.request("POST", f"/api/v1/namespaces/{namespace}/pods", query={"dryRun": "All"}, body=body)
     after = time.time()
     if not answer.works:
-        return [Finding("submit", False, answer.message, _explain_refusal(answer, settings))]
+        return [Finding("submit", False, answer.message, find_remedy(answer, settings.security) or _SEE)]
     findings = [Finding("submit", True, "the cluster takes a plain pod (dry run)")]
     told = read_time((answer.document.get("metadata") or {}).get("creationTimestamp"))
     return findings + ([judge_clock(told, before, after)] if told is not None else [])
-
-
-def _explain_refusal(answer: Answer, settings: Settings) -> str:
-    if is_quota(answer):
-        return "wait until something ends, or ask for a larger quota: `kubectl describe quota`"
-    if "PodSecurity" in answer.message:
-        way = "by `kubernetes:` of this cluster (securityContext)"
-        known = "" if settings.security or RESTRICTED not in answer.message else f"write `security: {RESTRICTED}`, or "
-        return f"{known}give pods what the policy asks for {way}; docs/kubernetes-admins.md has both"
-    return "see the message; `kubernetes:` of this cluster is merged into every pod"
 
 
 def judge_clock(told: float, before: float, after: float) -> Finding:
@@ -172,7 +164,8 @@ def _concerns_pods(key: str) -> bool:
 
 
 def _check_nodes(connection: Connection, settings: Settings) -> Finding:
-    nodes = ask_nodes(connection, settings)
+    # A node may be in several partitions.
+    nodes = list({node.name: node for node in ask_nodes(connection, settings)}.values())
     if not nodes:
         remedy = "" if not settings.node_selector else "see `node_selector` of this cluster"
         return Finding("nodes", not remedy, "none can be listed" if not remedy else "none has the labels", remedy)

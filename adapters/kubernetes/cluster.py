@@ -38,16 +38,24 @@ from overspan.adapters.kubernetes.foresight import Foresight
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.gathering import Gatherer
 from overspan.adapters.kubernetes.keeping import Keeper
-from overspan.adapters.kubernetes.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
 from overspan.adapters.kubernetes.lifetimes import longest_time
 from overspan.adapters.kubernetes.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs import Logs
 from overspan.adapters.kubernetes.names import parse_token
-from overspan.adapters.kubernetes.nodes import ask_nodes
+from overspan.adapters.kubernetes.nodes import ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.ordering import Orderer
 from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
+from overspan.adapters.kubernetes.partitions import (
+    find_refusal,
+    find_unknown_node,
+    list_partitions,
+    names_nodes,
+    settle_partition,
+)
 from overspan.adapters.kubernetes.patience import find_patience
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
+from overspan.adapters.kubernetes.records import PodRecord
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
@@ -55,7 +63,7 @@ from overspan.adapters.kubernetes.sizes import PORTION, Sizes
 from overspan.adapters.kubernetes.stories import Story
 from overspan.adapters.kubernetes.submission import Submitter, admit
 from overspan.adapters.kubernetes.traces import find_traces, remove_traces
-from overspan.bridge.model.errors import OverspanError, Unreachable
+from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
 _log = logging.getLogger(__name__)
@@ -90,7 +98,7 @@ class KubernetesCluster:
         self._orderer = Orderer(self.launches, self._settings, self._logs.attend)
         self._gatherer = Gatherer(self.launches, self._settings)
         self._follower = Follower(self.launches, self._live, self._logs, self._outputs.holds)
-        self._sizes = Sizes(lambda: ask_nodes(self._connection, self._settings))
+        self._sizes = Sizes(lambda: ask_sizes(self._connection, self._settings))
         self._foresight = Foresight(self._connection)
         self._installations: set[str] = set()
         """This daemon's, as far as it has told them."""
@@ -110,8 +118,8 @@ class KubernetesCluster:
         async with before_sending():
             namespace = await self._find_namespace()
             obstacle = await self._foresight.find_obstacle(namespace)
-            if obstacle:
-                return [Refusal(launch.token, obstacle) for launch in launches]
+            if obstacle is not None:
+                return [Refusal(launch.token, obstacle.message, remedy=obstacle.remedy) for launch in launches]
             self._installations.update(parse_token(launch.token).installation for launch in launches)
             self._keep()
             nodes = await self._sizes.ask([launch.job for launch in launches])
@@ -119,7 +127,10 @@ class KubernetesCluster:
             rung = await self._find_rung(namespace)
         call = self._submitter.submit(launches, namespace, rung)
         # Whoever stops waiting does not stop it half-way.
-        return await asyncio.shield(asyncio.create_task(call))
+        answers = await asyncio.shield(asyncio.create_task(call))
+        if any(isinstance(answer, Refusal) and not answer.transient for answer in answers):
+            self._foresight.forget(namespace)
+        return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`: from one watch, whatever their number."""
@@ -137,13 +148,30 @@ class KubernetesCluster:
         self._check_open()
         handle = parse_handle(request.handle)
         story = self.launches.stories.get(handle.token)
-        pods = self.launches.pods(story) if story is not None else []
-        return await self._logs.read(request, handle.token, pods)
+        try:
+            return await self._logs.read(request, handle.token, self.launches.pods(story) if story else [])
+        except NotFound:
+            if story is not None and self.launches.fresh and self.launches.trouble() is None:
+                raise
+            # Nobody has seen its pods yet, or not those of the present: whether they can be seen is asked.
+            pods = await self._ask_pods(handle)
+            return await self._logs.read(request, handle.token, pods)
+
+    async def _ask_pods(self, handle: Handle) -> list[PodRecord]:
+        """A launch's pods as they are now; none where it is gone. Raises Unreachable."""
+        story = await self.launches.find(handle)
+        return list((await self.launches.view_now(story)).pods.values()) if story is not None else []
 
     async def nodes(self) -> list[Node]:
         """The nodes, with what all pods there ask for."""
         self._check_open()
-        return await asyncio.to_thread(ask_nodes, self._connection, self._settings)
+        nodes = await asyncio.to_thread(ask_nodes, self._connection, self._settings)
+        self._sizes.note(nodes)
+        return nodes
+
+    def known_nodes(self) -> Sequence[Node]:
+        """The nodes as they were seen last; none where an autoscaler may make larger ones."""
+        return () if self._settings.autoscaler else self._sizes.known
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove every launch of the installation but those that are named."""
@@ -159,7 +187,8 @@ class KubernetesCluster:
         blueprint = await self.launches.read_blueprint(story) if story is not None else None
         if blueprint is None:
             return None
-        return longest_time(blueprint.job, blueprint.job.spec_of(task), self._settings)
+        settings = settle_partition(self._settings, blueprint.job.spec.partition)
+        return longest_time(blueprint.job, blueprint.job.spec_of(task), settings)
 
     async def find_traces(self) -> list[Trace]:
         """The launches of all installations that have anything in the namespace."""
@@ -180,6 +209,7 @@ class KubernetesCluster:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._sizes.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
         await self._live.close()
@@ -208,11 +238,18 @@ class KubernetesCluster:
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that cannot be rendered, or of which the cluster knows at once that it cannot run."""
-        refusal = await asyncio.to_thread(admit, job, self._settings)
-        if refusal is not None or self.launches.trouble() is not None:
-            return refusal
+        refusal = find_refusal(job, self._settings)
+        if refusal:
+            return Refusal("", refusal, remedy=self._name_partitions() if job.spec.partition else "")
+        refused = await asyncio.to_thread(admit, job, self._settings)
+        if refused is not None or self.launches.trouble() is not None:
+            return refused
+        # For notes; nobody waits for it.
+        self._sizes.look()
         try:
             async with asyncio.timeout(ASK_SECONDS):
+                if names_nodes(job) and (wrong := find_unknown_node(job, await self.nodes())):
+                    return Refusal("", wrong)
                 namespace = await self._find_namespace()
                 found = await self._foresight.find_obstacle(namespace) or await self._foresight.find_holder(
                     job, self.launches.calls(namespace), self._installations
@@ -220,7 +257,15 @@ class KubernetesCluster:
         except (TimeoutError, OverspanError):
             # What it says is known when the job is sent.
             return None
-        return Refusal("", found) if found else None
+        return Refusal("", found.message, remedy=found.remedy) if found is not None else None
+
+    def default_partition(self) -> str:
+        """The partition of jobs that name none."""
+        return list_partitions(self._settings)[0].name
+
+    def _name_partitions(self) -> str:
+        names = ", ".join(one.name for one in list_partitions(self._settings))
+        return f"partitions of {self.name}: {names}; `partitions` of the cluster's settings has them"
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What enters a member's pod on the user's terminal: kubectl's exec."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.commands import mount_commands, start_body
 from overspan.adapters.kubernetes.files import TaskFiles
-from overspan.adapters.kubernetes.gang import count_pods
 from overspan.adapters.kubernetes.hooks import render_hook
 from overspan.adapters.kubernetes.names import has_names, name_anchor, name_domain
 from overspan.adapters.kubernetes.outputs import choose_outputs
@@ -24,6 +23,7 @@ from overspan.adapters.kubernetes.scripts import (
     make_work_command,
 )
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.shapes import has_barrier
 from overspan.adapters.kubernetes.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
@@ -134,14 +134,6 @@ def _place_script(parts: Parts) -> Place:
         return Place()
     files = choose_outputs(parts.job, parts.task, parts.settings).placed()
     return files._replace(folder=parts.files.workdir, umask=f"{parts.job.spec.origin.umask:03o}")
-
-
-def has_barrier(job: Job, task: TaskSpec) -> bool:
-    """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
-
-    So do those of a job that may still go to another cluster.
-    """
-    return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
 
 
 def _file_name(task: TaskSpec) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from signal import SIGKILL, SIGTERM
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.evidence import has_begun, judge_end, judge_gone
@@ -318,7 +319,21 @@ def find_end(record: PodRecord, gone: bool, now: float) -> End | None:
     else:
         return None
     at = now if record.finished_at is None else round_up(record.finished_at, now)
-    return End(at, record.exit_code or 0, record.signal, cause.value if cause else "", detail)
+    code, signal = _read_exit(record, ordered)
+    return End(at, code, signal, cause.value if cause else "", detail)
+
+
+def _read_exit(record: PodRecord, ordered: bool) -> tuple[int, int]:
+    """Exit code and signal as Slurm tells them (0:9), of the 128 + signal that a container ends with.
+
+    A runtime does not tell KILL from `exit 137`, which hardly a program says of itself: it counts as KILL, by which
+    memory, time and nodes end programs. 143 is TERM where the pod was ended; else it is the program's own word.
+    """
+    told = ordered or record.deleting_at is not None or bool(record.disruption) or bool(record.status_reason)
+    code = record.exit_code or 0
+    if not record.signal and (code == 128 + SIGKILL or (code == 128 + SIGTERM and told)):
+        return 0, code - 128
+    return code, record.signal
 
 
 def round_up(second: float, now: float) -> float:

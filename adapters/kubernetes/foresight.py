@@ -19,6 +19,7 @@ from overspan.adapters.kubernetes.names import (
     name_domain,
 )
 from overspan.adapters.kubernetes.records import LAUNCH, read_pod
+from overspan.adapters.kubernetes.refusals import RIGHTS, Obstacle
 from overspan.adapters.kubernetes.rights import FOLLOWING, name_rights
 from overspan.bridge.model.errors import Denied, NotFound
 from overspan.bridge.model.job import Job
@@ -34,16 +35,20 @@ class Foresight:
         self._connection = connection
         self._fine: dict[str, float] = {}
 
-    async def find_obstacle(self, namespace: str) -> str:
-        """Why no job can run in a namespace; '' where nothing is known to forbid it. Raises Unreachable."""
+    async def find_obstacle(self, namespace: str) -> Obstacle | None:
+        """Why no job can run in a namespace; None where nothing is known to forbid it. Raises Unreachable."""
         if time.monotonic() - self._fine.get(namespace, float("-inf")) < KNOWN_SECONDS:
-            return ""
+            return None
         found = await self._find_namespace(namespace) or await self._find_rights(namespace)
-        if not found:
+        if found is None:
             self._fine[namespace] = time.monotonic()
         return found
 
-    async def _find_namespace(self, namespace: str) -> str:
+    def forget(self, namespace: str) -> None:
+        """Ask again next time: something was refused."""
+        self._fine.pop(namespace, None)
+
+    async def _find_namespace(self, namespace: str) -> Obstacle | None:
         answer = await self._connection.call("GET", f"/api/v1/namespaces/{namespace}")
         if answer.status == 403:
             # Who may not read namespaces may well use one, and tries what a job begins with.
@@ -51,13 +56,14 @@ class Foresight:
             path, query = path_of(trial, namespace), {"dryRun": "All"}
             answer = await self._connection.call("POST", path, query=query, body=trial, brief=True)
         if answer.status == 404:
-            return f"the namespace {namespace} does not exist: make it, or set `namespace` of this cluster"
+            remedy = f"`kubectl create namespace {namespace}`, or set `namespace` of this cluster"
+            return Obstacle(f"the namespace {namespace} does not exist", remedy)
         going = answer.works and (answer.document.get("status") or {}).get("phase") == "Terminating"
         if going or (answer.status == 403 and "being terminated" in answer.message):
-            return f"the namespace {namespace} is being deleted: set `namespace` of this cluster to another"
-        return ""
+            return Obstacle(f"the namespace {namespace} is being deleted", "set `namespace` of this cluster to another")
+        return None
 
-    async def _find_rights(self, namespace: str) -> str:
+    async def _find_rights(self, namespace: str) -> Obstacle | None:
         """Rights without which pods would run and nobody would know of it: their creation is refused by none."""
         try:
             held = await finish_all(
@@ -65,29 +71,27 @@ class Foresight:
             )
         except (Denied, NotFound):
             # The cluster does not tell.
-            return ""
+            return None
         missing = [right for right, given in zip(FOLLOWING, held, strict=True) if not given]
         if not missing:
-            return ""
-        return (
-            f"this login may not {name_rights(missing)} in {namespace}, so nobody would know how the job is; "
-            "`span check` has what grants it"
-        )
+            return None
+        message = f"this login may not {name_rights(missing)} in {namespace}, so nobody would know how the job is"
+        return Obstacle(message, RIGHTS)
 
-    async def find_holder(self, job: Job, calls: Calls, installations: Collection[str]) -> str:
-        """Why a group can never have its name, which somebody else has; '' for one that is free, or will be.
+    async def find_holder(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:
+        """Why a group can never have its name, which somebody else has; None for one that is free, or will be.
 
         `installations` are this daemon's: its groups of one name wait for each other.
         """
         if not job.spec.group or not has_names(job) or not installations:
-            return ""
+            return None
         name = name_domain(job)
         found = await calls.get("Service", name)
         if found is None or is_going(found):
-            return ""
+            return None
         labels: Mapping[str, str] = found["metadata"].get("labels") or {}
         if labels.get(INSTALLATION) in installations or await is_leaving(calls, labels):
-            return ""
+            return None
         return word_taken("Service", name, labels)
 
 
@@ -103,11 +107,11 @@ async def is_leaving(calls: Calls, labels: Mapping[str, str]) -> bool:
     return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
 
-def word_taken(kind: str, name: str, labels: Mapping[str, str]) -> str:
+def word_taken(kind: str, name: str, labels: Mapping[str, str]) -> Obstacle:
     """What is told of a name that somebody else has."""
     job = labels.get(JOB)
     who = f"job {job}" if job else "something else"
-    return (
-        f"the name {name} is taken in this namespace: {who} has a {kind} of that name; "
-        "submit it with another --name, or write `name: x-{id}` in the file"
+    return Obstacle(
+        f"the name {name} is taken in this namespace: {who} has a {kind} of that name",
+        "submit it with another --name, or write `name: x-{id}` in the file",
     )

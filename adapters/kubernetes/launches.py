@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ AGAIN = DOMAIN + "again"
 """Annotation of an anchor whose pods were given back: when they are made again, and how often that was."""
 CREATED = DOMAIN + "created"
 """Annotation of an anchor whose objects were all made: nothing of it is made a second time."""
+WATCH_SECONDS = 5.0
+"""How long after its own changes the pods are asked for instead of believing the watch."""
 MANY = 20
 """Unknown launches that are looked up by one list."""
 
@@ -129,6 +132,19 @@ class Launches:
         """All pods of a launch that are there, older runs too."""
         return list(self.watch(parse_handle(story.handle)).of(story.token).values())
 
+    def know_all(self, story: Story) -> bool:
+        """Whether the watch has all pods of a launch that is over: each node has one, and all have ended."""
+        watch = self.watch(parse_handle(story.handle))
+        pods = watch.of(story.token).values()
+        seen = {(pod.task, pod.index) for pod in (*pods, *watch.gone(story.token))}
+        return (
+            watch.fresh
+            and watch.trouble is None
+            and time.monotonic() - story.made > WATCH_SECONDS
+            and all(pod.ended for pod in pods)
+            and all((task.name, index) in seen for task in story.shape.tasks for index in range(task.nodes))
+        )
+
     async def find_all(self, handles: Iterable[Handle]) -> None:
         """Have a story of each launch that the cluster knows."""
         unknown = [handle for handle in handles if handle.token not in self.stories]
@@ -194,7 +210,8 @@ class Launches:
             return
         blueprint = _read_plan(anchor)
         shape, soft = make_shape(token, blueprint.job), blueprint.rung is Rung.SOFT
-        story = Story(str(Handle(namespace, token)), shape, str(metadata["uid"]), namespace, soft=soft)
+        queued = blueprint.rung is Rung.KUEUE
+        story = Story(str(Handle(namespace, token)), shape, str(metadata["uid"]), namespace, soft=soft, queued=queued)
         again, _, returns = str((metadata.get("annotations") or {}).get(AGAIN, "")).partition(" ")
         if again:
             story.again_at, story.returns = float(again), int(returns or 0)

@@ -67,8 +67,6 @@ def note_job(job: Job, settings: Settings, choice: Choice) -> tuple[str, ...]:
     notes: list[str] = []
     if choice.why:
         notes.append(f"the group starts by {_NAMES[choice.rung]}: {choice.why}")
-    if job.spec.partition and choice.rung is not Rung.KUEUE:
-        notes.append(f"the partition {job.spec.partition} has no effect: pods have none without Kueue's queues")
     for task in job.spec.tasks:
         notes += note_needs(task, settings)
         notes += _note_task(job, task, settings)

@@ -138,7 +138,7 @@ class Logs:
         attempt = request.attempt
         if attempt is None:
             numbers = [*(pod.attempt for pod in runs), *await asyncio.to_thread(self._attempts, token, request)]
-            attempt = max(numbers, default=0)
+            attempt = max([*numbers, request.begun])
         path = self._path(token, request.task, request.node, attempt)
         present = sorted((pod for pod in runs if pod.attempt == attempt), key=lambda pod: pod.run)
         for pod in present:

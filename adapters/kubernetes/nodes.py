@@ -7,11 +7,13 @@ first the quota stands for the nodes, without the second the namespace's own pod
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.answers import Answer, to_error
 from overspan.adapters.kubernetes.connection import Connection
+from overspan.adapters.kubernetes.partitions import list_partitions, settle_partition
 from overspan.adapters.kubernetes.quantities import MIB, Amounts, add_amounts, read_amounts, sum_requests
 from overspan.adapters.kubernetes.settings import Settings
 
@@ -41,17 +43,37 @@ class Use:
             self.busy.add(node)
 
 
-def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
-    """All nodes that jobs can run on, by name. Blocking. Raises Unreachable, TimedOut and other refusals."""
+def ask_sizes(connection: Connection, settings: Settings) -> list[Node]:
+    """The nodes without their use: no pod is asked for. Blocking. Raises as `ask_nodes`."""
+    return ask_nodes(connection, settings, used=False)
+
+
+def ask_nodes(connection: Connection, settings: Settings, *, used: bool = True) -> list[Node]:
+    """All nodes that jobs can run on, by partition and name. Blocking.
+
+    Raises Unreachable, TimedOut and other refusals.
+    """
     namespace = connection.namespace
-    partition = settings.queue or namespace
+    default, *others = list_partitions(settings)
     listed = list_parts(connection, "/api/v1/nodes", {})
     nodes = next(listed)
     if isinstance(nodes, Answer):
-        return [read_quota(item, partition, settings) for item in _ask_quotas(connection, namespace)]
+        return [read_quota(item, default.name, settings) for item in _ask_quotas(connection, namespace)]
     found: list[Document] = list(nodes)
     for part in listed:
         found += read_part(part, "list nodes")
+    use = _ask_use(connection, namespace) if used else Use()
+    return [
+        replace(read_node(item, use, one.name, own), default=one is default, time_limit=one.time_limit)
+        for one in (default, *others)
+        for own in (settle_partition(settings, one.name),)
+        for item in sorted(found, key=lambda item: str((item.get("metadata") or {}).get("name")))
+        if is_wanted(item, own)
+    ]
+
+
+def _ask_use(connection: Connection, namespace: str) -> Use:
+    """What pods ask for: of all namespaces, without the right to that of the own one."""
     use = Use()
     for path in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods"):
         parts = list_parts(connection, path, {"fieldSelector": LIVE})
@@ -65,8 +87,7 @@ def ask_nodes(connection: Connection, settings: Settings) -> list[Node]:
             for pod in read_part(part, "list pods"):
                 use.add(pod)
         break
-    read = (read_node(item, use, partition, settings) for item in found if is_wanted(item, settings))
-    return sorted(read, key=lambda node: node.name)
+    return use
 
 
 def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | Answer]:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 
 from overspan.adapters.kubernetes.connection import Connection
 from overspan.adapters.kubernetes.records import MAIN, PodRecord
-from overspan.adapters.kubernetes.scripts import OPENED
+from overspan.adapters.kubernetes.scripts import BELL, OPENED
 from overspan.bridge.model.errors import Denied, OverspanError
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 MOST_PODS = 16
 """Of a group whose barriers are opened so; each costs its node a process."""
 _SECONDS = 5.0
-_OPEN = f'echo "$1" >{OPENED}'
+OPEN = f'echo "$1" >{OPENED}; [ ! -p {BELL} ] || echo 1<>{BELL}'
+"""What is read comes first: who is woken too early looks again in time."""
 
 
 class Opener:
@@ -47,7 +48,7 @@ class Opener:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _open(self, pod: PodRecord, go: str) -> None:
-        place, words = (pod.namespace, pod.name, MAIN), ("/bin/sh", "-c", _OPEN, "overspan", go)
+        place, words = (pod.namespace, pod.name, MAIN), ("/bin/sh", "-c", OPEN, "overspan", go)
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._threads, self._connection.exec, *place, words, _SECONDS)

@@ -22,7 +22,7 @@ from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.facts import read_go, write_go
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.hooks import MARK_SECONDS, TELL_WORDS
-from overspan.adapters.kubernetes.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.launches import WATCH_SECONDS, Launches, parse_handle
 from overspan.adapters.kubernetes.names import name_anchor
 from overspan.adapters.kubernetes.openings import MOST_PODS, Opener
 from overspan.adapters.kubernetes.queues import list_counted
@@ -51,8 +51,6 @@ from overspan.bridge.model.events import Event
 
 _log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 5.0
-"""How long after its own changes the pods are asked for instead of believing the watch."""
 _REMEMBERED = 2000
 _EXECS = 8
 """Commands in pods at the same time; a node that hangs has each of its threads for the whole timeout."""
@@ -165,7 +163,7 @@ class Orderer:
             chains.setdefault(key, []).append(step)
         makes = chains.pop("", [])
         await finish_all(self._chain(chain, story) for chain in chains.values())
-        if isinstance(event, events.Launch) and story.shape.pods <= MOST_PODS:
+        if isinstance(event, events.Launch) and story.shape.pods <= MOST_PODS and story.waits(event.task):
             self._opener.open(
                 [step.pod for step in steps if isinstance(step, Patch) and GO in step.annotations], write_go(event.at)
             )
@@ -186,7 +184,7 @@ class Orderer:
             self._attend([step.pod])
             await calls.delete_pod(step.pod, step.grace)
         elif isinstance(step, Limit):
-            await calls.limit_pod(step.pod, step.seconds)
+            await _limit(calls, step)
         elif isinstance(step, Execute):
             await self._execute(step)
         elif isinstance(step, Announce):
@@ -248,6 +246,14 @@ async def _mark(calls: Calls, step: Patch) -> None:
         raise Failed(f"pod {step.pod.name} is no longer there")
 
 
+async def _limit(calls: Calls, step: Limit) -> None:
+    """Lower a pod's deadline. Where a policy forbids that, the daemon ends the pod in time, if there is one."""
+    try:
+        await calls.limit_pod(step.pod, step.seconds)
+    except (Denied, Rejected) as error:
+        _log.warning("pod %s is ended in time by a daemon alone: %s", step.pod.name, error)
+
+
 async def make_pods(launches: Launches, story: Story, settings: Settings, step: Create) -> dict[int, str]:
     """Make pods of a launch; of those that can never be made, why. Raises Failed for what may be done later."""
     blueprint = await launches.read_blueprint(story)
@@ -264,6 +270,7 @@ async def make_pods(launches: Launches, story: Story, settings: Settings, step: 
     if blueprint.rung is Rung.KUEUE:
         await _await_places(launches, story, step)
     own_all(documents, name_anchor(story.token), story.anchor)
+    story.made = time.monotonic()
     return await _make_all(launches.calls(story.namespace), dict(zip(step.nodes, documents, strict=True)))
 
 

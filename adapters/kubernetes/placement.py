@@ -6,6 +6,7 @@ from typing import Any
 
 from overspan.adapters.kubernetes.gang import Rung
 from overspan.adapters.kubernetes.names import GUEST, HOST
+from overspan.adapters.kubernetes.partitions import list_expressions
 from overspan.adapters.kubernetes.records import LAUNCH, TASK
 from overspan.adapters.kubernetes.resources import Needs
 from overspan.adapters.kubernetes.settings import Settings
@@ -38,8 +39,9 @@ def _covers(toleration: Document, key: str) -> bool:
 def render_affinity(token: str, task: TaskSpec, needs: Needs) -> Document:
     """What holds for every pod of a task: nodes with its GPUs, and nodes of its own."""
     affinity: Document = {}
-    if needs.expressions:
-        terms = [{"matchExpressions": [dict(item) for item in needs.expressions]}]
+    expressions = [*needs.expressions, *list_expressions(task)]
+    if expressions:
+        terms = [{"matchExpressions": [dict(item) for item in expressions]}]
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     if task.spread:
         # Its own guests, tasks that share its nodes, may come.

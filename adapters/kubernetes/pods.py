@@ -58,7 +58,7 @@ def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, atte
         "automountServiceAccountToken": bool(settings.service_account),
         "terminationGracePeriodSeconds": grace_of(task),
         "activeDeadlineSeconds": limit_pod(job, task, settings),
-        **_render_placing(blueprint, settings, task, needs.expressions != () or task.spread, parts),
+        **_render_placing(blueprint, settings, task, parts),
         "containers": [main],
         "volumes": render_volumes_of(parts),
     }
@@ -86,14 +86,13 @@ def _take_variables(pod: Document, source: Document) -> None:
     main["envFrom"] = [*main.get("envFrom", ()), source]
 
 
-def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, bound: bool, parts: Parts) -> Document:
+def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, parts: Parts) -> Document:
     """Where the pods may run and as whom: fields of the spec that are left out where nothing is said."""
     job = blueprint.job
-    affinity = placement.render_affinity(blueprint.token, task, parts.needs) if bound else {}
     fields: Document = {
         "nodeSelector": dict(settings.node_selector),
         "tolerations": placement.render_tolerations(settings, parts.needs),
-        "affinity": affinity,
+        "affinity": placement.render_affinity(blueprint.token, task, parts.needs),
         "schedulerName": settings.scheduler,
         "priorityClassName": settings.priority_classes.get(job.spec.qos, "") if job.spec.qos else "",
         "serviceAccountName": settings.service_account,
@@ -160,8 +159,7 @@ def _draw(blueprint: Blueprint, settings: Settings, template: Template, pods: Po
     marks: dict[str, str] = {}
     fields: Document = {}
     if first or joins_later(blueprint.rung):
-        queue = job.spec.partition or settings.queue
-        labels, marks, fields = mark_pod(blueprint.rung, token, count_gang(job), queue)
+        labels, marks, fields = mark_pod(blueprint.rung, token, count_gang(job), settings.queue)
     notes = {TASK: task.name, INDEX: "", ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
     if pods.go:
         notes[GO] = pods.go

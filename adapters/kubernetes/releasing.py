@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from overspan.adapters.kubernetes.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle, read_handle, select_installation
@@ -91,12 +92,16 @@ class Releaser:
         """
         await self._still(handle)
         calls = self._launches.calls(handle.namespace)
-        selector = f"{LAUNCH}={handle.token}"
-        for service in await calls.list("Service", selector):
-            await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
-        documents = await calls.list("Pod", selector)
-        pods, group = await asyncio.to_thread(lambda: [*map(read_pod, documents)]), find_group(documents)
         story = self._launches.stories.get(handle.token)
+        for service in await _find_services(calls, handle, story):
+            await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
+        documents: list[Mapping[str, Any]] = []
+        if story is not None and not story.queued and self._launches.know_all(story):
+            pods = self._launches.pods(story)
+        else:
+            documents = await calls.list("Pod", f"{LAUNCH}={handle.token}")
+            pods = await asyncio.to_thread(lambda: [*map(read_pod, documents)])
+        group = find_group(documents)
         # Of an end that a log told, the node knows a moment later; then the log is whole.
         ended = [pod for pod in pods if pod.ended or (story is not None and pod.uid in story.ends)]
         await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
@@ -155,3 +160,15 @@ class Releaser:
         await calls.drop_pod(pod)
         self._late.pop(pod.uid, None)
         self._logs.forget(pod.uid)
+
+
+async def _find_services(calls: Calls, handle: Handle, story: Story | None) -> Sequence[Mapping[str, Any]]:
+    """The Services of a launch: of one that is followed by the name it has, if any."""
+    if story is None:
+        return await calls.list("Service", f"{LAUNCH}={handle.token}")
+    if not story.shape.domain:
+        return ()
+    found = await calls.get("Service", story.shape.domain)
+    # Another launch may have the name by now.
+    mine = found is not None and (found["metadata"].get("labels") or {}).get(LAUNCH) == handle.token
+    return (found,) if found is not None and mine else ()

@@ -21,6 +21,7 @@ from overspan.adapters.kubernetes.files import Archive, render_archives
 from overspan.adapters.kubernetes.gang import Choice, Rung, choose_rung, count_gang, render_group
 from overspan.adapters.kubernetes.limits import check_job
 from overspan.adapters.kubernetes.names import check_names
+from overspan.adapters.kubernetes.partitions import settle_partition
 from overspan.adapters.kubernetes.pods import Template, make_template, render_set
 from overspan.adapters.kubernetes.services import (
     name_shared,
@@ -71,6 +72,7 @@ def choose(
     launch: Launch, settings: Settings, best: Rung, files: Mapping[str, Archive] | None = None
 ) -> tuple[Blueprint, Choice]:
     """The same with the reason where it is not the cluster's best."""
+    settings = settle_partition(settings, launch.job.spec.partition)
     check_names(launch.job)
     check_job(launch.job)
     check_variables(launch.job)
@@ -89,6 +91,7 @@ def render(launch: Launch, blueprint: Blueprint, settings: Settings, *, trial: b
 
     Raises InvalidRequest.
     """
+    settings = settle_partition(settings, blueprint.job.spec.partition)
     templates = _make_templates(blueprint, settings)
     texts = {key: text for template in templates for key, text in template.variables.texts.items()}
     texts.update({name_script(task): task.run for task in blueprint.job.spec.tasks if needs_script(task)})
@@ -113,6 +116,7 @@ def render(launch: Launch, blueprint: Blueprint, settings: Settings, *, trial: b
 
 def render_pods(blueprint: Blueprint, settings: Settings, pods: PodSet) -> list[Document]:
     """The pods of some nodes of an attempt. Raises InvalidRequest."""
+    settings = settle_partition(settings, blueprint.job.spec.partition)
     template = make_template(blueprint, settings, blueprint.job.spec_of(pods.task), pods.attempt)
     rendered = render_set(blueprint, settings, template, pods)
     for document in rendered:

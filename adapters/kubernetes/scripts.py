@@ -18,6 +18,8 @@ POD_DIR = f"{BASE}/pod"
 """Marks of the pod as files, which the kubelet keeps up to date: `go` and `notice`."""
 OPENED = f"{RUN_DIR}/.go"
 """The same as the mark `go`, where the adapter could write it sooner than the kubelet."""
+BELL = f"{RUN_DIR}/.bell"
+"""The FIFO that wakes a pod at its barrier. Whoever writes there opens it for reading too, and so never blocks."""
 FILES_DIR = f"{BASE}/files"
 ARCHIVES_DIR = f"{BASE}/archives"
 SCRIPTS_DIR = f"{BASE}/scripts"
@@ -51,31 +53,36 @@ _BARRIER = (
     'if [ -n "$1" ]; then\n'
     f"  {{ echo '{NOT_BEGUN}' >/dev/termination-log; }} 2>/dev/null\n"
     "  trap 'exit 143' TERM\n"
-    '  _fast=0.1 _slow=0.5; nap() { sleep "$1" 2>/dev/null || sleep 1 2>/dev/null; }\n'
-    "  # bash waits by itself, so it can look more often.\n"
-    '  if [ -n "$BASH_VERSION" ] && command eval "command exec 9<> <(:)" 2>/dev/null; then\n'
-    '    _fast=0.03 _slow=0.2; nap() { read -r -t "$1" -u 9 _nothing; }\n'
-    "  fi\n"
-    "  _tries=0 _go= _stop=\n"
+    "  # One read waits: for the daemon, which rings, and for the kubelet's file, which only time shows. bash has a\n"
+    "  # pipe without mkfifo; only seconds are known to the shell of busybox, and no time at all to dash.\n"
+    "  _tries=0 _go= _stop= _fast=0.1 _slow=1\n"
+    '  nap() { sleep "$1" || sleep 1; }\n'
+    f"  {{ mkfifo {BELL} && command exec 9<>{BELL}; }} 2>/dev/null ||\n"
+    '    { [ -n "$BASH_VERSION" ] && command eval "command exec 9<> <(:)" 2>/dev/null; }\n'
+    "  for _each in 0.2 1; do\n"
+    "    if { echo >&9 && read -r -t $_each _nothing <&9; } 2>/dev/null; then\n"
+    '      _fast=$_each _slow=$_each; nap() { read -r -t "$1" _nothing <&9; }; break\n'
+    "    fi\n"
+    "  done\n"
     f'  look() {{ read -r _go _stop <"$1"; [ -n "$_go" ]; }}\n'
     f"  until look {POD_DIR}/go || look {OPENED}; do\n"
     "    _tries=$((_tries + 1))\n"
-    '    if [ $_tries -lt 500 ]; then nap "$_fast"; else nap "$_slow"; fi\n'
+    '    if [ $_tries -lt 50 ]; then nap "$_fast"; else nap "$_slow"; fi\n'
     "  done 2>/dev/null\n"
     '  [ -z "$_stop" ] || exit 143\n'
     "  # Its own name may take a moment to be known.\n"
     '  if [ -n "$2" ] && command -v getent >/dev/null 2>&1; then\n'
-    "    _tries=0\n"
+    "    _tries=0; [ $_fast != 1 ] || _tries=90\n"
     '    until getent hosts "$HOSTNAME.$2" >/dev/null 2>&1 || [ $_tries -ge 100 ]; do\n'
-    "      _tries=$((_tries + 1)); nap 0.1\n"
-    "    done\n"
+    '      _tries=$((_tries + 1)); nap "$_fast"\n'
+    "    done 2>/dev/null\n"
     "  fi\n"
-    "  exec 9>&-\n"
+    f"  exec 9>&-; [ ! -p {BELL} ] || rm -f {BELL}\n"
     "  { true >/dev/termination-log; } 2>/dev/null\n"
     "fi\n"
     "shift 2\n"
 )
-"""Without bash and `sleep` it looks all the time."""
+"""Without bash and `sleep` it looks all the time. A shell that reads with a time limit forks nothing while it waits."""
 
 LOG = "-"
 """In the place of the path of an error file: the container's log."""

@@ -64,6 +64,17 @@ class Volume:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """A name that jobs may ask for: nodes with these labels, in Kueue's queue, for so long (seconds) at most."""
+
+    name: str
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Document, ...] = ()
+    queue: str = ""
+    time_limit: int | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """How a cluster is reached, and what pods get that say nothing themselves. Times are seconds."""
 
@@ -76,6 +87,8 @@ class Settings:
     image: str = ""
     queue: str = ""
     """Kueue's LocalQueue."""
+    partitions: tuple[Partition, ...] = ()
+    """The first one is the default; none: the cluster is one."""
     gang: str = AUTO
     gang_timeout: int = 300
     admission_timeout: int | None = DAY
@@ -122,6 +135,10 @@ def read_settings(config: ClusterConfig) -> Settings:
     values = read_values(config, "Kubernetes", _READERS)
     if config.root:
         values["root"] = _check_root(config, values.get("volumes", {}))
+    queues = [one.queue for one in values.get("partitions", ()) if one.queue]
+    if queues:
+        # The cluster's own is for partitions that name none.
+        values.setdefault("queue", queues[0])
     if values.get("gang") == KUEUE and not values.get("queue"):
         raise InvalidRequest(
             f"clusters.{config.name}: `gang: kueue` needs a queue",
@@ -308,6 +325,28 @@ def _read_volume(name: str, entry: Any) -> Volume:
     return Volume(source, path.rstrip("/"), str(table.get("sub_path") or ""), read_only, shared)
 
 
+def _read_partitions(value: Any) -> tuple[Partition, ...]:
+    if not isinstance(value, Mapping) or not value or not all(isinstance(name, str) and name for name in value):
+        raise ValueError("write a mapping of names to their settings, such as {gpu: {node_selector: {pool: gpu}}}")
+    return tuple(_read_partition(name, entry) for name, entry in value.items())
+
+
+def _read_partition(name: str, entry: Any) -> Partition:
+    if not re.fullmatch(r"[\w.+-]+", name):
+        raise ValueError(f"{name!r} is not the name of a partition; use letters, digits, '_', '.', '+' and '-'")
+    try:
+        table = _read_table(entry or {}, ("node_selector", "tolerations", "queue", "time"))
+        return Partition(
+            name,
+            _read_texts(table.get("node_selector", {})),
+            _read_tolerations(table.get("tolerations", [])),
+            _read_text(table["queue"]) if "queue" in table else "",
+            parse_wall_time(table["time"]) if "time" in table else None,
+        )
+    except (ValueError, InvalidRequest) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
 def _read_switch(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is neither true nor false")
@@ -326,6 +365,7 @@ _READERS: Readers = {
     "namespace": ("namespace", _read_label),
     "image": ("image", _read_text),
     "queue": ("queue", _read_text),
+    "partitions": ("partitions", _read_partitions),
     "gang": ("gang", _read_gang),
     "gang_timeout": ("gang_timeout", _read_delay),
     "admission_timeout": ("admission_timeout", parse_wall_time),

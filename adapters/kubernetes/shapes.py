@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from overspan.adapters.kubernetes.gang import count_pods
+from overspan.adapters.kubernetes.names import has_names, name_domain
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, Start, TaskSpec
 
@@ -25,6 +27,8 @@ class TaskShape:
     """Whether it has a command for the loss of its pod (hooks.py)."""
     heard: bool = False
     """Whether its programs tell their ends in their logs, too."""
+    waits: bool = False
+    """Whether its pods wait at a barrier."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Shape:
     """Whether all pods have to be there before any may start."""
     start_timeout: int | None = None
     """Seconds that it may hold nodes without having started; None: as the cluster says."""
+    domain: str = ""
+    """The name of its Service; '' for a launch without one."""
 
     @property
     def pods(self) -> int:
@@ -55,6 +61,14 @@ def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
     return task.primary and any(not other.primary for other in spec.tasks)
 
 
+def has_barrier(job: Job, task: TaskSpec) -> bool:
+    """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
+
+    So do those of a job that may still go to another cluster.
+    """
+    return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
+
+
 def make_shape(token: str, job: Job) -> Shape:
     """The shape of a job's present launch. Tasks that are over are not started again."""
     tasks = tuple(
@@ -67,9 +81,11 @@ def make_shape(token: str, job: Job) -> Shape:
             notice_signal=spec.notice_signal,
             has_hook=bool(spec.on_preemption.strip()),
             heard=ends_others(job.spec, spec),
+            waits=has_barrier(job, spec),
         )
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
         if not task.over
     )
     together = job.spec.start is Start.TOGETHER
-    return Shape(token, job.id, job.launch, tasks, together, job.spec.start_timeout)
+    domain = name_domain(job) if has_names(job) else ""
+    return Shape(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from overspan.adapters.contract import Report
+from overspan.adapters.contract import MOST_WORDS, Report
 from overspan.adapters.kubernetes.evidence import REFUSED, explain_waiting
 from overspan.adapters.kubernetes.facts import (
     Cursor,
@@ -37,7 +37,6 @@ QUIET_SECONDS = 1.0
 """How long nothing is told of a launch that has no reason to wait."""
 _TROUBLES = ("JobLaunchFailure", "BadConstraints")
 """Reasons whose detail is told: they do not pass by waiting alone."""
-_LONGEST_DETAIL = 300
 
 
 @dataclass
@@ -55,6 +54,8 @@ class Story:
     """Whether the cursor was given to this process."""
     soft: bool = False
     """Whether its pods gather behind Overspan's own barriers."""
+    queued: bool = False
+    """Whether its pods are a group to Kueue."""
     again_at: float = 0.0
     """When pods that were given back are made again; 0 while none were."""
     returns: int = 0
@@ -92,6 +93,8 @@ class Story:
     """What was told of them last, by uid."""
     touched: float = -math.inf
     """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
+    made: float = -math.inf
+    """When pods were last made for it after its submission (time.monotonic)."""
     dirty: bool = True
     """Whether there may be something to tell."""
     since: str = ""
@@ -103,6 +106,11 @@ class Story:
     def token(self) -> str:
         """The launch's token."""
         return self.shape.token
+
+    def waits(self, task: str) -> bool:
+        """Whether the pods of a task wait at a barrier."""
+        shape = self.shape.task(task)
+        return shape is not None and shape.waits
 
     def view(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
         """Its pods as they are known, also by their logs."""
@@ -265,7 +273,7 @@ def describe_shortage(shape: Shape, view: View) -> str:
     if placed == len(records) or not said:
         return ""
     # What would be preempted is the scheduler's own affair.
-    return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:_LONGEST_DETAIL]
+    return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:MOST_WORDS]
 
 
 def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:
@@ -280,5 +288,5 @@ def word_reason(found: Sequence[tuple[str, str]]) -> str:
     for wanted in _TROUBLES:
         for reason, detail in found:
             if reason == wanted:
-                return f"{reason}: {detail[:_LONGEST_DETAIL]}" if detail else reason
+                return f"{reason}: {detail[:MOST_WORDS]}" if detail else reason
     return next((reason for reason, _ in found if reason != "None"), "None")

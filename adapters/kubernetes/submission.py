@@ -19,6 +19,7 @@ from overspan.adapters.kubernetes.launches import CREATED, Handle, Launches, is_
 from overspan.adapters.kubernetes.names import INSTALLATION, JOB, name_anchor
 from overspan.adapters.kubernetes.output_files import OutputFiles
 from overspan.adapters.kubernetes.records import LAUNCH
+from overspan.adapters.kubernetes.refusals import find_remedy
 from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.rendering import Blueprint, Document, Objects, draw, own_all, render
 from overspan.adapters.kubernetes.settings import Settings
@@ -48,6 +49,7 @@ class Problem(NamedTuple):
     transient: bool
     reason: str = "BadConstraints"
     ours: str = ""
+    remedy: str = ""
 
 
 class Submitter:
@@ -69,7 +71,7 @@ class Submitter:
         except OverspanError as error:
             if error.transient:
                 raise
-            return Refusal(launch.token, explain(error))
+            return Refusal(launch.token, error.message, remedy=error.remedy)
         await asyncio.to_thread(self._files.note, launch, self._settings)
         calls = self._launches.calls(namespace)
         handle = Handle(namespace, launch.token)
@@ -85,8 +87,9 @@ class Submitter:
         story = self._launches.stories.get(launch.token)
         if story is None or story.gone or story.anchor != uid:
             # Of a try whose removal broke off nothing counts any more.
-            soft = blueprint.rung is Rung.SOFT
-            story = Story(str(handle), make_shape(launch.token, launch.job), uid, namespace, soft=soft)
+            soft, queued = blueprint.rung is Rung.SOFT, blueprint.rung is Rung.KUEUE
+            shape = make_shape(launch.token, launch.job)
+            story = Story(str(handle), shape, uid, namespace, soft=soft, queued=queued)
             self._launches.stories[launch.token] = story
         # From here on its pods are watched.
         self._launches.watch(handle)
@@ -109,7 +112,7 @@ class Submitter:
         if answer.works:
             return answer.document
         if answer.status != 409:
-            return _judge(answer)
+            return _judge(answer, self._settings.security)
         found = await calls.get("ConfigMap", name_anchor(token))
         if found is None or is_going(found):
             return Problem(f"what was left of {token} is being removed", True, "Resources")
@@ -160,7 +163,9 @@ class Submitter:
 
     async def _judge(self, calls: Calls, document: Document, answer: Answer, token: str) -> Problem | None:
         """Why an object was not made; None where it is the one that an earlier try made."""
-        return await self._meet(calls, document, token) if is_there(answer) else _judge(answer, str(document["kind"]))
+        if is_there(answer):
+            return await self._meet(calls, document, token)
+        return _judge(answer, self._settings.security, str(document["kind"]))
 
     async def _meet(self, calls: Calls, document: Document, token: str) -> Problem | None:
         """What the object that has the name means; None where an earlier try made it."""
@@ -187,7 +192,8 @@ class Submitter:
             )
         if await is_leaving(calls, owner):
             return Problem(f"the {kind} {name} of job {owner.get(JOB)} of others is being removed", True, "Resources")
-        return Problem(word_taken(kind, name, owner), False)
+        taken = word_taken(kind, name, owner)
+        return Problem(taken.message, False, remedy=taken.remedy)
 
     def _is_over(self, token: str) -> bool:
         """Whether nothing of a launch of this installation runs or will: what is left of it goes soon."""
@@ -224,27 +230,19 @@ def fill(settings: Settings, namespace: str) -> Settings:
     return replace(settings, namespace=namespace)
 
 
-def explain(error: OverspanError) -> str:
-    """An error in one line."""
-    return f"{error.message}; {error.remedy}" if error.remedy else error.message
-
-
-def _judge(answer: Answer, kind: str = "") -> Problem:
+def _judge(answer: Answer, security: str, kind: str = "") -> Problem:
+    remedy = find_remedy(answer, security)
     if is_quota(answer):
-        for pattern, reason in _QUOTA_REASONS:
-            if pattern.search(answer.message):
-                return Problem(answer.message, True, reason)
-        return Problem(answer.message, True, "AssocGrpJobsLimit")
+        found = (reason for pattern, reason in _QUOTA_REASONS if pattern.search(answer.message))
+        return Problem(answer.message, True, next(found, "AssocGrpJobsLimit"), remedy=remedy)
     if is_transient(answer) or answer.status == 409:
         return Problem(answer.message, True, "Resources")
-    if answer.status != 403:
-        return Problem(answer.message, False)
     why = "; secrets and the environments of batch scripts travel as Secrets" if kind == "Secret" else ""
-    return Problem(f"{answer.message}{why}; `span check` lists the rights that are missing", False)
+    return Problem(f"{answer.message}{why if answer.status == 403 else ''}", False, remedy=remedy)
 
 
 def _refuse(token: str, problem: Problem) -> Refusal:
-    return Refusal(token, problem.message, problem.transient, problem.reason)
+    return Refusal(token, problem.message, problem.transient, problem.reason, problem.remedy)
 
 
 def admit(job: Job, settings: Settings) -> Refusal | None:
@@ -253,5 +251,5 @@ def admit(job: Job, settings: Settings) -> Refusal | None:
         launch = Launch(f"trial-{job.id}-{job.launch}", job)
         render_launch(launch, fill(settings, settings.namespace or "default"), Rung.SOFT, trial=True)
     except OverspanError as error:
-        return Refusal("", explain(error))
+        return Refusal("", error.message, remedy=error.remedy)
     return None

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.answers import to_error
-from overspan.adapters.kubernetes.connection import Connection
+from overspan.adapters.kubernetes.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.evidence import explain_waiting
 from overspan.adapters.kubernetes.names import MANAGED_BY, MANAGER
 from overspan.adapters.kubernetes.overlay import lay_over
 from overspan.adapters.kubernetes.records import DOMAIN, MAIN, PodRecord, read_pod
+from overspan.adapters.kubernetes.refusals import find_remedy
 from overspan.adapters.kubernetes.scripts import escape
 from overspan.adapters.kubernetes.security import restrict_pod
 from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
@@ -45,6 +46,7 @@ for i in 1 2 3 4 5 6 7 8 9 10; do [ -n "$told" ] && break; sleep 1; done
 exit $code
 """
 """Looks its own name up, and waits a moment for a signal, which comes by exec as those of jobs do."""
+_DEADLINE = 60
 SIGNAL = ("/bin/sh", "-c", "kill -s USR1 1")
 
 
@@ -71,7 +73,7 @@ def render_pod(name: str, settings: Settings, words: list[str]) -> dict[str, Any
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "activeDeadlineSeconds": 60,
+        "activeDeadlineSeconds": _DEADLINE,
         "terminationGracePeriodSeconds": 1,
         "nodeSelector": dict(settings.node_selector),
         "tolerations": [dict(one) for one in settings.tolerations],
@@ -117,8 +119,10 @@ def try_names(
                 raise to_error(answer, f"create {path.rpartition('/')[2]}")
         waiting = _Waiting(connection, f"{base}/pods/{name}", patience or Patience(), pause)
         running = waiting.until(lambda record: record.ended or record.started_at is not None)
-        signals = [] if running.ended or running.started_at is None else [_try_signal(connection, running)]
-        return [*judge_trial(waiting.until(lambda record: record.ended), settings.image), *signals]
+        tried: list[Finding] = []
+        if not running.ended and running.started_at is not None:
+            tried = [_try_deadline(connection, waiting.path), _try_signal(connection, running)]
+        return [*judge_trial(waiting.until(lambda record: record.ended), settings.image), *tried]
     finally:
         connection.request("DELETE", f"{base}/pods/{name}", body={"gracePeriodSeconds": 1})
         connection.request("DELETE", f"{base}/services/{name}")
@@ -156,6 +160,16 @@ def _try_signal(connection: Connection, pod: PodRecord) -> Finding:
     if code:
         return Finding("exec", False, f"a signal was not sent in a pod ({code}): {' '.join(output.split())}: {lost}")
     return Finding("exec", True, "a signal was sent in a pod")
+
+
+def _try_deadline(connection: Connection, path: str) -> Finding:
+    """Lower the pod's deadline as those of auxiliaries are, without effect: policies may forbid it to who may patch."""
+    body, query = {"spec": {"activeDeadlineSeconds": _DEADLINE - 1}}, {"dryRun": "All"}
+    answer = connection.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
+    if answer.works:
+        return Finding("deadlines", True, "a pod's deadline may be lowered")
+    seen = f"a pod's deadline may not be lowered: {answer.message}: without a daemon auxiliaries outlive their delay"
+    return Finding("deadlines", False, seen, find_remedy(answer) or "see the message")
 
 
 def judge_trial(record: PodRecord, image: str) -> list[Finding]:

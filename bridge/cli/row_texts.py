@@ -101,8 +101,13 @@ def nodes_or_reason(row: JobRow, now: float = 0) -> str:
 
 def reason_word(row: JobRow, now: float = 0) -> str:
     """Slurm's word for the reason, as scripts compare it; what its cluster says beside it is in `span show`."""
-    word = row.reason.partition(": ")[0]
-    return row.reason if " " in word else word
+    return first_word(row.reason)
+
+
+def first_word(reason: str) -> str:
+    """The word of a reason without what its cluster says beside it."""
+    word = reason.partition(": ")[0]
+    return reason if " " in word else word
 
 
 def is_held(row: JobRow) -> bool:

@@ -25,7 +25,7 @@ def answer_bid(draft: Draft, bid: Bid, row: OutboxRow, answer: Accepted | Refusa
         draft.job = note_bid(draft.job, bid.cluster, reason=answer.waiting_reason)
     else:
         draft.done.append(row.token)
-        draft.advance(events.Withdraw(now, bid.cluster, answer.message, refused=True))
+        draft.advance(events.Withdraw(now, bid.cluster, answer.text, refused=True))
 
 
 def follow_bid(draft: Draft, cluster: str, report: Report, now: float) -> bool:

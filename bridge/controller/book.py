@@ -50,7 +50,7 @@ class Entry:
     written: Written = NOWHERE
     """Where the newest launch works and writes on its cluster."""
     obstacle: str = ""
-    """What hinders it that its facts do not tell, as the listings show it (`standing`)."""
+    """What hinders it that its facts do not tell, as the listings show it (`obstacles`)."""
     unwritten: Change | None = None
     """What has taken effect although it could not be written; None where the store has everything."""
 

@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from overspan.adapters.abilities import Barrier, Deciders, Forget, Limits, Located, Patience, Personal, Writes, Written
+from overspan.adapters.abilities import (
+    Barrier,
+    Deciders,
+    Forget,
+    Limits,
+    Located,
+    Partitions,
+    Patience,
+    Personal,
+    Writes,
+    Written,
+)
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.bell import Bell
@@ -72,6 +83,8 @@ class Cluster:
     _partition: str | None = None
     _asking: asyncio.Task[tuple[str, bool]] | None = None
     _heard_at: float | None = None
+    _unobserved: bool = False
+    """Whether its news do not come: then another call that is answered is not all of it."""
 
     @property
     def name(self) -> str:
@@ -153,11 +166,22 @@ class Cluster:
         adapter = self.adapter
         return adapter.as_user(user) if isinstance(adapter, Personal) else adapter
 
+    @property
+    def has_partitions(self) -> bool:
+        """Whether its partitions are known from its settings."""
+        try:
+            return self.config.kind == LOCAL or isinstance(self.adapter, Partitions)
+        except OverspanError:
+            return False
+
     async def find_default_partition(self) -> str:
         """The partition of jobs that name none; asked for once, empty where it is not known."""
         if self._partition is None:
             try:
-                nodes = await self.adapter.nodes()
+                adapter = self.adapter
+                if isinstance(adapter, Partitions):
+                    return str(adapter.default_partition())
+                nodes = await adapter.nodes()
             except OverspanError:
                 return ""
             self._partition = next((node.partition for node in nodes if node.default), "")
@@ -211,11 +235,15 @@ class Cluster:
             except Exception:
                 log.exception("closing cluster %s", self.name)
 
-    def answered(self) -> None:
-        """The cluster has answered."""
+    def answered(self, *, observed: bool = False) -> None:
+        """The cluster has answered. While its news do not come, only they count (`observed`): others hurry them."""
+        if self.stale_since is not None:
+            self.back.ring()
+        if self._unobserved and not observed:
+            return
+        self._unobserved = False
         if self.stale_since is not None:
             log.info("cluster %s answers again", self.name)
-            self.back.ring()
         self.stale_since, self.message = None, ""
 
     def miss(self, now: float, gap: str) -> None:
@@ -226,8 +254,13 @@ class Cluster:
             log.info("cluster %s: %s", self.name, gap or "all is answered again")
         self.gap = gap
 
-    def failed(self, now: float, error: BaseException) -> None:
-        """The cluster did not answer; nothing is known, and nothing has failed."""
+    def unwatched(self) -> None:
+        """Nobody waits for its news any more."""
+        self._unobserved = False
+
+    def failed(self, now: float, error: BaseException, *, observed: bool = False) -> None:
+        """The cluster did not answer, with its news where `observed`; nothing is known, and nothing has failed."""
+        self._unobserved = self._unobserved or observed
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, OverspanError):
             message = f"{error.message}; {error.remedy}" if error.remedy else error.message

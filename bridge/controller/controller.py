@@ -30,6 +30,7 @@ from overspan.bridge.controller.leftovers import Leftovers
 from overspan.bridge.controller.listing import Selection, list_history, list_queue
 from overspan.bridge.controller.logs import Logs
 from overspan.bridge.controller.observation import Observer
+from overspan.bridge.controller.obstacles import Obstacles
 from overspan.bridge.controller.orders import Orders
 from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Clock, Recorder
@@ -37,7 +38,6 @@ from overspan.bridge.controller.references import Directory
 from overspan.bridge.controller.releases import Releases
 from overspan.bridge.controller.resubmission import Resubmitter
 from overspan.bridge.controller.schedules import Schedules
-from overspan.bridge.controller.standing import Standings
 from overspan.bridge.controller.steps import STEP_COLUMNS, Steps
 from overspan.bridge.controller.submission import Reader, Submitter
 from overspan.bridge.controller.timers import Timers
@@ -94,7 +94,7 @@ class Controller:
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.places = Places(self.recorder, self.clusters)
-        self.standings = Standings(self.recorder, self.places)
+        self.obstacles = Obstacles(self.recorder, self.places)
         self.orders = Orders(self.recorder, self.directory, self.places)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
@@ -187,13 +187,13 @@ class Controller:
         """The queue as the API sends it."""
         now = self.clock()
         self.recorder.book.forget_finished(now)
-        self.standings.refresh()
+        self.obstacles.refresh()
         return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
         shown: list[Entry] = []
-        self.standings.refresh()
+        self.obstacles.refresh()
         rows = list_queue(self.recorder.book, selection, self.clock(), shown)
         own = [entry for entry in shown if within in ("", entry.user)]
         return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(own))
@@ -214,7 +214,7 @@ class Controller:
         facts = {**describe_job(entry, await self.families.list_joined(entry)), "stale_since": stale, "stale_why": why}
         troubles = {} if entry.job.over else self.places.list_troubles()
         told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
-        facts |= {"obstacle": self.standings.describe(entry), "configured": cluster is not None or entry.job.over}
+        facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
     async def script(self, ref: str) -> str:

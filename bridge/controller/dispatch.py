@@ -396,7 +396,7 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
     elif isinstance(answer, Refusal):
         draft.done.append(row.token)
         draft.tried = False
-        _refuse(draft, answer.message, now)
+        _refuse(draft, answer.text, now)
 
 
 def _refuse(draft: Draft, message: str, now: float) -> None:
@@ -419,11 +419,11 @@ def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         event = event_from_document(dict(row.payload["event"]))
         if answer.transient and not _is_overtaken(draft.job, event):
             return
-        log.warning("job %d: the cluster refused %s: %s", draft.job.id, row.payload["event"], answer.message)
+        log.warning("job %d: the cluster refused %s: %s", draft.job.id, row.payload["event"], answer.text)
         if isinstance(event, events.Launch | events.NodeRelaunch):
-            _give_up(draft, event, answer.message, now)
+            _give_up(draft, event, answer.text, now)
         else:
-            draft.say(now, f"{type(event).__name__} was not carried out: {answer.message}", getattr(event, "task", ""))
+            draft.say(now, f"{type(event).__name__} was not carried out: {answer.text}", getattr(event, "task", ""))
     draft.done.append(row.token)
 
 

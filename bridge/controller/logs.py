@@ -64,6 +64,7 @@ class Logs:
             stream=query.stream,
             offset=max(0, query.offset),
             limit=query.limit,
+            begun=max((each.number for each in task.attempts if each.started_at is not None), default=0),
         )
         if query.offset < 0:
             size = (await adapter.logs(replace(request, limit=1))).size

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from overspan.adapters.abilities import Notes
+from overspan.adapters.abilities import KnownNodes, Notes
 from overspan.bridge.controller.clusters import LOCAL, Cluster, Clusters
+from overspan.bridge.controller.fitting import find_misfit
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 
 
+def list_standing(job: Job, cluster: Cluster) -> tuple[str, ...]:
+    """The cluster's own notes, which hold for each job of that kind."""
+    try:
+        adapter = cluster.adapter
+    except OverspanError:
+        return ()
+    return adapter.notes(job) if isinstance(adapter, Notes) else ()
+
+
+def note_size(job: Job, cluster: Cluster) -> tuple[str, ...]:
+    """A sentence where no node that is known is large enough, on a cluster that takes such a job and lets it wait."""
+    try:
+        adapter = cluster.adapter
+    except OverspanError:
+        return ()
+    misfit = find_misfit(job, adapter.known_nodes()) if isinstance(adapter, KnownNodes) else ""
+    return (f"{misfit}; the job waits until there is such a node",) if misfit else ()
+
+
 def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...]:
-    """The readers' notes, those of this version and those of the cluster."""
+    """The readers' notes and those of this version."""
     spec = job.spec
     notes = list(spec.notes)
     if spec.race:
@@ -23,12 +43,6 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
         notes.append("start_timeout has no effect on this machine, which gives a job all it needs at once")
     if any(task.on_preemption for task in spec.tasks) and cluster.config.kind != "kubernetes":
         notes.append(f"on_preemption has no effect on {cluster.name}: what is preempted there is told by TERM")
-    try:
-        adapter = cluster.adapter
-    except OverspanError:
-        return tuple(notes)
-    if isinstance(adapter, Notes):
-        notes += adapter.notes(job)
     return tuple(notes)
 
 

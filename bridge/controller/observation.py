@@ -98,6 +98,7 @@ class Observer:
         if not since:
             # Nothing is missing of what nobody asks for.
             cluster.miss(self.recorder.clock(), "")
+            cluster.unwatched()
             await bell.wait()
             return
         try:
@@ -117,16 +118,16 @@ class Observer:
             if not isinstance(error, OverspanError):
                 log.error("observing cluster %s", cluster.name, exc_info=error)
             if not isinstance(error, StoreFailed | Conflict):
-                cluster.failed(self.recorder.clock(), error)
+                cluster.failed(self.recorder.clock(), error, observed=True)
             await self._back_off(cluster)
 
     def _judge(self, cluster: Cluster, observation: Observation) -> bool:
         """Note whether all of the cluster has answered; whether it does again."""
         cluster.miss(self.recorder.clock(), observation.gap)
         if observation.trouble:
-            cluster.failed(self.recorder.clock(), Unreachable(observation.trouble))
+            cluster.failed(self.recorder.clock(), Unreachable(observation.trouble), observed=True)
             return False
-        cluster.answered()
+        cluster.answered(observed=True)
         return bool(self._failures.pop(cluster.name, 0))
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:

@@ -135,7 +135,8 @@ class Orders:
             return
         if refusal is not None and not refusal.transient:
             raise Rejected(
-                _word_refusal(refusal.message), remedy="`span sinfo` shows what the nodes and partitions have"
+                _word_refusal(refusal.message),
+                remedy=refusal.remedy or "`span sinfo` shows what the nodes and partitions have",
             )
 
     async def top(self, ref: str, by: str) -> None:

@@ -32,6 +32,7 @@ def _read_options(submission: Submission) -> Mapping[str, Any]:
         "wait": "wait" in flags,
         "parsable": "parsable" in flags,
         "quiet": "quiet" in flags,
+        "verbose": "verbose" in flags,
         "test_only": "test-only" in flags,
         "clusters": (clusters.value or "") if clusters is not None else "",
     }

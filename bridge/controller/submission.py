@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
@@ -15,10 +15,11 @@ from overspan.bridge.controller.fitting import find_misfit
 from overspan.bridge.controller.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.missing_files import check_sources
-from overspan.bridge.controller.notes import list_notes
+from overspan.bridge.controller.notes import list_notes, list_standing, note_size
 from overspan.bridge.controller.plans import describe_conditions
 from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.controller.rights import deny
+from overspan.bridge.controller.standing_notes import StandingNotes
 from overspan.bridge.controller.trials import describe_trial
 from overspan.bridge.controller.verdicts import await_verdict
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, Unreachable
@@ -65,6 +66,15 @@ class Submitted:
     next_due: float | None = None
 
 
+class Settled(NamedTuple):
+    """What was read, where it goes, the job as it is there, and which of its notes hold for every such job."""
+
+    reading: Reading
+    cluster: Cluster
+    job: Job
+    standing: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Run:
     """A submission as a run of a schedule: what the job's spec says of it, and the schedule's record beside the job."""
@@ -87,6 +97,7 @@ class Submitter:
         self.limits = limits
         self.reader = reader
         self.schedule: Scheduling | None = None
+        self._standing = StandingNotes()
 
     async def submit(self, submission: Submission, run: Run | None = None) -> Submitted:
         """Make the job, or a schedule of a file with `cron` unless this is a run of one.
@@ -100,7 +111,7 @@ class Submitter:
         taken = await self._find_taken(reading, submission)
         if taken is not None:
             return taken
-        reading, cluster, job = await self._settle(reading, submission)
+        reading, cluster, job, standing = await self._settle(reading, submission)
         if job.spec.cron is not None and run is None and self.schedule is not None:
             return await self.schedule(
                 submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only
@@ -115,7 +126,11 @@ class Submitter:
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
         await self._hear(entry, submission.kind)
-        return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
+        answer = _answer(entry.job, entry.cluster, reading)
+        if not reading.options.get("verbose"):
+            now = self.recorder.clock()
+            answer = replace(answer, notes=self._standing.choose(submission.user, answer.notes, standing, now))
+        return self._tell_silence(entry, answer)
 
     def _tell_silence(self, entry: Entry, answer: Submitted) -> Submitted:
         """The answer, with a note where the job waits for a cluster that does not answer."""
@@ -162,29 +177,31 @@ class Submitter:
 
     async def check(self, submission: Submission) -> Submitted:
         """Read and check a submission with no effect; raises what `submit` would."""
-        reading, cluster, job = await self._prepare(submission)
+        reading, cluster, job, _ = await self._prepare(submission)
         return _answer(job, cluster.name, reading)
 
     async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """What the cluster would be sent, and the notes; with no effect at all."""
-        _, cluster, job = await self._prepare(submission)
+        _, cluster, job, _ = await self._prepare(submission)
         adapter = cluster.adapter
         if not isinstance(adapter, Plan):
             raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
         return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job), job.spec.notes
 
-    async def _prepare(self, submission: Submission) -> tuple[Reading, Cluster, Job]:
+    async def _prepare(self, submission: Submission) -> Settled:
         return await self._settle(await self._read(submission), submission)
 
-    async def _settle(self, reading: Reading, submission: Submission) -> tuple[Reading, Cluster, Job]:
+    async def _settle(self, reading: Reading, submission: Submission) -> Settled:
         self._check(reading.spec, submission)
         spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
-        notes = (*list_notes(job, self.clusters, cluster), *own, *notes)
-        return reading, cluster, replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
+        standing = list_standing(job, cluster)
+        notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
+        job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
+        return Settled(reading, cluster, job, frozenset(standing))
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
@@ -221,8 +238,9 @@ class Submitter:
             except Rejected as error:
                 if len(places) == 1:
                     raise
-                now = self.recorder.clock()
-                passed.append(Departure(now, cluster.name, error.message, refused=True, candidate=number))
+                now, own = self.recorder.clock(), error.remedy if error.remedy != _name_sizes(cluster) else ""
+                text = f"{error.message}; {own}" if own else error.message
+                passed.append(Departure(now, cluster.name, text, refused=True, candidate=number))
                 continue
             if not trouble:
                 return cluster, _note_passed(job, passed), _word_passed(passed, f"it goes to {cluster.name}")
@@ -247,7 +265,8 @@ class Submitter:
                     place=Place(submission.file) if submission.file else None,
                 )
         choice = spec.choice
-        if not spec.partition and cluster.config.kind == "local" and not choice:
+        own = cluster.has_partitions
+        if not spec.partition and own and not choice:
             # Here it is known where the job will run; elsewhere the choice is the cluster's own.
             spec = replace(spec, partition=await cluster.find_default_partition())
         job = new_job(0, spec, self.recorder.clock())
@@ -255,7 +274,7 @@ class Submitter:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
             await _admit(cluster, job, submission.kind, trial=choice and spec.array is not None)
-            if "," in spec.partition and cluster.config.kind == "local":
+            if "," in spec.partition and own:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
         return job
 
@@ -343,7 +362,12 @@ async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
         return
     if refusal is not None and not refusal.transient:
         message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
-        raise Rejected(message, remedy=f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have")
+        raise Rejected(message, remedy=refusal.remedy or _name_sizes(cluster))
+
+
+def _name_sizes(cluster: Cluster) -> str:
+    """What may help where nothing better is known."""
+    return f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have"
 
 
 async def _check_size(cluster: Cluster, job: Job) -> None:

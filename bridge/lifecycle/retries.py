@@ -34,12 +34,19 @@ def charge_retry(spec: TaskSpec, task: Task, cause: Cause, nodes: Sequence[NodeR
         return replace(task, recoveries=task.recoveries + 1, restarts=task.restarts + 1)
     if charge is not Charge.ERRORS:
         return None
-    if any(node.cause is Cause.EXIT and node.exit_code in policy.recover_on_exit_codes for node in nodes):
+    if any(_shell_code(node) in policy.recover_on_exit_codes for node in nodes):
         return replace(task, restarts=task.restarts + 1)
     keeps_restarting = not spec.primary and spec.on_failure is OnFailure.RESTART
     if keeps_restarting or task.errors < policy.max_restarts_on_errors:
         return replace(task, errors=task.errors + 1, restarts=task.restarts + 1)
     return None
+
+
+def _shell_code(node: NodeRun) -> Optional[int]:
+    """The exit code of an end as a shell tells it, a signal's too; None for what the program did not end by itself."""
+    if node.cause is Cause.SIGNAL:
+        return 128 + node.signal
+    return node.exit_code if node.cause is Cause.EXIT else None
 
 
 def retry_time(job: Job, spec: TaskSpec, task: Task, at: float) -> float:

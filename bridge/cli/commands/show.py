@@ -11,6 +11,7 @@ from overspan.bridge.cli.array_text import describe_shares, sum_up, write_shares
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
+from overspan.bridge.cli.row_texts import first_word
 from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
 from overspan.bridge.model.errors import NotFound
@@ -108,11 +109,19 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     tasks = job.get("tasks") or []
     rows = [_HEADER, *(_task_cells(job, task, now) for task in tasks)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
+    words = (f"{task.get('name')}: {task.get('reason')}" for task in tasks if _says_more(task, job))
+    lines += [f"{'Waits:':<12} {text}" for text in words]
     lines.append("")
     lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     ends = [line for task in tasks for line in _attempt_lines(task)]
     lines += ["", *ends] if ends else []
     return "\n".join(lines) + "\n"
+
+
+def _says_more(task: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    """Whether a task's reason has words that are not the job's."""
+    reason = str(task.get("reason") or "")
+    return first_word(reason) != reason and reason != job.get("reason")
 
 
 def _bid_text(bid: Mapping[str, Any]) -> str:
@@ -132,7 +141,7 @@ def _task_cells(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> 
         f"{job.get('id')}+{task.get('offset')}" if many else str(job.get("id")),
         f"{task.get('name')}{kind}",
         str(task.get("state")),
-        str(task.get("reason") or "None"),
+        first_word(str(task.get("reason") or "None")),
         str(task.get("nodes", 1)),
         format_elapsed(used),
         format_limit(task.get("time_limit")),

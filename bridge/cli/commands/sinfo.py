@@ -69,7 +69,7 @@ def run(call: Call) -> int:
                 write(time.strftime(_DATE) + "\n")
             code = _print(call, words, client.nodes(() if "all" in clusters else clusters))
             seconds = words.last("iterate")
-            if code or not words.has("iterate"):
+            if not words.has("iterate"):
                 return code
             if not seconds.isdigit() or int(seconds) == 0:
                 raise InvalidRequest(f"Invalid iterate argument: {seconds}")
@@ -91,7 +91,7 @@ def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
         from overspan.bridge.cli.node_documents import write_lines
 
         write_lines(call, rows)
-        return 0
+        return _say_silence(call, document)
     divided = any(column.header == "PARTITION" for column in columns)
     if divided and not words.has("Node") and not words.has("list-reasons"):
         rows += node_columns.empty_rows(every, rows)
@@ -110,10 +110,15 @@ def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
             say(call, f"error: Invalid job format specification: {fault}")
         else:
             complain(f"Invalid node format specification: {fault}")
-    for cluster in document.get("clusters") or ():
-        if cluster.get("message"):
-            say(call, f"cluster {cluster.get('name')}: {cluster['message']}")
-    return 0
+    return _say_silence(call, document)
+
+
+def _say_silence(call: Call, document: dict[str, Any]) -> int:
+    """Say which clusters did not answer; 1 where one did not, as sinfo ends."""
+    silent = [cluster for cluster in document.get("clusters") or () if cluster.get("message")]
+    for cluster in silent:
+        say(call, f"error: cluster {cluster.get('name')} does not answer: {cluster['message']}")
+    return 1 if silent else 0
 
 
 def choose_layout(words: Words, default: str, rows: Sequence[NodeRow]) -> Layout:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, turn, until
 
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.bodies import MAX_BODY
+from overspan.bridge.api.bodies import MAX_BODY, SubmissionBody
 from overspan.bridge.model.errors import Place
 from overspan.bridge.readers.sbatch_errors import SbatchUsage
 
@@ -336,3 +336,10 @@ def test_waits_end_with_the_daemon() -> None:
         assert (await waiting).json()["over"] is False
 
     serve(scene)
+
+
+def test_two_submissions_of_one_shell_keep_its_environment_once() -> None:
+    text = json.dumps({"kind": "script", "text": "", "environment": {"LONG_NAME": "a value of some length"}})
+    one, other = (SubmissionBody.model_validate(json.loads(text)).environment for _ in range(2))
+    assert [*map(id, one)] == [*map(id, other)]
+    assert [*map(id, one.values())] == [*map(id, other.values())]

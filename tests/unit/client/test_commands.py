@@ -216,6 +216,16 @@ def test_sacct_and_scontrol(daemon: Any, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+def test_sinfo_ends_with_1_where_a_cluster_does_not_answer(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"name": "n1", "cluster": "local", "partition": "local", "default": True, "state": "idle", "cpus": 4}
+    silent = [{"name": "local", "message": ""}, {"name": "far", "message": "no route"}]
+    daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": silent, "nodes": [node]}
+    for words in (["-h", "-o", "%R"], ["--json"]):
+        assert main(["sinfo", *words]) == 1
+        said = capsys.readouterr()
+        assert "local" in said.out and "far" in said.err and "does not answer: no route" in said.err
+
+
 def test_sinfo_and_clusters(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     node = {"name": "n1", "cluster": "local", "partition": "local", "default": True, "state": "idle", "cpus": 4}
     daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": [], "nodes": [node]}

@@ -89,7 +89,9 @@ class FakeCluster:
         self.journals: dict[str, list[Event]] = {}
         self.gone: set[str] = set()
         self.refusals: list[Refusal] = []
+        self._away = False
         self.impossible: str = ""
+        self.remedy: str = ""
         self.down = False
         self.gate: asyncio.Event | None = None
         self.closed = False
@@ -120,9 +122,12 @@ class FakeCluster:
         self.asked += 1
         while True:
             if self.down:
+                self._away = True
                 raise Unreachable("no route to the cluster")
             reports = [report for handle, cursor in since.items() if (report := self._report(handle, cursor))]
-            if reports:
+            # As the contract has it: the first answer is told, with news or without.
+            back, self._away = self._away, False
+            if reports or back:
                 return Observation(tuple(reports), 0.0)
             self._news.clear()
             await self._news.wait()
@@ -170,7 +175,7 @@ class FakeCluster:
         return [Node("me", "local", "idle", 2.0, 0.0, 1000, 0)]
 
     async def admit(self, job: Job) -> Refusal | None:
-        return Refusal("", self.impossible) if self.impossible else None
+        return Refusal("", self.impossible, remedy=self.remedy) if self.impossible else None
 
     def plan(self, job: Job) -> str:
         return f"processes of {job.spec.name}"

@@ -36,6 +36,22 @@ async def texts(bench: Bench) -> list[str]:
     return [row.text for row in await bench.controller.timeline("1")]
 
 
+def test_each_refusal_is_told_with_what_fixes_it() -> None:
+    async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
+        near.impossible, near.remedy = "the namespace x does not exist", "`kubectl create namespace x`"
+        with pytest.raises(Rejected) as caught:
+            await bench.controller.submitter.submit(Submission("job_file", "run: echo\ncluster: local\n", user="me"))
+        assert caught.value.remedy == near.remedy
+        answer = await bench.controller.submitter.submit(Submission("job_file", LIST, user="me"))
+        assert answer.notes == (f"local: {near.impossible}; {near.remedy}; it goes to far",)
+        near.remedy = ""
+        with pytest.raises(Rejected) as caught:
+            await bench.controller.submitter.submit(Submission("job_file", "run: echo\ncluster: local\n", user="me"))
+        assert caught.value.remedy == "`span sinfo -M local` shows what its nodes and partitions have"
+
+    watch(scene)
+
+
 # --- at the submission -----------------------------------------------------------------------------------------------
 
 

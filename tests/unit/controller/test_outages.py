@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, end, start_job
 from tests.unit.controller.virtual_time import VirtualClock, run_virtually
 
@@ -104,6 +106,29 @@ def test_an_answer_to_somebody_else_ends_the_wait() -> None:
         at = bench.clock()
         await asyncio.sleep(0.1)
         assert cluster.looks[looks + 1] == at < cluster.looks[looks] + LONGEST / 2
+
+    play(scene)
+
+
+def test_an_answer_while_no_news_come_is_not_told_as_the_end_of_the_silence(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(bench: Bench, cluster: WatchedCluster) -> None:
+        caplog.set_level(logging.INFO)
+        known = bench.controller.clusters.get("local")
+        cluster.fail(True)
+        await asyncio.sleep(AWAY)
+        for _ in range(10):
+            # Calls are answered again; the watch comes back when its own wait is over.
+            known.answered()
+            assert known.stale_since is not None
+            await asyncio.sleep(1.0)
+        cluster.fail(False)
+        await asyncio.sleep(LONGEST + 0.1)
+        assert known.stale_since is None
+        said = [each.getMessage() for each in caplog.records if "answer" in each.getMessage()]
+        assert [words.partition(":")[0] for words in said] == [
+            "cluster local does not answer",
+            "cluster local answers again",
+        ]
 
     play(scene)
 

@@ -6,15 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import START, Bench, end, play, start_job, turn, until
+from tests.unit.controller.fakes import START, Bench, FakeCluster, end, play, start_job, turn, until
 
-from overspan.adapters.contract import Refusal
+from overspan.adapters.contract import Node, Refusal
 from overspan.bridge.controller.listing import Selection
+from overspan.bridge.controller.notes import note_size
 from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.submission import Reading
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.resources import Resources
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.readers.submission import Submission
 
 
@@ -218,3 +221,46 @@ def test_new_submissions_do_not_hammer_a_cluster_that_does_not_answer() -> None:
         assert bench.cluster.submits == 1
 
     play(scene)
+
+
+class NotingCluster(FakeCluster):
+    """A cluster with a note for every job, and nodes that it has seen."""
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        return ("pods end after 14 days",)
+
+    def known_nodes(self) -> tuple[Node, ...]:
+        return (Node("n1", "pods", "idle", cpus=4, cpus_used=0, memory=8000, memory_used=0),)
+
+
+def test_a_note_that_holds_for_every_job_is_told_once_a_day() -> None:
+    async def scene(bench: Bench) -> None:
+        async def submit(user: str) -> tuple[str, ...]:
+            return (await bench.controller.submitter.submit(Submission("script", "one", user=user))).notes
+
+        assert await submit("me") == ("pods end after 14 days",)
+        assert await submit("me") == ()
+        assert await submit("ada") == ("pods end after 14 days",)
+        # The job keeps what its submitter was told another day.
+        assert bench.job(2).spec.notes == ("pods end after 14 days",)
+        bench.clock.now += 86400
+        assert await submit("me") == ("pods end after 14 days",)
+
+    play(scene, cluster=NotingCluster())
+
+
+def test_what_no_node_is_large_enough_for_is_noted() -> None:
+    async def scene(bench: Bench) -> None:
+        cluster = bench.controller.clusters.get("local")
+
+        def note(**asked: Any) -> tuple[str, ...]:
+            task = TaskSpec("main", resources=Resources(**asked))
+            return note_size(new_job(1, JobSpec("j", (task,)), START), cluster)
+
+        assert note(cpus=4) == note() == ()
+        assert note(cpus=64) == (
+            "no node has 64 CPUs for main: the largest, n1, has 4 CPUs, 8000 MiB; "
+            "the job waits until there is such a node",
+        )
+
+    play(scene, cluster=NotingCluster())

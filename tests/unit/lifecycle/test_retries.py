@@ -19,7 +19,8 @@ STEADY = Backoff(first=10, factor=2, limit=60, jitter=0)
 def _fail(world: World, times: int, code: int = 1, name: str = "trainer", cause: Cause | None = None) -> None:
     """Let a task fail so often, and start again where it may."""
     for _ in range(times):
-        world.end(name, code, cause=cause.value if cause else "")
+        # A negative code is a signal.
+        world.end(name, max(code, 0), signal=max(-code, 0), cause=cause.value if cause else "")
         world.advance(400)
         world.begin()
 
@@ -34,6 +35,8 @@ def _fail(world: World, times: int, code: int = 1, name: str = "trainer", cause:
         (RetryPolicy(max_restarts_on_errors=9, max_restarts=4), None, 1, 5),
         (RetryPolicy(max_restarts_on_errors=1, recover_on_exit_codes=(42,), max_restarts=4), None, 42, 5),
         (RetryPolicy(max_restarts_on_errors=1, recover_on_exit_codes=(42,), max_restarts=4), None, 41, 2),
+        (RetryPolicy(recover_on_exit_codes=(137,), max_restarts=4), None, -9, 5),
+        (RetryPolicy(recover_on_exit_codes=(137,), max_restarts=4), None, -15, 1),
         (RetryPolicy(max_recoveries=2), Cause.NODE, 0, 3),
         (RetryPolicy(max_recoveries=2), Cause.PREEMPTION, 0, 3),
         (RetryPolicy(max_recoveries=2), Cause.BOOT, 0, 3),

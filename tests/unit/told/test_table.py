@@ -197,7 +197,7 @@ ROWS = [
     Row(
         "the environment of a script over pods is too large",
         pods.export_too_much,
-        {"submit": r"540 KiB, and 512 KiB travel.*LARGE_0 \(90 KiB\).*unset .* or name what it needs by --export"},
+        {"submit": r"540 KiB, and 512 KiB travel.*LARGE_0 \(90 KiB\).*\s+unset .* or name what it needs by --export"},
     ),
 ]
 

@@ -243,6 +243,7 @@ def test_a_pod_tries_images_and_names_and_is_removed(api: KubernetesApi, connect
     assert [(finding.what, finding.works) for finding in findings] == [
         ("pod", True),
         ("names", True),
+        ("deadlines", True),
         ("exec", True),
     ]
     assert "node-3" in findings[0].seen
@@ -255,6 +256,8 @@ def test_a_signal_that_cannot_be_sent_to_the_trial_is_found(
     api: KubernetesApi, connection: Connection, verb: str
 ) -> None:
     api.denied = {(verb, "pods/exec")}
+    policy = "the policy forbids changes of pods"
+    api.refuse("PATCH", "/pods/span-check", 403, f'admission webhook "site" denied the request: {policy}')
 
     def go_on(seconds: float) -> None:
         [pod] = api.objects.select(Key("", "pods", "default"), lambda pod: True)[0]
@@ -265,7 +268,13 @@ def test_a_signal_that_cannot_be_sent_to_the_trial_is_found(
             api.pods.run(pod["metadata"]["name"])
 
     findings = try_names(connection, Settings(image="some/image"), Patience(), go_on)
-    assert [(finding.what, finding.works) for finding in findings] == [("pod", True), ("names", True), ("exec", False)]
+    assert [(finding.what, finding.works) for finding in findings] == [
+        ("pod", True),
+        ("names", True),
+        ("deadlines", False),
+        ("exec", False),
+    ]
+    assert policy in findings[2].seen and "administrators" in findings[2].remedy
     assert "forbidden" in findings[-1].seen and "kubernetes-rbac.yaml" in findings[-1].remedy
 
 

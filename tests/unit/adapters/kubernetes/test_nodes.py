@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
+from tests.unit.adapters.kubernetes.bench import Bench, play, solo
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.connection import Connection
@@ -132,9 +134,9 @@ def test_nodes_of_a_cluster(api: KubernetesApi, connection: Connection) -> None:
     put_pod(api, make_pod("a", "n1", cpu="2"))
     put_pod(api, make_pod("b", "n1", cpu="3"), "elsewhere")
     put_pod(api, make_pod("c", "n1", phase="Succeeded", cpu="1"))
-    settings = Settings(node_selector={"pool": "batch"})
+    settings = Settings(name="lab", node_selector={"pool": "batch"})
     found = [(node.name, node.partition, node.state, node.cpus_used) for node in ask_nodes(connection, settings)]
-    assert found == [("n1", "default", "mixed", 5.0), ("n2", "default", "idle", 0.0)]
+    assert found == [("n1", "lab", "mixed", 5.0), ("n2", "lab", "idle", 0.0)]
     assert [node.name for node in ask_nodes(connection, Settings())] == ["n1", "n2", "n3"]
     assert {node.partition for node in ask_nodes(connection, replace(settings, queue="team"))} == {"team"}
 
@@ -169,3 +171,31 @@ def test_a_cluster_that_does_not_answer(api: KubernetesApi, connection: Connecti
     api.refuse("GET", "nodes", 503)
     with pytest.raises(Unreachable):
         ask_nodes(connection, Settings())
+
+
+def test_what_nodes_have_is_looked_up_behind_a_submission(bench: Bench) -> None:
+    async def story() -> None:
+        put(bench.api, "nodes", make_node("n1"))
+        held = bench.api.hold("GET", "/api/v1/nodes$")
+        async with bench.open() as cluster:
+            # Nobody waits for the list.
+            assert await cluster.admit(solo()) is None
+            assert cluster.known_nodes() == ()
+            held.free.set()
+            await bench.until(cluster, lambda: bool(cluster.known_nodes()), "the nodes")
+            assert [node.name for node in cluster.known_nodes()] == ["n1"]
+            assert await cluster.admit(solo()) is None
+        assert bench.api.count("GET", "/api/v1/nodes$") == 1
+        assert bench.api.count("GET", "^/api/v1/pods$") == 0
+
+    play(story)
+
+
+def test_an_autoscaler_may_make_larger_nodes(api: KubernetesApi, tmp_path: Path) -> None:
+    async def story() -> None:
+        put(api, "nodes", make_node("n1"))
+        async with Bench(api, tmp_path, autoscaler=True).open() as cluster:
+            assert await cluster.nodes()
+            assert cluster.known_nodes() == ()
+
+    play(story)

@@ -12,9 +12,12 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
+from overspan.adapters.kubernetes.calls import Calls
+from overspan.adapters.kubernetes.openings import OPEN
 from overspan.adapters.kubernetes.records import read_time
 from overspan.adapters.kubernetes.steps import LEAVE_SECONDS
 from overspan.bridge.model import events
+from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
 
@@ -52,7 +55,7 @@ def test_an_end_has_the_uid_and_what_is_left_of_the_grace(bench: Bench) -> None:
             assert body_of(list(bench.sent("DELETE", "/pods/"))[-1][1])["gracePeriodSeconds"] == 1
             bench.api.pods.finish("demo-trainer-0-a0", 143)
             end = await bench.until_told(cluster, handle, NodeEnded)
-            assert (end.exit_code, end.cause) == (143, "") and end.at >= now
+            assert (end.exit_code, end.signal, end.cause) == (0, 15, "") and end.at >= now
 
     play(story)
 
@@ -121,7 +124,7 @@ def test_a_pod_that_others_delete_is_a_loss(bench: Bench) -> None:
             bench.api.objects.delete(Key("", "pods", "default", name), {})
             bench.api.pods.finish(name, 143)
             end = await bench.until_told(cluster, handle, NodeEnded)
-            assert (end.cause, end.exit_code) == ("node", 143)
+            assert (end.cause, end.exit_code, end.signal) == ("node", 0, 15)
 
     play(story)
 
@@ -195,6 +198,23 @@ def test_a_notice_is_an_annotation_and_its_signal_an_exec(bench: Bench) -> None:
     play(story)
 
 
+def test_a_deadline_that_may_not_be_lowered_keeps_no_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*words: object) -> None:
+        raise Denied("the policy forbids changes of pods")
+
+    async def story() -> None:
+        monkeypatch.setattr(Calls, "limit_pod", refuse)
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            now = time.time()
+            assert await bench.order(cluster, handle, events.Notice(now, "rollout", now + 10)) is None
+            # It is ended as before: by the daemon.
+            assert await bench.order(cluster, handle, events.Terminate(now, "rollout", 0, "cancel", now + 5)) is None
+            assert bench.pod("demo-rollout-0-a0")["metadata"]["deletionTimestamp"]
+
+    play(story)
+
+
 @pytest.mark.parametrize("verb", ["create", "get"])
 def test_a_signal_that_may_not_be_sent_is_refused_with_the_way_to_the_right(bench: Bench, verb: str) -> None:
     async def story() -> None:
@@ -237,7 +257,16 @@ def test_the_barriers_of_a_small_group_are_opened_from_here(bench: Bench) -> Non
         # To close is to be done with it.
         marks = {name: bench.pod(name)["metadata"]["annotations"]["overspan.io/go"] for name in bench.pods()}
         opened = {run.pod: (run.words[2], run.words[-1]) for run in bench.api.exec.runs}
-        assert opened == {name: ('echo "$1" >/overspan/run/.go', mark) for name, mark in marks.items()}
+        assert opened == {name: (OPEN, mark) for name, mark in marks.items()}
+
+    play(story)
+
+
+def test_a_pod_without_a_barrier_is_sent_nothing_at_its_start(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, solo())
+        assert list(bench.sent("GET", "/exec")) == []
 
     play(story)
 

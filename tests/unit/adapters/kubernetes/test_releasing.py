@@ -20,8 +20,9 @@ from tests.unit.adapters.kubernetes.bench import (
 
 from overspan.adapters.contract import Accepted
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import NotFound, OverspanError
+from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.events import NodeEnded, NodeStarted
+from overspan.bridge.model.job import Job
 
 
 def test_a_log_is_kept_before_the_finalizer_goes(bench: Bench) -> None:
@@ -60,6 +61,33 @@ def test_a_live_log_is_read_when_somebody_reads(bench: Bench) -> None:
             assert (part.data, part.offset, part.size) == (b"two\n", 4, 8)
             with pytest.raises(NotFound):
                 await cluster.logs(read_log_request(handle, "main", node=3))
+
+    play(story)
+
+
+def test_no_earlier_attempt_speaks_for_the_present_one(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            (name,) = bench.pods()
+            bench.api.streams.write_log(name, "the first attempt\n")
+            bench.api.pods.finish(name, 1)
+            await bench.until_told(cluster, handle, NodeEnded)
+            assert (await cluster.logs(read_log_request(handle, "main"))).data == b"the first attempt\n"
+            assert await bench.order(cluster, handle, events.Launch(time.time(), "main", 1)) is None
+            second = next(one for one in bench.pods() if one != name)
+            bench.place(second)
+            bench.api.streams.write_log(second, "the second\n")
+        present = read_log_request(handle, "main", begun=1)
+        async with bench.open() as cluster:
+            # A new daemon, whose cluster does not answer.
+            bench.api.stop()
+            with pytest.raises(Unreachable):
+                await cluster.logs(present)
+            earlier = await cluster.logs(read_log_request(handle, "main", attempt=0))
+            assert earlier.data == b"the first attempt\n"
+            bench.api.start()
+            assert (await cluster.logs(present)).data == b"the second\n"
 
     play(story)
 
@@ -112,6 +140,42 @@ def test_a_pod_goes_by_two_requests(bench: Bench) -> None:
             assert asked == ["DELETE", "PATCH"]
             assert bench.pod(name)["metadata"]["deletionTimestamp"]
             assert not bench.pod(name)["metadata"].get("finalizers")
+
+    play(story)
+
+
+def test_a_launch_that_is_over_is_removed_without_a_list(bench: Bench) -> None:
+    async def story(job: Job, asked: list[str]) -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, job)
+            for name in bench.pods():
+                bench.api.pods.finish(name)
+            await bench.until(cluster, lambda: len(ends(handle)) == len(bench.pods()), "the ends")
+            # The first one of a daemon looks for launches that it does not know.
+            await cluster.release("somebody-else", (), ())
+            await cluster.release(INSTALLATION, [handle], ())
+            before = len(bench.api.requests)
+            await cluster.release(INSTALLATION, (), ())
+            gets = [one.path for one in bench.api.requests[before:] if one.method == "GET" and "/log" not in one.path]
+            assert gets == asked
+            assert bench.left() == []
+
+    def ends(handle: str) -> list[events.Event]:
+        return [event for event in bench.told[handle] if isinstance(event, NodeEnded)]
+
+    play(lambda: story(solo(), []))
+    play(lambda: story(make_job(job_id=8), ["/api/v1/namespaces/default/services/demo"]))
+
+
+def test_pods_that_the_watch_may_not_know_are_asked_for(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+            # It runs, and nobody has looked at it yet.
+            await cluster.release(INSTALLATION, (), ())
+            assert bench.api.count("GET", "/pods$") > 0
+            assert bench.pods() == [] or bench.pod(*bench.pods())["metadata"]["deletionTimestamp"]
 
     play(story)
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overspan.adapters.kubernetes.end_marks import leave_out, make_mark
+from overspan.adapters.kubernetes.openings import OPEN
 from overspan.adapters.kubernetes.scripts import (
     CHOOSE_SHELL,
     LOG,
@@ -368,6 +369,35 @@ def test_bash_waits_at_the_barrier_without_other_programs(tmp_path: Path) -> Non
         assert used_seconds(process.pid) - used < 0.2 * (time.monotonic() - begun)
         (tmp_path / "pod" / "go").write_text("1700000000.0")
         assert process.communicate(timeout=DEADLINE)[0] == "ran\n"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_the_barrier_is_one_read_that_the_daemon_ends(tmp_path: Path) -> None:
+    # As in busybox, whose `read` knows whole seconds; and here it knows no end of them.
+    read = """() { case "$2$3" in
+      -t0.*) return 2 ;; -t*) builtin read -r -t 999 "$4" ;; *) builtin read "$@" ;;
+    esac; }"""
+    program, tools, slept = move(WORK, tmp_path), tmp_path / "bin", tmp_path / "slept"
+    tools.mkdir()
+    (tools / "sleep").write_text(f"#!/bin/sh\n: >{slept}\n")
+    (tools / "sleep").chmod(0o755)
+    variables = {"PATH": f"{tools}:{os.environ['PATH']}", "BASH_FUNC_read%%": read}
+    with started("bash", program, *behind_barrier("echo ran"), **variables) as process:
+        wait_for_trap(process.pid)
+        assert process.stdout is not None
+        assert not select.select([process.stdout], [], [], 0.3)[0]
+        subprocess.run(["sh", "-c", move(OPEN, tmp_path), "overspan", "1700000000.0"], check=True, timeout=DEADLINE)
+        assert process.communicate(timeout=DEADLINE) == ("ran\n", "")
+    assert not slept.exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".go", "notice"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_who_rings_where_nobody_waits_is_not_kept(shell: str, tmp_path: Path) -> None:
+    opening = move(OPEN, tmp_path)
+    os.mkfifo(tmp_path / "run" / ".bell")
+    subprocess.run([shell, "-c", opening, "overspan", "1700000000.0"], check=True, timeout=DEADLINE)
+    assert (tmp_path / "run" / ".go").read_text() == "1700000000.0\n"
 
 
 def used_seconds(pid: int) -> float:

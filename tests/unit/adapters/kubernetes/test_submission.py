@@ -125,7 +125,7 @@ def test_a_name_that_is_taken_is_refused_with_the_remedy(bench: Bench) -> None:
         bench.api.objects.create(Key("", "services", "default"), {"metadata": {"name": "demo"}, "spec": {}})
         refusal = await refused(bench, make_job())
         assert not refusal.transient
-        assert "demo is taken" in refusal.message and "--name" in refusal.message and "x-{id}" in refusal.message
+        assert "demo is taken" in refusal.message and "--name" in refusal.remedy and "x-{id}" in refusal.remedy
         assert bench.left() == ["services demo"]
 
     play(story)
@@ -240,7 +240,7 @@ def test_what_this_login_may_not_do_is_said(bench: Bench) -> None:
     async def story() -> None:
         bench.api.denied.add(("create", "pods"))
         refusal = await refused(bench, make_job())
-        assert not refusal.transient and "cannot create" in refusal.message and "span check" in refusal.message
+        assert not refusal.transient and "cannot create" in refusal.message and "span check" in refusal.remedy
         assert bench.left() == []
 
     play(story)
@@ -252,6 +252,7 @@ def test_a_full_quota_is_waited_for_and_nothing_is_held_meanwhile(bench: Bench) 
         job = make_job()
         refusal = await refused(bench, job)
         assert refusal.transient and refusal.reason == "AssocGrpJobsLimit" and "exceeded quota" in refusal.message
+        assert refusal.waiting_reason == f"AssocGrpJobsLimit: {refusal.message}" and "describe quota" in refusal.remedy
         assert bench.left() == []
         bench.api.objects.quotas["default"] = 3
         async with bench.open() as cluster:
@@ -336,6 +337,23 @@ def test_a_namespace_that_is_not_there_refuses_at_the_submission(
             bench.api.objects.delete(Key("", "namespaces", "", "default"), {})
             refusal = await cluster.admit(solo())
             assert refusal is not None and "does not exist" in refusal.message
+            assert "create namespace default" in refusal.remedy
+
+    play(story)
+
+
+def test_a_namespace_that_goes_under_a_daemon_refuses_the_next_submission(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            assert await cluster.admit(solo()) is None
+            bench.api.objects.delete(Key("", "namespaces", "", "default"), {})
+            # What was seen a moment ago is believed, until the cluster says otherwise.
+            assert await cluster.admit(solo()) is None
+            bench.api.refuse("POST", "/configmaps", 404, 'namespaces "default" not found')
+            (refusal,) = await bench.submit(cluster, solo())
+            assert isinstance(refusal, Refusal) and "`namespace` of this cluster" in refusal.remedy
+            early = await cluster.admit(solo())
+            assert early is not None and "does not exist" in early.message
 
     play(story)
 

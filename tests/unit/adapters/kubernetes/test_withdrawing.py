@@ -7,11 +7,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, solo
+from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, solo, token_of
 from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
 
 from overspan.adapters.contract import Accepted
 from overspan.adapters.kubernetes import facts
+from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.kubernetes.facts import Cursor, view_pods
 from overspan.adapters.kubernetes.overdue import GATED, judge_wait
 from overspan.adapters.kubernetes.records import PodRecord
@@ -22,10 +23,12 @@ from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import Expire, Granted, LaunchLost, NodeEnded
 
 
-async def _submit(bench: Bench, cluster: object) -> str:
-    (answer,) = await bench.submit(cluster, make_job())  # type: ignore[arg-type]
+async def _submit(bench: Bench, cluster: KubernetesCluster) -> str:
+    job = make_job()
+    (answer,) = await bench.submit(cluster, job)
     assert isinstance(answer, Accepted)
-    await bench.step(cluster)  # type: ignore[arg-type]
+    # Nothing is ordered before that.
+    await bench.until(cluster, lambda: cluster.launches.stories[token_of(job)].looked, "its first look")
     return answer.handle
 
 

@@ -10,7 +10,7 @@ from overspan.bridge.controller.recording import Recorder
 from overspan.bridge.model.durations import format_timestamp
 
 
-class Standings:
+class Obstacles:
     """Words for what the daemon and a cluster owe each other. Nothing of it is stored."""
 
     def __init__(self, recorder: Recorder, places: Places) -> None:

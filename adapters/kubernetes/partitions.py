@@ -1,0 +1,118 @@
+"""Partitions of a cluster: nodes by their labels, a queue and a limit under a name. Pure.
+
+Refusals are in Slurm's words, which clients look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from overspan.adapters.contract import Node
+from overspan.adapters.kubernetes.settings import Partition, Settings
+from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, TaskSpec
+
+NO_PARTITION = "invalid partition specified: {}"
+NO_NODE = "Invalid node name specified"
+NO_RESERVATION = "Requested reservation is invalid"
+TOO_LONG = "Requested time limit is invalid (missing or exceeds some limit)"
+
+
+def list_partitions(settings: Settings) -> tuple[Partition, ...]:
+    """The partitions, the default one first; without any in the settings the whole cluster is one.
+
+    It is called as the cluster is, or as Kueue's queue.
+    """
+    return settings.partitions or (Partition(settings.queue or settings.name),)
+
+
+def find_partition(settings: Settings, name: str) -> Partition | None:
+    """The partition of that name, the default one for an empty name; None where there is none.
+
+    With a queue and no partitions every LocalQueue is one: who has no such queue is told by Kueue.
+    """
+    known = list_partitions(settings)
+    if not name:
+        return known[0]
+    found = next((one for one in known if one.name == name), None)
+    return Partition(name, queue=name) if found is None and settings.queue and not settings.partitions else found
+
+
+def settle_partition(settings: Settings, name: str) -> Settings:
+    """The settings as they are for pods of a partition; of a list of names the first that is known."""
+    chosen = next(filter(None, (find_partition(settings, one) for one in name.split(","))), None)
+    if chosen is None:
+        # It was renamed under a job that is there: its pods are made as of none.
+        return settings
+    longest = settings.default_time if chosen.time_limit is None else min(settings.default_time, chosen.time_limit)
+    return replace(
+        settings,
+        node_selector={**settings.node_selector, **chosen.node_selector},
+        tolerations=(*settings.tolerations, *(one for one in chosen.tolerations if one not in settings.tolerations)),
+        queue=chosen.queue or settings.queue,
+        default_time=longest,
+    )
+
+
+def find_refusal(job: Job, settings: Settings) -> str:
+    """Why the partition that a job names cannot have it, or what of it the cluster has not; '' for nothing."""
+    names = job.spec.partition.split(",")
+    found = [find_partition(settings, name) for name in names]
+    for name, partition in zip(names, found, strict=True):
+        if partition is None:
+            return NO_PARTITION.format(name)
+    if not any(_allows(partition, job) for partition in found if partition is not None):
+        return TOO_LONG
+    if any(options.get("reservation") for options in _list_options(job.spec.tasks)):
+        return NO_RESERVATION
+    return ""
+
+
+def names_nodes(job: Job) -> bool:
+    """Whether a batch script asks for nodes by their names."""
+    return any(options.get("nodelist") or options.get("exclude") for options in _list_options(job.spec.tasks))
+
+
+def find_unknown_node(job: Job, nodes: Iterable[Node]) -> str:
+    """What is wrong with the nodes that a batch script names; '' for nothing."""
+    known = {node.name for node in nodes}
+    for options in _list_options(job.spec.tasks):
+        try:
+            wanted, excluded = (set(expand(str(options.get(key) or ""))) for key in ("nodelist", "exclude"))
+        except ValueError:
+            return NO_NODE
+        if not wanted | excluded <= known:
+            return NO_NODE
+    return ""
+
+
+def list_expressions(task: TaskSpec) -> Sequence[Mapping[str, Any]]:
+    """What keeps the pods of a batch script to the nodes that it names, and away from those that it excludes."""
+    if task.form is not Form.BATCH:
+        return ()
+    options = task.native.get("slurm", {})
+    found = ((operator, _expand(options.get(key))) for operator, key in (("In", "nodelist"), ("NotIn", "exclude")))
+    return [{"key": _HOST, "operator": operator, "values": names} for operator, names in found if names]
+
+
+_HOST = "kubernetes.io/hostname"
+
+
+def _expand(value: Any) -> list[str]:
+    try:
+        return expand(str(value or ""))
+    except ValueError:
+        return []
+
+
+def _list_options(tasks: Collection[TaskSpec]) -> list[Mapping[str, Any]]:
+    """Slurm's options of batch scripts: what a job file says under `slurm` is for Slurm clusters."""
+    return [task.native.get("slurm", {}) for task in tasks if task.form is Form.BATCH]
+
+
+def _allows(partition: Partition, job: Job) -> bool:
+    limit = partition.time_limit
+    return limit is None or all(task.time is None or task.time <= limit for task in job.spec.tasks)

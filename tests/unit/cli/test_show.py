@@ -1,0 +1,27 @@
+"""`span show`: what people read of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overspan.bridge.cli.commands.show import job_text
+
+IMAGE = "JobLaunchFailure: its image cannot be had (ErrImagePull): " + "no such image " * 20
+LACKS = "Resources: 0 of 2 have a place: 0/2 nodes are available: 2 Insufficient cpu."
+
+
+def show(*tasks: dict[str, Any], reason: str) -> list[str]:
+    return job_text({"id": 7, "name": "j", "state": "PENDING", "reason": reason, "tasks": [*tasks]}).splitlines()
+
+
+def test_the_cluster_s_words_are_shown_whole_and_once() -> None:
+    lines = show({"name": "main", "state": "PENDING", "reason": LACKS}, reason=LACKS)
+    assert [line for line in lines if "Insufficient" in line] == [f"State:       PENDING ({LACKS})"]
+    assert lines[-1].split()[:4] == ["7", "main", "PENDING", "Resources"]
+
+
+def test_the_words_of_one_task_stand_above_the_table() -> None:
+    tasks = [{"name": "a", "state": "PENDING", "reason": LACKS}, {"name": "b", "state": "PENDING", "reason": IMAGE}]
+    lines = show(*tasks, reason=LACKS)
+    assert [line for line in lines if "no such image" in line] == [f"Waits:       b: {IMAGE}"]
+    assert max(len(line) for line in lines[-3:]) < 120
