@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.arrays import arrays, mixed, throttle
+from benchmarks.history import history
 from benchmarks.installation import (
     Installation,
     processor_seconds,
@@ -193,6 +194,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "start_up": start_up,
     "supervisor": supervisor,
     "queue": queue,
+    "history": history,
     "arrays": arrays,
     "mixed": mixed,
     "throttle": throttle,

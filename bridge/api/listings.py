@@ -11,9 +11,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
 from overspan.bridge.api.asking import Anyone
+from overspan.bridge.api.failures import describe_error
 from overspan.bridge.api.jobs import row_document
 from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.model.errors import OverspanError
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -32,11 +34,23 @@ def build_listing_routes(controller: Controller) -> APIRouter:
     @router.get("/history", summary="Jobs of any age, newest last")
     async def history(wanted: Annotated[HistoryFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
-        found = await controller.history(replace(chosen, users=by.narrow(chosen.users)))
-        return Response(found, media_type=JSON)
+        parts = controller.history(replace(chosen, users=by.narrow(chosen.users)))
+        # What fails before there is a row is told as any other failure.
+        first = await anext(parts)
+        return StreamingResponse(_follow(first, parts), media_type=JSON)
 
     _add_events(router, controller)
     return router
+
+
+async def _follow(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a document; what fails in the middle is its last member, which clients look for."""
+    yield first
+    try:
+        async for part in parts:
+            yield part
+    except OverspanError as error:
+        yield b'], "error":' + json.dumps(describe_error(error)).encode() + b"}"
 
 
 def _add_events(router: APIRouter, controller: Controller) -> None:

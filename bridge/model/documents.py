@@ -109,6 +109,9 @@ def _build_fields(kind: Any) -> Decoder:
     parts = {field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)}
 
     def build(document: Any) -> Any:
+        if type(document) is kind:
+            # A part that was read before, such as a spec that several jobs share.
+            return document
         return kind(**{name: parts[name](value) for name, value in document.items() if name in parts})
 
     return build

@@ -16,6 +16,7 @@ from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.records import (
+    Account,
     Change,
     JobQuery,
     NewJob,
@@ -116,6 +117,22 @@ class Store(ScheduleMethods):
     async def find(self, query: JobQuery) -> list[StoredJob]:
         """Ended and live jobs that fit, newest last."""
         return await _decode(await self._read(lambda connection: statements.find(connection, query)))
+
+    async def find_ids(self, query: JobQuery) -> list[int]:
+        """The jobs that fit, in the order of listings: newest last, an array's elements together and before it."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.find_ids(connection, query)
+        )
+
+    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+        """What listings of the history need of these jobs, up to 30,000, in the order of listings."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.read_accounts(connection, ids)
+        )
+
+    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+        """Keep what listings say of jobs that are over: (id, version, rows) each; others' are passed over."""
+        await self._call(lambda connection: statements.keep_accounts(connection, accounts))
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
         """What was made of a user's submission; None where nothing was."""

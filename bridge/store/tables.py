@@ -33,6 +33,8 @@ class JobTable(SQLModel, table=True):
     facts: str = Field(sa_type=Text)
     array_id: int | None = None
     """The array that the job is an element of; the two share a spec."""
+    account: bytes | None = None
+    """What listings of the history say of a job that is over, as the controller wrote it; null otherwise."""
 
 
 class SpecTable(SQLModel, table=True):
