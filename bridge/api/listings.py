@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
@@ -15,7 +15,11 @@ from overspan.bridge.api.failures import describe_error
 from overspan.bridge.api.jobs import row_document
 from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.listing import Selection
 from overspan.bridge.model.errors import OverspanError
+
+if TYPE_CHECKING:
+    from overspan.bridge.api.queue_lines import QueueLines
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -24,11 +28,21 @@ NDJSON = "application/x-ndjson"
 def build_listing_routes(controller: Controller) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v1")
+    kept: list[QueueLines] = []
+
+    def write_lines(chosen: Selection) -> bytes | None:
+        # Few daemons have a queue that is worth it; the others need not hold what it takes.
+        from overspan.bridge.api.queue_lines import QueueLines
+
+        kept[:] = kept or [QueueLines(controller)]
+        return kept[0].write(chosen)
 
     @router.get("/queue", summary="Live jobs")
     async def queue(wanted: Annotated[QueueFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
-        found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
+        found = write_lines(chosen) if wanted.lines and not chosen.steps else None
+        if found is None:
+            found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
         return Response(found, media_type=JSON)
 
     @router.get("/history", summary="Jobs of any age, newest last")

@@ -109,6 +109,8 @@ class Book:
         self._elements: dict[int, dict[int, Entry]] = {}
         self._locks: dict[int, Turn] = {}
         self.live = 0
+        self.revision = 0
+        """Grows with every change of a job."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -130,6 +132,7 @@ class Book:
 
     def add(self, entry: Entry) -> None:
         """Take a job in."""
+        self.revision += 1
         job = entry.job
         self._entries[job.id] = entry
         if job.element is not None:
@@ -145,6 +148,7 @@ class Book:
 
     def put(self, entry: Entry, job: Job) -> None:
         """Give an entry its next facts; the caller has set handle and cursor before."""
+        self.revision += 1
         self.live += entry.job.over - job.over
         if job.over and not entry.job.over:
             self._finished.append((job.ended_at or 0.0, job.id))
@@ -187,6 +191,7 @@ class Book:
 
     def remove(self, job_id: int) -> None:
         """Let go of a job."""
+        self.revision += 1
         entry = self._entries.pop(job_id)
         self._index(entry, False)
         self._index_bids(entry, False)

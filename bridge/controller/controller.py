@@ -196,7 +196,7 @@ class Controller:
     async def history(self, selection: Selection) -> AsyncIterator[bytes]:
         """Jobs of any age, in the same form, with their steps where they are asked for: a document in pieces."""
         shown: Handles | None = {} if selection.steps else None
-        head: dict[str, Any] = self._head(selection.columns, self.clock())
+        head: dict[str, Any] = self.describe_listing(selection.columns, self.clock())
         comma = b', "rows":['
         text = json.dumps(head).encode()[:-1]
         async for rows in list_history(self.recorder.book, self.parts.ledger, selection, shown):
@@ -344,12 +344,12 @@ class Controller:
     def _listing(
         self, rows: list[bytes], columns: Sequence[str], now: float, steps: list[list[Any]] | None = None
     ) -> bytes:
-        head = self._head(columns, now)
+        head = self.describe_listing(columns, now)
         if steps is not None:
             head |= {"step_columns": STEP_COLUMNS, "steps": steps}
         return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
 
-    def _head(self, columns: Sequence[str], now: float) -> dict[str, Any]:
+    def describe_listing(self, columns: Sequence[str], now: float) -> dict[str, Any]:
         """What stands before the rows of a listing."""
         stale = [
             {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}

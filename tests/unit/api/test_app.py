@@ -72,6 +72,17 @@ def test_a_job_through_the_api() -> None:
     serve(scene)
 
 
+def test_the_queue_as_lines_unless_only_the_command_can_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        told = (await client.get("/v1/queue", params={"lines": 1})).json()
+        assert told["lines"] == [] and "JOBID" in told["header"] and "rows" not in told
+        monkeypatch.setenv("SLURM_BITSTR_LEN", "5")
+        told = (await client.get("/v1/queue", params={"lines": 1})).json()
+        assert told["rows"] == [] and "lines" not in told
+
+    serve(scene)
+
+
 @pytest.mark.parametrize("fails_at", [1, 3])
 def test_a_history_that_fails_says_so_also_in_the_middle(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
     monkeypatch.setattr(history, "PAGE", 1)
