@@ -1,4 +1,4 @@
-"""The store as the controller sees it: async, durable when it answers. Imports SQLModel; for the daemon only.
+"""The store as the controller sees it: async, durable when it answers. Imports SQLAlchemy; for the daemon only.
 
 Every method raises StoreFailed when the database fails (full disk, damage, no permission), and Conflict when another
 daemon has taken it over; then nothing of the call is written. Cancelling the caller does not take a write back.
