@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from benchmarks.installation import Installation, proportional_memory, until, whole_process
-from benchmarks.rows import Row
+from benchmarks.rows import Bar, Row
 from overspan.bridge.controller.accounts import read_account, read_row, write_account
 from overspan.bridge.controller.rows import COLUMNS, encode_row
 
@@ -51,8 +51,8 @@ def history() -> list[Row]:
         until(lambda: len(span.processes()) == 1, 60)
         after = proportional_memory(span.processes())
         return [
-            Row(f"`span sacct`, {JOBS:,} ended jobs", listed / 1000, 2, "s"),
-            Row(f"`span sacct -X -o jobid,state`, {JOBS:,} ended jobs", short / 1000, 2, "s"),
-            Row("the daemon before: memory (PSS)", before, 150, "MB"),
-            Row("the daemon after: memory (PSS)", after, 150, "MB"),
+            Row(f"`span sacct`, {JOBS:,} ended jobs", listed / 1000, Bar(starts=200), "s"),
+            Row(f"`span sacct -X -o jobid,state`, {JOBS:,} ended jobs", short / 1000, Bar(starts=200), "s"),
+            Row("the daemon before: memory (PSS)", before, Bar(size=150), "MB"),
+            Row("the daemon after: memory (PSS)", after, Bar(size=150), "MB"),
         ]
