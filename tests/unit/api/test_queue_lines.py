@@ -26,6 +26,12 @@ from overspan.bridge.model.states import State
 LAYOUT = parse_letters(DEFAULT_FORMAT, LETTERS)
 
 
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that was started without this variable, which `squeue -r` sets for its process."""
+    monkeypatch.delenv("SLURM_BITSTR_LEN", raising=False)
+
+
 def look(texts: QueueLines, **wanted: Any) -> list[str]:
     """The table that the daemon writes."""
     document = json.loads(texts.write(Selection(tasks=True, **wanted)) or b"{}")

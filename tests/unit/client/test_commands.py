@@ -36,6 +36,8 @@ def test_squeue_prints_and_asks(daemon: Any, capsys: pytest.CaptureFixture[str])
 def test_squeue_prints_the_daemons_lines_where_nothing_else_is_asked_for(
     daemon: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # `squeue -r` sets it for its process.
+    monkeypatch.delenv("SLURM_BITSTR_LEN", raising=False)
     stale = [{"cluster": "gpu", "since": 0, "message": "down"}]
     table = {"format": 1, "now": 100.0, "columns": [], "header": "JOBID", "lines": ["7", "8\u001b"], "stale": stale}
 
