@@ -93,7 +93,7 @@ def queue() -> list[Row]:
             Row(
                 "`span squeue`, 10,000 jobs",
                 whole_process([span.program, "squeue"], span.environment),
-                Bar(starts=6),
+                Bar(starts=8),
                 "ms",
             )
         )
