@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.installation import Installation, until, whole_process
-from benchmarks.rows import Row
+from benchmarks.rows import Bar, Row
 
 FORMAT = "%i|%P|%j|%u|%T|%M|%l|%D|%R|%Q|%E|%Z"
 SLOTS = 20
@@ -22,9 +22,9 @@ def arrays() -> list[Row]:
         listed = whole_process([span.program, "squeue", "-o", FORMAT], span.environment)
         split = whole_process([span.program, "squeue", "-r", "-o", FORMAT], span.environment, runs=3)
         return [
-            Row("an array of 10,000 submitted", submitted / 1000, 0.3, "s"),
-            Row("`span squeue -o`, 6 arrays of 10,000", listed, 150, "ms"),
-            Row("`span squeue -r -o`, 60,000 waiting elements", split, 1000, "ms"),
+            Row("an array of 10,000 submitted", submitted / 1000, Bar(starts=30), "s"),
+            Row("`span squeue -o`, 6 arrays of 10,000", listed, Bar(starts=15), "ms"),
+            Row("`span squeue -r -o`, 60,000 waiting elements", split, Bar(starts=100), "ms"),
         ]
 
 
@@ -46,8 +46,8 @@ def mixed() -> list[Row]:
         span.run("scancel", *ids)
         cancelled = time.perf_counter() - begun
         return [
-            Row(f"`span squeue -o`, {rows:,} mixed rows", listed, 150, "ms"),
-            Row("`span scancel` of 1,000 waiting jobs by id", cancelled, 1, "s"),
+            Row(f"`span squeue -o`, {rows:,} mixed rows", listed, Bar(starts=15), "ms"),
+            Row("`span scancel` of 1,000 waiting jobs by id", cancelled, Bar(starts=100), "s"),
         ]
 
 
@@ -62,4 +62,6 @@ def throttle() -> list[Row]:
         span.run("wait", array.strip())
     used = sum(end - begin for begin, end in spans)
     whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    return [Row(f"throttle of {SLOTS}, 1,000 elements of 1 s: idle share", (1 - used / SLOTS / whole) * 100, 5, "%")]
+    # Of each slot, which has one element a second.
+    idle = (1 - used / SLOTS / whole) * 100
+    return [Row(f"throttle of {SLOTS}, 1,000 elements of 1 s: idle share", idle, Bar(starts=5), "% of a core")]

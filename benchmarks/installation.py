@@ -34,6 +34,8 @@ class Installation:
         (self.folder / "config.yaml").write_text(self._config)
         hidden = ("SPAN_", "SLURM_", "OVERSPAN_")
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
+        # Installed programs have their bytecode beside them.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment.update(SPAN_STATE_DIR=str(self.folder / "state"), SPAN_CONFIG=str(self.folder / "config.yaml"))
         self.program = str(Path(sys.executable).with_name("span"))
         self.run("ping")

@@ -18,7 +18,7 @@ from tests.rigs.engine import RigMissing
 from tests.rigs.kube import PYTHON_IMAGE, KubeRig, open_kube
 
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
-from benchmarks.rows import Row
+from benchmarks.rows import Bar, Row
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.kubernetes.connection import open_connection
 from overspan.adapters.kubernetes.settings import read_settings
@@ -78,8 +78,8 @@ def kubernetes_scale() -> list[Row]:
             share = (processor_seconds(pids) - before) / (time.monotonic() - begun)
             title = f"Kubernetes: {count():,} pods"
             return [
-                Row(f"{title}: memory of the daemon (PSS)", proportional_memory(pids), 300, "MB"),
-                Row(f"{title}: the daemon's processor", share * 100, 20, "% of a core"),
+                Row(f"{title}: memory of the daemon (PSS)", proportional_memory(pids), Bar(size=300), "MB"),
+                Row(f"{title}: the daemon's processor", share * 100, Bar(starts=20), "% of a core"),
             ]
     except RigMissing as missing:
         print(f"no Kubernetes to measure: {missing}", file=sys.stderr)
@@ -117,11 +117,16 @@ def _groups(span: Installation, rig: KubeRig, namespace: str) -> list[Row]:
         Row(
             "Kubernetes: a group on idle nodes, submission to the trainer's first line",
             statistics.median(firsts),
-            1.5,
+            Bar(starts=150),
             "s",
         ),
-        Row("Kubernetes: the trainer's end to the auxiliary's TERM", statistics.median(terms), 500, "ms"),
-        Row("Kubernetes: a pod's end in the API to its state at a client", statistics.median(stores), 200, "ms"),
+        Row("Kubernetes: the trainer's end to the auxiliary's TERM", statistics.median(terms), Bar(starts=50), "ms"),
+        Row(
+            "Kubernetes: a pod's end in the API to its state at a client",
+            statistics.median(stores),
+            Bar(starts=20),
+            "ms",
+        ),
     ]
 
 
@@ -158,8 +163,8 @@ def _make_wide(span: Installation, rig: KubeRig, namespace: str) -> list[Row]:
     print(f"{WIDE:,} pods: {', '.join(f'{each:.2f}' for each in seconds)} s", file=sys.stderr)
     title = f"Kubernetes: a group of {WIDE:,} pods"
     return [
-        Row(f"{title}, its first pod's object to its last one's", statistics.median(makings), 3, "s"),
-        Row(f"{title}, submission to the last pod's object", statistics.median(seconds), 3, "s"),
+        Row(f"{title}, its first pod's object to its last one's", statistics.median(makings), Bar(starts=300), "s"),
+        Row(f"{title}, submission to the last pod's object", statistics.median(seconds), Bar(starts=300), "s"),
     ]
 
 

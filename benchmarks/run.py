@@ -1,4 +1,7 @@
-"""Measures every bar, of Slurm too where the rig runs, and prints a Markdown table; words choose cases."""
+"""Measures every bar, of Slurm too where the rig runs, and prints a Markdown table; words choose cases.
+
+Bars are ratios to what the machine takes for bare things in the same run, before and after each case.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.arrays import arrays, mixed, throttle
+from benchmarks.history import history
 from benchmarks.installation import (
     Installation,
     processor_seconds,
@@ -22,7 +26,8 @@ from benchmarks.installation import (
     whole_process,
 )
 from benchmarks.kubernetes import kubernetes, kubernetes_scale
-from benchmarks.rows import Row
+from benchmarks.references import measure, slower
+from benchmarks.rows import Bar, Reference, Row
 from benchmarks.slurm import slurm
 from overspan.adapters.local.forkserver import ForkServer
 from overspan.bridge.supervisor.archive import build_archive
@@ -36,9 +41,9 @@ def start_up() -> list[Row]:
         words = [span.program, "sbatch", "--hold", "--wrap", "true"]
         sbatch = whole_process(words, span.environment)
         return [
-            Row("bare interpreter, for comparison", bare, 60, "ms"),
-            Row("`span --help`", help_, 60, "ms"),
-            Row("`span sbatch`, answered and durable", sbatch, 80, "ms"),
+            Row("bare interpreter, for comparison", bare, None, "ms"),
+            Row("`span --help`", help_, Bar(starts=6), "ms"),
+            Row("`span sbatch`, answered and durable", sbatch, Bar(starts=7, commits=5), "ms"),
         ]
 
 
@@ -60,8 +65,10 @@ def supervisor() -> list[Row]:
             times.append((time.perf_counter() - begun) * 1000)
         server.close()
         return [
-            Row("start of the supervisor's zip application", alone, 30, "ms"),
-            Row("start of a supervisor by the fork server", statistics.median(times[1:]), 30, "ms"),
+            Row("start of the supervisor's zip application", alone, Bar(starts=3), "ms"),
+            Row(
+                "start of a supervisor by the fork server", statistics.median(times[1:]), Bar(starts=2, forks=10), "ms"
+            ),
         ]
 
 
@@ -72,17 +79,27 @@ def queue() -> list[Row]:
         begun = time.perf_counter()
         _submit_held(span, 1000)
         rate = 1000 / (time.perf_counter() - begun)
-        rows.append(Row("submissions through the API, 8 connections", rate, 500, "/s", at_least=True))
+        rows.append(Row("submissions through the API, 8 connections", rate, Bar(per_start=3), "/s", at_least=True))
         rows.append(
-            Row("`span squeue`, 1,000 jobs", whole_process([span.program, "squeue"], span.environment), 60, "ms")
+            Row(
+                "`span squeue`, 1,000 jobs",
+                whole_process([span.program, "squeue"], span.environment),
+                Bar(starts=6),
+                "ms",
+            )
         )
         _submit_held(span, 9000)
         rows.append(
-            Row("`span squeue`, 10,000 jobs", whole_process([span.program, "squeue"], span.environment), 150, "ms")
+            Row(
+                "`span squeue`, 10,000 jobs",
+                whole_process([span.program, "squeue"], span.environment),
+                Bar(starts=8),
+                "ms",
+            )
         )
         begun = time.perf_counter()
         span.run("scancel", "--me", "-t", "PENDING")
-        rows.append(Row("cancel of 10,000 waiting jobs", time.perf_counter() - begun, 50, "s"))
+        rows.append(Row("cancel of 10,000 waiting jobs", time.perf_counter() - begun, Bar(starts=5000), "s"))
     return rows
 
 
@@ -135,8 +152,13 @@ def endings() -> list[Row]:
             printed = span.run("logs", str(job.id)).split()
             stores.append((seen - float(printed[-1])) * 1000)
     return [
-        Row("primary's end to the auxiliary's TERM", statistics.median(terms), 50, "ms"),
-        Row("a process's end to its state in the store, as a client sees it", statistics.median(stores), 50, "ms"),
+        Row("primary's end to the auxiliary's TERM", statistics.median(terms), Bar(starts=5), "ms"),
+        Row(
+            "a process's end to its state in the store, as a client sees it",
+            statistics.median(stores),
+            Bar(starts=5),
+            "ms",
+        ),
     ]
 
 
@@ -150,8 +172,8 @@ def idle() -> list[Row]:
         time.sleep(20)
         used = (processor_seconds(pids) - before) / 20 * 100
         return [
-            Row("idle: memory (PSS)", proportional_memory(pids), 100, "MB"),
-            Row("idle: processor", used, 0.5, "% of a core"),
+            Row("idle: memory (PSS)", proportional_memory(pids), Bar(size=100), "MB"),
+            Row("idle: processor", used, Bar(starts=0.5), "% of a core"),
         ]
 
 
@@ -172,8 +194,8 @@ def busy() -> list[Row]:
         time.sleep(10)
         used = (processor_seconds(pids) - before) / 10 * 100
         return [
-            Row("300 jobs and 20 groups running: memory (PSS)", proportional_memory(pids), 400, "MB"),
-            Row("300 jobs and 20 groups running: processor", used, 20, "% of a core"),
+            Row("300 jobs and 20 groups running: memory (PSS)", proportional_memory(pids), Bar(size=400), "MB"),
+            Row("300 jobs and 20 groups running: processor", used, Bar(starts=20), "% of a core"),
         ]
 
 
@@ -186,13 +208,14 @@ def demo() -> list[Row]:
         job = span.run("submit", "rlhf.yaml", "--parsable", folder=folder).strip()
         span.run("wait", job)
         assert span.show(job)["state"] == "COMPLETED"
-        return [Row("the demo's group", time.perf_counter() - begun, 40, "s")]
+        return [Row("the demo's group", time.perf_counter() - begun, Bar(beside=10, starts=3000), "s")]
 
 
 CASES: dict[str, Callable[[], list[Row]]] = {
     "start_up": start_up,
     "supervisor": supervisor,
     "queue": queue,
+    "history": history,
     "arrays": arrays,
     "mixed": mixed,
     "throttle": throttle,
@@ -208,18 +231,35 @@ CASES: dict[str, Callable[[], list[Row]]] = {
 
 def main(names: list[str]) -> int:
     """Print the table; 1 when a bar is missed."""
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    print("| what | measured | bar | |\n|---|---|---|---|")
-    rows = []
+    before = measure()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"a start is {before.start:.1f} ms, a commit {before.commit:.2f} ms, a fork {before.fork:.2f} ms\n")
+    print("| what | measured | bar | of the machine | |\n|---|---|---|---|---|")
+    done: list[tuple[Row, Reference]] = []
     for name in names or CASES:
-        for row in CASES[name]():
-            rows.append(row)
-            sign = "at least " if row.at_least else ""
-            met = "met" if row.met else "**missed**"
-            print(f"| {row.what} | {row.value:.1f} {row.unit} | {sign}{row.bar:g} {row.unit} | {met} |", flush=True)
+        rows = CASES[name]()
+        after = measure()
+        reference, before = slower(before, after), after
+        for row in rows:
+            done.append((row, reference))
+            print(_describe(row, reference), flush=True)
     result = Path(os.environ.get("SPAN_BENCH_JSON", os.devnull))
-    result.write_text(json.dumps([row._asdict() for row in rows]))
-    return 0 if all(row.met for row in rows) else 1
+    result.write_text(json.dumps([_document(*each) for each in done]))
+    return 0 if all(row.is_met(reference) for row, reference in done) else 1
+
+
+def _describe(row: Row, reference: Reference) -> str:
+    if row.bar is None:
+        return f"| {row.what} | {row.value:.1f} {row.unit} | | | |"
+    sign = "at least " if row.at_least else ""
+    met = "met" if row.is_met(reference) else "**missed**"
+    limit = f"{sign}{row.bar.limit(reference, row.unit):.3g} {row.unit}"
+    return f"| {row.what} | {row.value:.1f} {row.unit} | {limit} | {row.bar} | {met} |"
+
+
+def _document(row: Row, reference: Reference) -> dict[str, object]:
+    limit = None if row.bar is None else row.bar.limit(reference, row.unit)
+    return {**row._asdict(), "bar": limit, "ratio": str(row.bar or ""), "met": row.is_met(reference)}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.rigs.reach import open_access
 from tests.rigs.slurm import SlurmRig, open_rig
 
 from benchmarks.installation import Installation, processor_seconds, until
-from benchmarks.rows import Row
+from benchmarks.rows import Bar, Row
 
 TICK = 1.0
 LIVE = 500
@@ -96,11 +96,21 @@ def _groups(span: Installation, rig: SlurmRig) -> list[Row]:
             singles.append(time.time() - float(span.run("logs", str(job.id)).split()[-1]))
     # The first one brings the supervisor's archive to the cluster.
     return [
-        Row("Slurm: a group on idle nodes, submission to the trainer's first line", statistics.median(firsts), 3, "s"),
-        Row("Slurm: the trainer's end to the auxiliary's TERM", statistics.median(terms), 200, "ms"),
-        Row("Slurm: a group's end to its state at a client", statistics.median(stores), 1.5, "s"),
         Row(
-            "Slurm: a single job's end to its state at a client, tick 1 s", statistics.median(singles), TICK + 0.5, "s"
+            "Slurm: a group on idle nodes, submission to the trainer's first line",
+            statistics.median(firsts),
+            Bar(beside=TICK, starts=200),
+            "s",
+        ),
+        Row("Slurm: the trainer's end to the auxiliary's TERM", statistics.median(terms), Bar(starts=20), "ms"),
+        Row(
+            "Slurm: a group's end to its state at a client", statistics.median(stores), Bar(beside=TICK, starts=50), "s"
+        ),
+        Row(
+            "Slurm: a single job's end to its state at a client, tick 1 s",
+            statistics.median(singles),
+            Bar(beside=TICK, starts=50),
+            "s",
         ),
     ]
 
@@ -118,8 +128,13 @@ def _live(span: Installation, rig: SlurmRig) -> list[Row]:
     span.run("scancel", "--me")
     until(lambda: not _count_queued(rig), 120)
     return [
-        Row(f"Slurm: squeues a tick, {LIVE} live jobs (sdiag)", asked / (seconds / TICK), 1.05, "/tick"),
-        Row(f"Slurm: the daemon's processor, {LIVE} live jobs, tick 1 s", used / seconds * 100, 10, "% of a core"),
+        Row(f"Slurm: squeues a tick, {LIVE} live jobs (sdiag)", asked / (seconds / TICK), Bar(size=1.05), "/tick"),
+        Row(
+            f"Slurm: the daemon's processor, {LIVE} live jobs, tick 1 s",
+            used / seconds * 100,
+            Bar(starts=10),
+            "% of a core",
+        ),
     ]
 
 
@@ -136,8 +151,8 @@ def _many(span: Installation, rig: SlurmRig) -> list[Row]:
     until(lambda: _count_queued(rig) >= MANY, 120)
     ours = MANY / (time.perf_counter() - begun)
     return [
-        Row("Slurm: sbatch in a loop on the login node, for comparison", loop, 0, "/s", at_least=True),
-        Row(f"Slurm: {MANY} single jobs submitted over ssh", ours, loop / 2, "/s", at_least=True),
+        Row("Slurm: sbatch in a loop on the login node, for comparison", loop, None, "/s"),
+        Row(f"Slurm: {MANY} single jobs submitted over ssh", ours, Bar(size=loop / 2), "/s", at_least=True),
     ]
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Step
 from overspan.adapters.contract import (
@@ -29,6 +29,7 @@ from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.journals import Wake
 from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.packing import Packer
 from overspan.adapters.local.planning import render_plan
 from overspan.adapters.local.retention import forget_runs
 from overspan.adapters.local.rundir import find_last_job, parse_handle
@@ -63,6 +64,7 @@ class LocalCluster:
         self._wake = Wake(f"{self._root}/wake", self._note_growth)
         self._capacity: Capacity | None = None
         self._turn = asyncio.Lock()
+        self._packer = Packer(self._root, self._turn, lambda: self._dispatch.live_jobs)
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
         self._early: dict[int, int | None] = {}
@@ -190,6 +192,12 @@ class LocalCluster:
         return tuple(
             f"image {image} is not used: the local cluster runs the machine's own programs" for image in images
         )
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """Pack the run folders of jobs that are over, but those that are named. Raises Unreachable."""
+        await self._ready()
+        # Whoever stops waiting does not stop it half-way.
+        await asyncio.shield(asyncio.create_task(self._packer.pack(handles, tokens)))
 
     async def forget(self, before: float) -> int:
         """Remove run directories of jobs that ended before that time."""

@@ -19,7 +19,7 @@ from overspan.adapters.local.launches import GrantFacts, Run
 from overspan.adapters.local.notes import is_part, select_notes
 from overspan.adapters.local.preemption import Holder, choose_victims
 from overspan.adapters.local.reports import Reports
-from overspan.adapters.local.rundir import RunDirectory, parse_handle, remove
+from overspan.adapters.local.rundir import RunDirectory, parse_handle, put_off
 from overspan.adapters.local.salvage import Wreck, find_damage, list_recent, open_wreck, pursue, tell_end
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
@@ -73,6 +73,12 @@ class Dispatch:
     def live(self) -> bool:
         """Whether any launch has a supervisor."""
         return len(self.ledger) > 0
+
+    @property
+    def live_jobs(self) -> set[int]:
+        """The jobs that have a launch which is not over, or is being ended."""
+        wrecked = [wreck.place.job for wreck in self.wrecks.values() if wreck.ended_at is None]
+        return {run.place.job for run in self.runs.values()}.union(wrecked)
 
     @property
     def busy(self) -> bool:
@@ -376,7 +382,7 @@ class Dispatch:
 
     async def _remove_ticket(self, place: RunDirectory) -> None:
         try:
-            await asyncio.to_thread(remove, place.ticket)
+            await asyncio.to_thread(put_off, place)
             await asyncio.to_thread(sweep_links, place.root, place.handle)
         except OSError as error:
             _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)

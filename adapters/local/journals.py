@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from overspan.adapters.local.packs import open_file
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.bridge.model.events import Event, Launch, LaunchLost, NodeEnded, NodeStarted, Refused, event_from_document
 from overspan.bridge.supervisor.records import read_record
@@ -54,7 +55,7 @@ def read_news(place: RunDirectory, cursor: str) -> News:
 def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
     """The documents of the whole lines from an offset, and the offset behind them; a missing file has none."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_file(*os.path.split(path)) as file:
             # A place that is not behind a line is of another file: a journal cut by a power loss, say.
             if offset:
                 file.seek(offset - 1)
@@ -105,8 +106,8 @@ def read_lines(path: str) -> list[Any]:
 def has_ended(path: str) -> bool:
     """Whether a journal's last line is its end."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
+        with open_file(*os.path.split(path)) as file:
+            size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL))
             tail = file.read(_TAIL)
     except FileNotFoundError:

@@ -15,12 +15,14 @@ from overspan.adapters.local import journals
 from overspan.adapters.local.booking import Booking, list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.estimates import limit_run
+from overspan.adapters.local.packs import unpack_run
 from overspan.adapters.local.rundir import (
     Document,
     RunDirectory,
     Ticket,
     append_lines,
     parse_handle,
+    put_off,
     read_booking,
     read_document,
     read_ticket,
@@ -54,7 +56,7 @@ from overspan.bridge.supervisor import losses
 
 _log = logging.getLogger(__name__)
 
-_FOLDERS = ("runs", "tickets", "hosts", "cache", losses.FOLDER)
+_FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", losses.FOLDER)
 
 
 @dataclass
@@ -142,6 +144,8 @@ def make_run(place: RunDirectory, ticket: Ticket) -> Run:
 def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: str) -> None:
     """Write a launch's plan and its ticket. Raises OSError; a launch without a whole plan does not exist."""
     os.makedirs(place.folder, 0o700, exist_ok=True)
+    # An earlier launch of the job has ended and was packed: a supervisor reads what is spread out.
+    unpack_run(place.folder)
     plan = {
         "format": FORMAT,
         "token": launch.token,
@@ -245,7 +249,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
         if os.path.isdir(place.folder):
             # It may have ended long ago with no daemon there: its news is kept for as long as that of others.
             os.utime(place.folder)
-        remove(place.ticket)
+        put_off(place)
     return runs
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+from typing import IO
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.local.journals import read_lines
+from overspan.adapters.local.packs import name_pack, read_member
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.log_parts import find_part
 from overspan.adapters.log_times import find_marks
@@ -16,25 +19,42 @@ from overspan.bridge.model.errors import NotFound
 def read_log(place: RunDirectory, request: LogRequest) -> LogPart:
     """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
 
-    Attempts that append to one file have a part of it each; offsets and sizes are those of the part.
+    Attempts that append to one file have a part of it each; offsets and sizes are those of the part. The path of a log
+    that was packed is one in the pack.
     """
-    part = find_part(read_lines(place.streams), request)
+    try:
+        part = find_part(read_lines(place.streams), request)
+    except OSError as error:
+        raise NotFound(f"job {place.job} cannot tell where its output is: {error.strerror}") from None
     if part is None:
         what = f"task {request.task}, node {request.node}" if request.task else f"node {request.node}"
         raise NotFound(f"job {place.job} has no {request.stream} of {what} yet")
     try:
-        fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file, path = _open(place, part.path)
     except OSError as error:
         raise NotFound(f"the log {part.path} cannot be read: {error.strerror}") from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotFound(f"the output went to {part.path}, which is not a file")
-        end = status.st_size if part.end is None else min(part.end, status.st_size)
-        size = max(0, end - part.begin)
+    with file:
+        length = file.seek(0, os.SEEK_END)
+        size = max(0, (length if part.end is None else min(part.end, length)) - part.begin)
         offset = request.offset if request.offset >= 0 else max(0, size + request.offset)
-        data = os.pread(fd, max(0, min(request.limit, size - offset)), part.begin + offset)
-    finally:
-        os.close(fd)
+        file.seek(part.begin + offset)
+        data = file.read(max(0, min(request.limit, size - offset)))
     marks = find_marks(read_lines(place.times), part, place.folder) if request.times else None
-    return LogPart(data, offset, size, part.path, marks=marks)
+    return LogPart(data, offset, size, path, marks=marks)
+
+
+def _open(place: RunDirectory, path: str) -> tuple[IO[bytes], str]:
+    """A log and where it is. Raises OSError, NotFound where it is no file."""
+    try:
+        # A FIFO nobody writes to must not keep this waiting.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        name = os.path.relpath(path, place.folder)
+        packed = None if name.startswith("..") else read_member(place.folder, name)
+        if packed is None:
+            raise
+        return io.BytesIO(packed), f"{name_pack(place.folder)}/{name}"
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotFound(f"the output went to {path}, which is not a file")
+    return open(fd, "rb", buffering=0), path

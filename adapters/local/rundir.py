@@ -7,7 +7,9 @@
     ROOT/runs/N/journal.R.jsonl   what the supervisor records
     ROOT/runs/N/streams.jsonl     where each node's output goes
     ROOT/runs/N/times.jsonl       how long that was, and when
+    ROOT/runs/N/pack.zip          all of this and more, when the job is over (packs.py)
     ROOT/tickets/N.R              the launch is not over; what the queue needs to know of it
+    ROOT/ended/N.R                the same of one that is over, until it is packed
     ROOT/hosts/HID/               a supervisor's own folder
 
 Folders are 0700 and files 0600. Plans, grants and tickets are not forced to the disk: they matter across a crash of the
@@ -24,6 +26,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT
 from overspan.adapters.local.booking import Booking, Member, Variant
+from overspan.adapters.local.packs import open_file
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gres, NodeNeed
@@ -88,6 +91,10 @@ class RunDirectory(NamedTuple):
     def ticket(self) -> str:
         return f"{self.root}/tickets/{self.handle}"
 
+    @property
+    def ended(self) -> str:
+        return f"{self.root}/ended/{self.handle}"
+
 
 def parse_handle(root: str, handle: str) -> RunDirectory:
     """The launch that a handle names; InvalidRequest when it is none of this cluster's."""
@@ -128,9 +135,9 @@ def write_document(path: str, document: Document) -> None:
 
 
 def read_document(path: str) -> Document | None:
-    """Read a JSON file; None when it is missing or, after a power cut, not whole."""
+    """Read a JSON file, of an ended job its packed copy; None when it is missing or, after a power cut, not whole."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_file(*os.path.split(path)) as file:
             document = json.load(file)
     except (FileNotFoundError, ValueError):
         return None
@@ -141,6 +148,14 @@ def remove(path: str) -> None:
     """Remove a file that may be missing."""
     try:
         os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def put_off(place: RunDirectory) -> None:
+    """Take the ticket of a launch that is over from it; what it has left is to be packed. Raises OSError."""
+    try:
+        os.replace(place.ticket, place.ended)
     except FileNotFoundError:
         pass
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
     from overspan.bridge.store.store import Store
 
 log = logging.getLogger(__name__)
+
+# Of mallopt(3).
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_SPARE = 128 << 10
+"""Bytes at the heap's end that are kept, and from which on a block is a mapping of its own: glibc's first values."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,6 +92,7 @@ def run_shared_daemon(paths: Paths, foreground: bool = False) -> None:
 
 
 def _run(paths: Paths, foreground: bool, shared: bool) -> None:
+    _share_arena()
     settings = load_settings(paths.config, paths.site_config, check_kind)
     lease_path = os.path.join(paths.state, "daemon.lease")
     lease = take_lease(lease_path, identify(paths.socket), time.time())
@@ -176,6 +183,20 @@ async def _beat(path: str, lease: Lease, server: Server) -> None:
             return
         except OverspanError as error:
             log.warning("the lease cannot be renewed: %s", error)
+
+
+def _share_arena() -> None:
+    """Have all threads share one heap, and give what is free at its end back to the system.
+
+    glibc gives threads heaps of their own, each as large as its busiest moment. Other C libraries have no such setting.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_ARENA_MAX, 1)
+    mallopt(_TRIM_THRESHOLD, _SPARE)
+    mallopt(_MMAP_THRESHOLD, _SPARE)
 
 
 def _freeze() -> None:

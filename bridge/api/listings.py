@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
 from overspan.bridge.api.asking import Anyone
+from overspan.bridge.api.failures import describe_error
 from overspan.bridge.api.jobs import row_document
 from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.listing import Selection
+from overspan.bridge.model.errors import OverspanError
+
+if TYPE_CHECKING:
+    from overspan.bridge.api.queue_lines import QueueLines
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -22,21 +28,43 @@ NDJSON = "application/x-ndjson"
 def build_listing_routes(controller: Controller) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v1")
+    kept: list[QueueLines] = []
+
+    def write_lines(chosen: Selection) -> bytes | None:
+        # Few daemons have a queue that is worth it; the others need not hold what it takes.
+        from overspan.bridge.api.queue_lines import QueueLines
+
+        kept[:] = kept or [QueueLines(controller)]
+        return kept[0].write(chosen)
 
     @router.get("/queue", summary="Live jobs")
     async def queue(wanted: Annotated[QueueFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
-        found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
+        found = write_lines(chosen) if wanted.lines and not chosen.steps else None
+        if found is None:
+            found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
         return Response(found, media_type=JSON)
 
     @router.get("/history", summary="Jobs of any age, newest last")
     async def history(wanted: Annotated[HistoryFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
-        found = await controller.history(replace(chosen, users=by.narrow(chosen.users)))
-        return Response(found, media_type=JSON)
+        parts = controller.history(replace(chosen, users=by.narrow(chosen.users)))
+        # What fails before there is a row is told as any other failure.
+        first = await anext(parts)
+        return StreamingResponse(_follow(first, parts), media_type=JSON)
 
     _add_events(router, controller)
     return router
+
+
+async def _follow(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a document; what fails in the middle is its last member, which clients look for."""
+    yield first
+    try:
+        async for part in parts:
+            yield part
+    except OverspanError as error:
+        yield b'], "error":' + json.dumps(describe_error(error)).encode() + b"}"
 
 
 def _add_events(router: APIRouter, controller: Controller) -> None:

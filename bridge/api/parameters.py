@@ -58,6 +58,7 @@ class QueueFilter(JobFilter):
 
     finished_within: Seconds = FINISHED_WITHIN
     extent: Annotated[Literal["core", "usual", "all"], Field(description="how much of each row")] = "all"
+    lines: Annotated[bool, Field(description="squeue's default table, as header and lines, in place of rows")] = False
 
     def select(self) -> Selection:
         """The choice in the controller's terms. Raises InvalidRequest for a state that there is not."""

@@ -115,6 +115,10 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
         """Jobs that have not ended, or those in the states asked for."""
         return self._listing("/v1/queue", wanted)
 
+    def queue_table(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
+        """The same as the header and lines of squeue's default table, or as rows where the daemon writes none."""
+        return self._listing("/v1/queue", wanted, lines=1)
+
     def history(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
         """All jobs, finished ones too, newest last."""
         return self._listing("/v1/history", wanted)
@@ -258,10 +262,11 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
                 os.close(end)
         return True
 
-    def _listing(self, path: str, wanted: JobFilter) -> Listing:
-        asked = {
+    def _listing(self, path: str, wanted: JobFilter, lines: int | None = None) -> Listing:
+        asked: dict[str, Any] = {
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
         }
+        asked["lines"] = lines
         asked["tasks"] = 1 if wanted.tasks else None
         asked["steps"] = 1 if wanted.steps else None
         asked["extent"] = None if wanted.extent == EXTENTS[-1] else wanted.extent
@@ -275,6 +280,8 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls):
             )
             for row in document.get("stale") or ()
         )
+        if "lines" in document:
+            return Listing(float(document["now"]), [], stale, (), document["header"], document["lines"])
         rows = rows_from_document(document["columns"], document["rows"])
         steps = document.get("steps")
         told = steps_from_document(document["step_columns"], steps) if steps else []

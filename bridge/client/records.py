@@ -143,6 +143,9 @@ class Listing(NamedTuple):
     rows: list[JobRow]
     stale: tuple[Stale, ...] = ()
     steps: Sequence[StepRow] = ()
+    header: str = ""
+    """The header of squeue's default table, where that was asked for; the rows are its lines then."""
+    lines: Sequence[str] = ()
 
 
 class JobFilter(NamedTuple):

@@ -120,6 +120,8 @@ class Book:
         self.written_of: Callable[[str, str], Written] = lambda cluster, handle: NOWHERE
         self.aside: frozenset[int] = frozenset()
         """Jobs that the store has and cannot read, or whose calls it cannot: nothing is done about them."""
+        self.revision = 0
+        """Grows with every change of a job."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -151,6 +153,7 @@ class Book:
 
     def add(self, entry: Entry) -> None:
         """Take a job in."""
+        self.revision += 1
         job = entry.job
         self.locate(entry)
         self._entries[job.id] = entry
@@ -167,6 +170,7 @@ class Book:
 
     def put(self, entry: Entry, job: Job) -> None:
         """Give an entry its next facts; the caller has set handle and cursor before."""
+        self.revision += 1
         self.live += entry.job.over - job.over
         if job.over and not entry.job.over:
             self._finished.append((job.ended_at or 0.0, job.id))
@@ -217,6 +221,7 @@ class Book:
 
     def remove(self, job_id: int) -> None:
         """Let go of a job."""
+        self.revision += 1
         entry = self._entries.pop(job_id)
         self._index(entry, False)
         self._index_bids(entry, False)

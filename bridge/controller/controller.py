@@ -25,9 +25,10 @@ from overspan.bridge.controller.dispatch import Dispatcher
 from overspan.bridge.controller.drafts import Completion
 from overspan.bridge.controller.failover import Failover
 from overspan.bridge.controller.families import Families
+from overspan.bridge.controller.history import Handles, list_history
 from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.leftovers import Leftovers
-from overspan.bridge.controller.listing import Selection, list_history, list_queue
+from overspan.bridge.controller.listing import Selection, list_queue
 from overspan.bridge.controller.logs import Logs
 from overspan.bridge.controller.observation import Observer
 from overspan.bridge.controller.obstacles import Obstacles
@@ -198,12 +199,22 @@ class Controller:
         own = [entry for entry in shown if within in ("", entry.user)]
         return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(own))
 
-    async def history(self, selection: Selection) -> bytes:
-        """Jobs of any age, in the same form, with their steps where they are asked for."""
-        shown: list[Entry] | None = [] if selection.steps else None
-        rows = await list_history(self.recorder.book, self.parts.ledger, selection, shown)
-        steps = None if shown is None else await self.steps.rows(shown)
-        return self._listing(rows, selection.columns, self.clock(), steps)
+    async def history(self, selection: Selection) -> AsyncIterator[bytes]:
+        """Jobs of any age, in the same form, with their steps where they are asked for: a document in pieces."""
+        shown: Handles | None = {} if selection.steps else None
+        head: dict[str, Any] = self.describe_listing(selection.columns, self.clock())
+        comma = b', "rows":['
+        text = json.dumps(head).encode()[:-1]
+        async for rows in list_history(self.recorder.book, self.parts.ledger, selection, shown):
+            if rows:
+                yield text + comma + b",".join(rows)
+                text, comma = b"", b","
+        tail = {} if shown is None else await self._past_steps(shown)
+        end = b"".join(b", " + json.dumps(name).encode() + b":" + json.dumps(tail[name]).encode() for name in tail)
+        yield text + (comma if text else b"") + b"]" + end + b"}"
+
+    async def _past_steps(self, shown: Handles) -> dict[str, Any]:
+        return {"step_columns": STEP_COLUMNS, "steps": await self.steps.past_rows(shown, self.parts.ledger)}
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
@@ -340,6 +351,13 @@ class Controller:
     def _listing(
         self, rows: list[bytes], columns: Sequence[str], now: float, steps: list[list[Any]] | None = None
     ) -> bytes:
+        head = self.describe_listing(columns, now)
+        if steps is not None:
+            head |= {"step_columns": STEP_COLUMNS, "steps": steps}
+        return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
+
+    def describe_listing(self, columns: Sequence[str], now: float) -> dict[str, Any]:
+        """What stands before the rows of a listing."""
         stale = [
             {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}
             for cluster in self.clusters
@@ -355,10 +373,7 @@ class Controller:
             for name, trouble in self.places.list_troubles().items()
             if self.clusters.find(name) is None
         ]
-        head = {"format": 1, "now": now, "columns": columns, "stale": stale}
-        if steps is not None:
-            head |= {"step_columns": STEP_COLUMNS, "steps": steps}
-        return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
+        return {"format": 1, "now": now, "columns": columns, "stale": stale}
 
     async def _forget(self) -> None:
         """Drop jobs that finished longer ago than the retention, now and then."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from overspan.adapters.contract import Decider
+from overspan.bridge.controller.accounts import keep_account
 from overspan.bridge.controller.book import Entry, join_handle, split_handle
 from overspan.bridge.controller.outbox import BACK, ORDER, SUBMIT, Outbox
 from overspan.bridge.controller.waits import Waits
@@ -228,6 +229,7 @@ class Draft:
             native_id=self.native_id,
             cursor=self.cursor,
             spec=None if self.job.spec is self.entry.job.spec else self.job.spec,
+            account=keep_account(replace(self.entry, job=self.job, cluster=self.cluster, row=None, task_rows=None)),
             timeline=tuple(self.timeline),
             outbox_add=tuple(self.add),
             outbox_done=tuple(self.done),

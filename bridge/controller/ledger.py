@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.store.records import Change, Damage, JobQuery, NewJob, OutboxRow, Receipt, StoredJob, TimelineRow
+from overspan.bridge.store.records import (
+    Account,
+    Change,
+    Damage,
+    JobQuery,
+    NewJob,
+    OutboxRow,
+    Receipt,
+    StoredJob,
+    TimelineRow,
+)
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
@@ -54,6 +64,15 @@ class Ledger(Protocol):
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
         """Jobs of any age, newest last."""
+
+    async def find_ids(self, query: JobQuery) -> list[int]:
+        """The same jobs by id, in the order of listings: an array's elements together, and before it."""
+
+    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+        """What listings of the history need of these jobs, in their order."""
+
+    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+        """Keep what listings say of jobs that are over: (id, version, rows) each, while they have that version."""
 
     async def timeline(self, job_id: int) -> list[TimelineRow]:
         """The transitions of a job, oldest first."""

@@ -1,4 +1,4 @@
-"""The queue and the history: which rows, as bytes that the API sends as they are."""
+"""The queue: which rows, as bytes that the API sends as they are; and what a listing may ask for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from overspan.bridge.controller.book import Book, Entry
-from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.controller.references import parse_reference
 from overspan.bridge.controller.rows import (
     EXTENTS,
@@ -27,7 +26,6 @@ from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.ids import IndexRange, common_indices
 from overspan.bridge.model.state_words import FOREIGN
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import JobQuery
 
 ALL = "ALL"
 FINISHED_WITHIN = 300.0
@@ -99,9 +97,9 @@ def list_queue(book: Book, selection: Selection, now: float, shown: list[Entry] 
     `shown` takes the jobs that are looked at.
     """
     states = selection.states or frozenset(state.value for state in State if not state.terminal)
-    wanted = _choices(book, selection.ids)
+    wanted = read_choices(book, selection.ids)
     oldest = now - selection.finished_within
-    view = _View(selection, states, wanted, book)
+    view = View(selection, states, wanted, book)
     rows: list[bytes] = []
     for entry in _entries(book, wanted):
         job = entry.job
@@ -111,41 +109,6 @@ def list_queue(book: Book, selection: Selection, now: float, shown: list[Entry] 
             rows.extend(view.rows(entry))
             if shown is not None:
                 shown.append(entry)
-    return send_rows(rows, selection.extent)
-
-
-async def list_history(
-    book: Book, ledger: Ledger, selection: Selection, shown: list[Entry] | None = None
-) -> list[bytes]:
-    """Encoded rows of jobs of any age, newest last; an array's own row stands behind its elements.
-
-    `shown` takes the jobs that are looked at.
-    """
-    wanted = _choices(book, selection.ids)
-    if selection.ids and not wanted:
-        return []
-    # States are looked at here, since a task's differ from its job's; the rest narrows the store's answer.
-    narrow = not (selection.states - {ALL} or selection.partitions or selection.accounts or selection.qos)
-    query = JobQuery(
-        ids=tuple(wanted or ()),
-        users=tuple(selection.users),
-        clusters=tuple(selection.clusters),
-        since=selection.since,
-        until=selection.until,
-        limit=selection.limit if narrow and not selection.names else None,
-    )
-    entries = [book.read(stored) for stored in await ledger.find(query)]
-    arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None) if wanted else ()
-    if arrays:
-        entries += [book.read(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
-    view = _View(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
-    rows: list[bytes] = []
-    for entry in sorted(entries, key=_place):
-        if selection.fits(entry):
-            rows.extend(view.rows(entry))
-            if shown is not None:
-                shown.append(entry)
-    rows = rows[-selection.limit :] if selection.limit else rows
     return send_rows(rows, selection.extent)
 
 
@@ -166,7 +129,7 @@ Choices = Mapping[int, Choice]
 _ANY = Choice()
 
 
-class _View(NamedTuple):
+class View(NamedTuple):
     """Which rows of an entry are shown."""
 
     selection: Selection
@@ -185,17 +148,17 @@ class _View(NamedTuple):
             # N_i of a job that is no array.
             return
         elif not self.selection.tasks or len(job.tasks) == 1:
-            if self._shows(job.state) and self._chooses_element(entry):
+            if self.shows(job.state.value) and self._chooses_element(entry):
                 yield job_row(entry)
         else:
             offsets = self._choice(job.id).offsets
             for offset, row in enumerate(task_rows(entry)):
-                if (offsets is None or offset in offsets) and self._shows(job.tasks[offset].state):
+                if (offsets is None or offset in offsets) and self.shows(job.tasks[offset].state.value):
                     yield row
 
     def _array_rows(self, entry: Entry) -> Iterator[bytes]:
         indices = self._choice(entry.job.id).indices
-        if self._shows(State.PENDING):
+        if self.shows(State.PENDING.value):
             elements = self.book.elements(entry.job.id)
             if indices is None:
                 row = waiting_row(entry, elements)
@@ -204,7 +167,7 @@ class _View(NamedTuple):
                 row = elements_row(entry, chosen, elements)
             if row is not None:
                 yield row
-        if self._shows(State.CANCELLED) and (self.past or entry.job.state is State.CANCELLED):
+        if self.shows(State.CANCELLED.value) and (self.past or entry.job.state is State.CANCELLED):
             row = cancelled_row(entry)
             if row is not None:
                 yield row
@@ -222,14 +185,16 @@ class _View(NamedTuple):
             return False
         return not is_folded(entry)
 
-    def _shows(self, state: State) -> bool:
-        return ALL in self.states or state.value in self.states
+    def shows(self, state: str) -> bool:
+        """Whether rows in that state are shown."""
+        return ALL in self.states or state in self.states
 
     def _choice(self, job_id: int) -> Choice:
         return _ANY if self.wanted is None else self.wanted.get(job_id, _ANY)
 
 
-def _choices(book: Book, ids: Iterable[str]) -> Choices | None:
+def read_choices(book: Book, ids: Iterable[str]) -> Choices | None:
+    """What is wanted of each job that ids name; None where they name none in particular."""
     result: dict[int, Choice] = {}
     for text in ids:
         try:
@@ -254,7 +219,7 @@ def _entries(book: Book, wanted: Choices | None) -> Iterator[Entry]:
     yield from found.values()
 
 
-def _place(entry: Entry) -> tuple[int, float]:
-    """Elements stand by index, and what is left of the array behind them, as sacct has it."""
+def place_of(entry: Entry) -> tuple[int, float]:
+    """Where a job stands in the history: elements by index, and what is left of the array behind them, as in sacct."""
     element = entry.job.element
     return (entry.job.id, math.inf) if element is None else (element.array, element.index)

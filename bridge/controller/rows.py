@@ -117,7 +117,7 @@ def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
 def job_row(entry: Entry) -> bytes:
     """The encoded row of the whole job."""
     if entry.row is None:
-        entry.row = _encode(_whole(entry))
+        entry.row = encode_row(_whole(entry))
     return entry.row
 
 
@@ -128,7 +128,7 @@ def task_rows(entry: Entry) -> tuple[bytes, ...]:
         if count == 1:
             entry.task_rows = (job_row(entry),)
         else:
-            entry.task_rows = tuple(_encode(_part(entry, offset)) for offset in range(count))
+            entry.task_rows = tuple(encode_row(_part(entry, offset)) for offset in range(count))
     return entry.task_rows
 
 
@@ -151,7 +151,7 @@ def elements_row(
         pending = (_reason(part, part.job.reason) for part in elements.values() if is_folded(part))
         reason = next(pending, "None" if entry.job.state is not State.PENDING else reason)
     text = format_array_indices(indices, entry.job.array.throttle)
-    return _encode(_array(entry, State.PENDING, reason, text))
+    return encode_row(_array(entry, State.PENDING, reason, text))
 
 
 def cancelled_row(entry: Entry) -> bytes | None:
@@ -159,7 +159,7 @@ def cancelled_row(entry: Entry) -> bytes | None:
     array = entry.job.array
     if array is None or not array.cancelled:
         return None
-    return _encode(_array(entry, State.CANCELLED, "None", format_array_indices(array.cancelled)))
+    return encode_row(_array(entry, State.CANCELLED, "None", format_array_indices(array.cancelled)))
 
 
 def waiting_indices(entry: Entry, elements: Mapping[int, Entry]) -> tuple[IndexRange, ...]:
@@ -183,7 +183,8 @@ def partition_of(entry: Entry) -> str:
     return entry.job.spec.partition or entry.cluster
 
 
-def _encode(row: list[Any]) -> bytes:
+def encode_row(row: list[Any]) -> bytes:
+    """The values of a row as they are kept, with a mark behind each extent."""
     begins = (0, len(CORE), len(USUAL), len(COLUMNS))
     parts = [row[begin:end] for begin, end in itertools.pairwise(begins)]
     return b"\n,".join(json.dumps(part, ensure_ascii=False, separators=(",", ":"))[1:-1].encode() for part in parts)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overspan.adapters import abilities
-from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.book import Entry, entry_of
 from overspan.bridge.controller.clusters import Clusters
+from overspan.bridge.controller.ledger import Ledger
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.hostlists import compress
+from overspan.bridge.store.records import JobQuery
 
 log = logging.getLogger(__name__)
+
+PAGE = 500
+"""Jobs whose facts are read at once."""
 
 STEP_COLUMNS = (
     "job_id",
@@ -53,17 +58,33 @@ class Steps:
                 by_cluster.setdefault(entry.cluster, {})[entry.handle] = entry
         rows: list[list[Any]] = []
         for name, found in by_cluster.items():
-            cluster = self.clusters.find(name)
-            if cluster is None:
-                continue
-            try:
-                adapter = cluster.adapter
-                steps = await adapter.steps(list(found)) if isinstance(adapter, abilities.Steps) else ()
-            except OverspanError as error:
-                log.warning("cluster %s does not tell its steps: %s", name, error.message)
-                continue
-            rows += [_row(found[step.handle], step) for step in steps]
+            rows += [_row(found[step.handle], step) for step in await self._ask(name, found)]
         return rows
+
+    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], ledger: Ledger) -> list[list[Any]]:
+        """The same of jobs of any age, by cluster, handle and id; only those that had steps are read."""
+        rows: list[list[Any]] = []
+        for name, found in handles.items():
+            steps = await self._ask(name, found)
+            ids = list(dict.fromkeys(found[step.handle] for step in steps))
+            entries: dict[int, Entry] = {}
+            for begin in range(0, len(ids), PAGE):
+                part = await ledger.find(JobQuery(ids=tuple(ids[begin : begin + PAGE])))
+                entries.update((stored.job.id, entry_of(stored)) for stored in part)
+            known = [(entries.get(found[step.handle]), step) for step in steps]
+            rows += [_row(entry, step) for entry, step in known if entry is not None and entry.launched]
+        return rows
+
+    async def _ask(self, name: str, handles: Iterable[str]) -> Sequence[abilities.Step]:
+        cluster = self.clusters.find(name)
+        if cluster is None:
+            return ()
+        try:
+            adapter = cluster.adapter
+            return await adapter.steps(list(handles)) if isinstance(adapter, abilities.Steps) else ()
+        except OverspanError as error:
+            log.warning("cluster %s does not tell its steps: %s", name, error.message)
+            return ()
 
 
 def _row(entry: Entry, step: abilities.Step) -> list[Any]:

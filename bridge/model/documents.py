@@ -8,6 +8,7 @@ tuples of one kind or of several, mappings with text keys and JSON's own scalars
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 from enum import Enum
 from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -44,6 +45,18 @@ def decode(kind: type[T], document: Any) -> T:
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a {kind.__name__}: {error}") from None
     return result
+
+
+def share_texts(texts: Any) -> dict[str, str]:
+    """A mapping with the same texts, each of which is one object in all mappings.
+
+    What is submitted from one shell carries the same variables, which are the most of what a job takes in memory.
+    """
+    return {_share(key): _share(text) for key, text in texts.items()}
+
+
+def _share(text: str) -> str:
+    return sys.intern(text) if type(text) is str else text
 
 
 def prepare(kind: type) -> None:
@@ -84,6 +97,8 @@ def _build(kind: Any) -> Decoder:
     if origin is tuple:
         return _build_tuple(get_args(kind))
     if origin is not None and isinstance(origin, type) and issubclass(origin, _mapping()):
+        if get_args(kind) == (str, str):
+            return share_texts
         item = _decoder(get_args(kind)[1])
         return lambda document: {key: item(value) for key, value in document.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -109,6 +124,9 @@ def _build_fields(kind: Any) -> Decoder:
     parts = {field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)}
 
     def build(document: Any) -> Any:
+        if type(document) is kind:
+            # A part that was read before, such as a spec that several jobs share.
+            return document
         return kind(**{name: parts[name](value) for name, value in document.items() if name in parts})
 
     return build

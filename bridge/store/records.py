@@ -96,6 +96,16 @@ class StoredJob:
     user: str
 
 
+class Account(NamedTuple):
+    """A job as listings of the history need it: `rows` is what the change that ended it left; None for none."""
+
+    id: int
+    array_id: int | None
+    cluster: str
+    handle: str
+    rows: bytes | None
+
+
 @dataclass(frozen=True, slots=True)
 class NewJob:
     """A job to insert with all that starts it; `user` empty takes the one in the spec's origin."""
@@ -122,6 +132,8 @@ class Change:
     native_id: str | None = None
     cursor: str | None = None
     spec: JobSpec | None = None
+    account: bytes | None = None
+    """What listings of the history are to say of it; None takes away what they said."""
     timeline: tuple[Transition, ...] = ()
     outbox_add: tuple[OutboxRow, ...] = ()
     outbox_done: tuple[str, ...] = ()

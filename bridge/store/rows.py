@@ -20,7 +20,6 @@ Row = dict[str, Any]
 # Non-ASCII is escaped, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _NO_SPEC = JobSpec(name="", tasks=())
-_EMPTY = {"name": "", "tasks": []}
 
 
 @dataclass(slots=True)
@@ -66,6 +65,7 @@ def alteration(change: Change) -> Atom:
         "new_handle": change.handle,
         "new_native_id": change.native_id,
         "new_cursor": change.cursor,
+        "account": change.account,
     }
     amended = [] if change.spec is None else [{"key": job.id, "amended": _write(encode(change.spec))}]
     return Atom(
@@ -119,8 +119,8 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
         part = "record"
         document = read_json(row.facts)
         document["id"], document["version"] = row.id, row.version
-        document["spec"] = _EMPTY
-        job = replace(decode(Job, document), spec=spec)
+        document["spec"] = spec
+        job = decode(Job, document)
         _check(job, row)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise unreadable(f"the {part} of job {row.id}", error) from None

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from overspan.bridge.store.failures import Unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
-from overspan.bridge.store.records import Damage, JobQuery, OutboxRow, TimelineRow
+from overspan.bridge.store.records import Account, Damage, JobQuery, OutboxRow, TimelineRow
 from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row
 from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
 from overspan.bridge.store.tables import job, meta, outbox, receipt, spec, timeline
@@ -34,7 +34,10 @@ _UPDATE_JOB = (
     update(job)
     .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected_version"))
     .values(
-        **{name: bindparam(name) for name in ("version", "state", "priority", "submitted_at", "ended_at", "facts")},
+        **{
+            name: bindparam(name)
+            for name in ("version", "state", "priority", "submitted_at", "ended_at", "facts", "account")
+        },
         **{
             name: func.coalesce(bindparam(f"new_{name}"), job.c[name])
             for name in ("cluster", "handle", "native_id", "cursor")
@@ -51,10 +54,19 @@ _META_SET = update(meta).where(meta.c.key == bindparam("meta_key")).values(value
 _META_ADD = insert(meta)
 
 _SPEC_ID = func.coalesce(job.c.array_id, job.c.id)
-_JOBS = select(job, spec.c.document, _SPEC_ID.label("spec_id")).join_from(
+_FACTS = [column for column in job.c if column is not job.c.account]
+_JOBS = select(*_FACTS, spec.c.document, _SPEC_ID.label("spec_id")).join_from(
     job, spec, spec.c.job_id == _SPEC_ID, isouter=True
 )
 _LIVE = _JOBS.where(job.c.ended_at.is_(None)).order_by(job.c.id)
+# The elements of an array stand together, and what is left of the array behind them.
+_IN_LISTS = (func.coalesce(job.c.array_id, job.c.id), job.c.array_id.is_(None), job.c.id)
+_ACCOUNTS = select(job.c.id, job.c.array_id, job.c.cluster, job.c.handle, job.c.account).order_by(*_IN_LISTS)
+_KEEP = (
+    update(job)
+    .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected"))
+    .values(account=bindparam("rows"))
+)
 _TIMELINE = select(
     *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
 )
@@ -93,6 +105,22 @@ def find(connection: Connection, query: JobQuery) -> Sequence[Any]:
     chosen = _chosen(query).subquery()
     statement = _JOBS.where(job.c.id.in_(select(chosen.c.id))).order_by(job.c.id)
     return connection.execute(statement).all()
+
+
+def find_ids(connection: Connection, query: JobQuery) -> list[int]:
+    """The jobs that fit, in the order of listings: newest last, the elements of an array together and before it."""
+    chosen = _chosen(query).subquery()
+    return list(connection.scalars(select(job.c.id).where(job.c.id.in_(select(chosen.c.id))).order_by(*_IN_LISTS)))
+
+
+def read_accounts(connection: Connection, ids: Sequence[int]) -> list[Account]:
+    """These jobs for listings, in their order."""
+    return [Account(*row) for row in connection.execute(_ACCOUNTS.where(job.c.id.in_(ids)))]
+
+
+def keep_accounts(connection: Connection, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+    """Keep what listings say of jobs, each while its job has that version."""
+    _many(connection, _KEEP, [{"key": key, "expected": version, "rows": rows} for key, version, rows in accounts])
 
 
 def _chosen(query: JobQuery) -> Select[Any]:

@@ -1,4 +1,4 @@
-"""The store as the controller sees it: async, durable when it answers. Imports SQLModel; for the daemon only.
+"""The store as the controller sees it: async, durable when it answers. Imports SQLAlchemy; for the daemon only.
 
 Every method raises StoreFailed when the database fails (full disk, damage, no permission), and Conflict when another
 daemon has taken it over; then nothing of the call is written. Cancelling the caller does not take a write back.
@@ -17,6 +17,7 @@ from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.failures import LEFT, Unreadable
 from overspan.bridge.store.records import (
+    Account,
     Change,
     Damage,
     JobQuery,
@@ -138,6 +139,22 @@ class Store(ScheduleMethods):
         if query.ids and damages and not found:
             raise Unreadable(damages[0].text, remedy=LEFT)
         return found
+
+    async def find_ids(self, query: JobQuery) -> list[int]:
+        """The jobs that fit, in the order of listings: newest last, an array's elements together and before it."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.find_ids(connection, query)
+        )
+
+    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+        """What listings of the history need of these jobs, up to 30,000, in the order of listings."""
+        return await self._read(  # type: ignore[no-any-return]
+            lambda connection: statements.read_accounts(connection, ids)
+        )
+
+    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+        """Keep what listings say of jobs that are over: (id, version, rows) each; others' are passed over."""
+        await self._call(lambda connection: statements.keep_accounts(connection, accounts))
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
         """What was made of a user's submission; None where nothing was."""

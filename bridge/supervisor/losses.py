@@ -26,6 +26,7 @@ _DAMAGE = (
     errno.EPERM,
     errno.ELOOP,
     errno.ENAMETOOLONG,
+    errno.EBADMSG,
 )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -125,6 +124,9 @@ def _locked(ledger: Ledger) -> Iterator[None]:
 
 
 def _digest(target: str) -> str:
+    # Not at the top: it loads OpenSSL, a twelfth of a supervisor's start, and few runs have links.
+    import hashlib
+
     return hashlib.sha256(os.fsencode(target)).hexdigest()[:32]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from overspan.bridge.cli import columns
 from overspan.bridge.cli.call import Call
@@ -64,6 +64,9 @@ OPTIONS = (
 _USAGE = "usage: span squeue [OPTION...]"
 _MIN_JOB_AGE = 300
 """Seconds for which Slurm's squeue knows a finished job (MinJobAge)."""
+_USUAL_OPTIONS = frozenset({"me", "user", "states", "name", "partition", "account", "qos", "noheader", "iterate"})
+"""Options that choose jobs and change nothing of their lines."""
+_VARIABLES = frozenset({"SLURM_CLUSTERS", "SLURM_BITSTR_LEN"})
 _DATE = "%a %b %d %H:%M:%S %Y"
 
 
@@ -154,7 +157,12 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     extent = max(extents, key=EXTENTS.index)
     wanted = wanted._replace(users=_known_users(call, wanted.users), extent=extent, steps=words.has("steps"))
     check_clusters(client, wanted.clusters)
-    listing = client.queue(wanted)
+    usual = _is_usual(words, environment)
+    listing = client.queue_table(wanted) if usual else client.queue(wanted)
+    if listing.header:
+        write("\n".join([*([] if words.has("noheader") else [listing.header]), *listing.lines, ""]))
+        _tell_stale(call, listing)
+        return 0
     names = words.listed("nodelist") + words.listed("nodes") + words.listed("node")
     rows = _on_nodes(client, listing.rows, names)
     if not rows and len(words.listed("jobs")) == 1 and not _is_known(client, wanted.ids, listing.now):
@@ -174,6 +182,19 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     _write_tables(words, layout, rows, listing)
     for fault in layout.faults:
         say(call, f"error: Invalid job format specification: {fault}")
+    _tell_stale(call, listing)
+    return 0
+
+
+def _is_usual(words: Words, environment: Mapping[str, str]) -> bool:
+    """Whether the table is the one that the daemon has at hand: no other columns, no other order, no other rows."""
+    given = {name for name, _ in words.options}
+    variables = any(name.startswith("SQUEUE_") or name in _VARIABLES for name in environment)
+    return given <= _USUAL_OPTIONS and not variables
+
+
+def _tell_stale(call: Call, listing: Listing) -> None:
+    """Tell of clusters that do not answer, or not all of it."""
     for stale in listing.stale:
         since = time.strftime("%H:%M:%S", time.localtime(stale.since))
         why = f": {stale.message}" if stale.message else ""
@@ -181,7 +202,6 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
             say(call, f"cluster {stale.cluster}, since {since}{why}")
             continue
         say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were{why}")
-    return 0
 
 
 def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Listing) -> None:

@@ -1,4 +1,4 @@
 """Alembic's environment of the store. A new revision is added to `REVISIONS` and to `versions`."""
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every revision, oldest first; kept here so that an ordinary start need not import alembic."""

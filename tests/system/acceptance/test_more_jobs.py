@@ -66,6 +66,27 @@ def test_a_restart_in_place_keeps_what_the_job_has(span: Any) -> None:
 
 
 @pytest.mark.own_daemon
+def test_a_job_that_is_over_leaves_one_file_and_can_be_started_again(span: Any) -> None:
+    run = "echo ran $SLURM_RESTART_COUNT; while [ ! -e $OVERSPAN_RUN_DIR/go ]; do sleep 0.05; done"
+    job = span.submit(json.dumps({"name": "packed", "resources": {"cpus": 0.1}, "run": run}))
+    folder = span.state / f"clusters/local/runs/{job}"
+    span.wait_until(lambda: "ran" in span.log(job), 10, "the start")
+    with (folder / "logs" / "packed.0.0.0.out").open() as followed:
+        # Nobody hears its end: the next daemon packs it.
+        span.kill_daemon()
+        (folder / "go").touch()
+        span.until(job, "COMPLETED")
+        span.wait_until(lambda: sorted(os.listdir(folder)) == ["go", "pack.zip"], 20, "the pack")
+        assert followed.read() == span.log(job) == "ran\n"
+    assert len(span.timeline(job)) > 2 and f"{job} " in span.run("sacct", "-n", "-o", "jobid").stdout
+    span.run("requeue", str(job))
+    span.until(job, "COMPLETED")
+    span.wait_until(lambda: sorted(os.listdir(folder)) == ["go", "pack.zip"], 20, "the second pack")
+    assert span.log(job) == "ran 1\n"
+    assert span.run("logs", str(job), "--attempt", "0").stdout == "ran\n"
+
+
+@pytest.mark.own_daemon
 def test_fifty_equals_start_in_the_order_of_submission(span: Any) -> None:
     from overspan import Client
 

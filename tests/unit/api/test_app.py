@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx2
@@ -13,8 +13,10 @@ from tests.unit.controller.fakes import Bench, begin, end, play, turn, until
 
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.bodies import MAX_BODY, SubmissionBody
-from overspan.bridge.model.errors import Place
+from overspan.bridge.controller import history
+from overspan.bridge.model.errors import Place, StoreFailed
 from overspan.bridge.readers.sbatch_errors import SbatchUsage
+from overspan.bridge.store.records import Account
 
 Scene = Callable[[Bench, httpx2.AsyncClient], Awaitable[None]]
 
@@ -66,6 +68,45 @@ def test_a_job_through_the_api() -> None:
         lines = (await client.get("/v1/jobs/1/timeline")).json()["rows"]
         assert lines[0]["end"] == "PENDING" and lines[-1]["end"] == "COMPLETED"
         assert (await client.get("/v1/history")).json()["rows"][0][0] == 1
+
+    serve(scene)
+
+
+def test_the_queue_as_lines_unless_only_the_command_can_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `squeue -r` sets it for its process.
+    monkeypatch.delenv("SLURM_BITSTR_LEN", raising=False)
+
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        told = (await client.get("/v1/queue", params={"lines": 1})).json()
+        assert told["lines"] == [] and "JOBID" in told["header"] and "rows" not in told
+        monkeypatch.setenv("SLURM_BITSTR_LEN", "5")
+        told = (await client.get("/v1/queue", params={"lines": 1})).json()
+        assert told["rows"] == [] and "lines" not in told
+
+    serve(scene)
+
+
+@pytest.mark.parametrize("fails_at", [1, 3])
+def test_a_history_that_fails_says_so_also_in_the_middle(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    monkeypatch.setattr(history, "PAGE", 1)
+
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        for _ in range(3):
+            await client.post("/v1/jobs", json=BODY)
+        asked: list[int] = []
+        read = bench.ledger.accounts
+
+        async def accounts(ids: Sequence[int]) -> list[Account]:
+            asked.append(1)
+            if len(asked) == fails_at:
+                raise StoreFailed("the disk fails", remedy="mend it")
+            return await read(ids)
+
+        monkeypatch.setattr(bench.ledger, "accounts", accounts)
+        answer = await client.get("/v1/history")
+        error = answer.json()["error"]
+        assert (error["message"], error["remedy"]) == ("the disk fails", "mend it")
+        assert answer.status_code == (507 if fails_at == 1 else 200)
 
     serve(scene)
 

@@ -34,6 +34,35 @@ def test_squeue_prints_and_asks(daemon: Any, capsys: pytest.CaptureFixture[str])
     assert daemon.requests[0]["query"] == {"users": "root", "tasks": "1", "extent": "core"}
 
 
+def test_squeue_prints_the_daemons_lines_where_nothing_else_is_asked_for(
+    daemon: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `squeue -r` sets it for its process.
+    monkeypatch.delenv("SLURM_BITSTR_LEN", raising=False)
+    stale = [{"cluster": "gpu", "since": 0, "message": "down"}]
+    table = {"format": 1, "now": 100.0, "columns": [], "header": "JOBID", "lines": ["7", "8\u001b"], "stale": stale}
+
+    def answer(request: Any) -> Any:
+        return table if "lines" in request["query"] else _listing(ROW)
+
+    daemon.routes["GET /v1/queue"] = answer
+    assert main(["squeue", "-u", "root"]) == 0
+    output = capsys.readouterr()
+    assert output.out == "JOBID\n7\n8\x1b\n" and "cluster gpu has not answered" in output.err
+    assert daemon.requests[0]["query"] == {"users": "root", "tasks": "1", "extent": "core", "lines": "1"}
+    assert main(["squeue", "-h", "-t", "R"]) == 0
+    assert capsys.readouterr().out == "7\n8\x1b\n"
+    for words in (["-o", "%i"], ["-l"], ["-S", "i"], ["-j", "7"], ["-w", "a"], ["--groups", "-s"]):
+        main(["squeue", *words])
+        assert "lines" not in daemon.requests[-1]["query"]
+    for name in ("SQUEUE_FORMAT", "SQUEUE_SORT", "SLURM_BITSTR_LEN", "SLURM_CLUSTERS"):
+        with monkeypatch.context() as context:
+            context.setenv(name, "")
+            main(["squeue"])
+            assert "lines" not in daemon.requests[-1]["query"]
+    assert "8" not in capsys.readouterr().out
+
+
 def test_squeue_json_is_one_document(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
     assert main(["squeue", "--json"]) == 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.store.records import (
+    Account,
     Change,
     Damage,
     JobQuery,
@@ -38,6 +39,7 @@ class FakeLedger:
         self._schedule_ids = 1
         self.receipts: dict[str, Receipt] = {}
         self.damaged: list[Damage] = []
+        self.account_rows: dict[int, bytes | None] = {}
 
     @property
     def last_seq(self) -> int:
@@ -135,6 +137,7 @@ class FakeLedger:
             old.cursor if change.cursor is None else change.cursor,
             old.user,
         )
+        self.account_rows[change.job.id] = change.account
         for token in change.outbox_done:
             self.rows.pop(token, None)
         self._owe(change.outbox_add)
@@ -163,6 +166,27 @@ class FakeLedger:
             and (query.over is None or stored.job.over is query.over)
         ]
         return found[-query.limit :] if query.limit else found
+
+    async def find_ids(self, query: JobQuery) -> list[int]:
+        def place(stored: StoredJob) -> tuple[int, bool, int]:
+            element = stored.job.element
+            return (stored.job.id if element is None else element.array, element is None, stored.job.id)
+
+        return [stored.job.id for stored in sorted(await self.find(query), key=place)]
+
+    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+        found = [(self.jobs[number], self.account_rows.get(number)) for number in ids]
+        arrays = [None if stored.job.element is None else stored.job.element.array for stored, _ in found]
+        return [
+            Account(stored.job.id, array, stored.cluster, stored.handle, rows)
+            for (stored, rows), array in zip(found, arrays, strict=True)
+        ]
+
+    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+        self._write()
+        for number, version, rows in accounts:
+            if self.jobs[number].job.version == version:
+                self.account_rows[number] = rows
 
     async def timeline(self, job_id: int) -> list[TimelineRow]:
         return [row for row in self.lines if row.job_id == job_id]

@@ -10,7 +10,8 @@ from typing import Any
 from tests.unit.controller.fake_ledger import FakeLedger
 
 from overspan.bridge.controller.book import Book, Entry
-from overspan.bridge.controller.listing import Selection, list_history, list_queue
+from overspan.bridge.controller.history import list_history
+from overspan.bridge.controller.listing import Selection, list_queue
 from overspan.bridge.controller.rows import COLUMNS, CORE, EXTENTS
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -124,6 +125,10 @@ def test_short_rows_are_the_beginning_of_whole_ones() -> None:
         assert [{name: row[name] for name in columns} for row in whole] == _queue(book, extent=extent)
 
 
+async def _history(book: Book, ledger: FakeLedger, **wanted: Any) -> list[bytes]:
+    return [row async for page in list_history(book, ledger, Selection(**wanted)) for row in page]
+
+
 def test_ten_thousand_elements_are_one_row() -> None:
     book = _book({}, waiting="0-9999")
     (row,) = _queue(book)
@@ -134,11 +139,9 @@ def test_the_history_has_what_is_left_behind_the_elements() -> None:
     async def scene() -> None:
         book, ledger = _book(STATES), FakeLedger()
         await ledger.insert([NewJob(entry.job, "local", "me") for entry in book])
-        rows = [
-            dict(zip(COLUMNS, json.loads(row), strict=True)) for row in await list_history(book, ledger, Selection())
-        ]
+        rows = [dict(zip(COLUMNS, json.loads(row), strict=True)) for row in await _history(book, ledger)]
         assert [row["array_waiting"] or row["array_index"] for row in rows] == [0, 1, 3, "2,4-9%3"]
-        chosen = await list_history(book, ledger, Selection(ids=("10_0", "10_4")))
+        chosen = await _history(book, ledger, ids=("10_0", "10_4"))
         assert [json.loads(row)[CORE.index("state")] for row in chosen] == ["COMPLETED", "PENDING"]
 
     asyncio.run(scene())

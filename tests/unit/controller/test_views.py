@@ -36,7 +36,8 @@ def test_the_queue_and_its_filters() -> None:
         bench.clock.now += 400
         assert count(Selection(states=frozenset({"ALL"}))) == 1
         assert b'"raw_id"' in bench.controller.queue(Selection())
-        assert (await bench.controller.history(Selection(ids=("1",), tasks=True))).count(b'"COMPLETED"') == 2
+        parts = [part async for part in bench.controller.history(Selection(ids=("1",), tasks=True))]
+        assert b"".join(parts).count(b'"COMPLETED"') == 2
 
     play(scene)
 

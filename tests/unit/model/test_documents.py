@@ -116,3 +116,10 @@ def test_a_job_with_everything_in_its_spec() -> None:
     again = decode(Job, json.loads(json.dumps(encode(job))))
     assert again == job
     assert type(again.spec.tasks[0].needs[0]) is Need
+
+
+def test_texts_of_several_documents_are_shared() -> None:
+    document = {"name": "a", "env": {"PATH": "/usr/bin:/some/where"}}
+    first, second = (decode(TaskSpec, json.loads(json.dumps(document))) for _ in range(2))
+    ((name, value),), ((other, again),) = first.env.items(), second.env.items()
+    assert first == second and name is other and value is again

@@ -11,9 +11,9 @@ import pytest
 
 from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model.errors import Conflict, InvalidRequest, StoreFailed
-from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement
+from overspan.bridge.model.job import Attempt, Element, Job, NodeRun, Placement
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Change, JobQuery, NewJob, OutboxRow, Receipt
+from overspan.bridge.store.records import Account, Change, JobQuery, NewJob, OutboxRow, Receipt
 from overspan.bridge.store.store import Store
 
 MakeJob = Callable[..., Job]
@@ -352,3 +352,23 @@ def test_memory_store_needs_no_file(make_job: MakeJob, start_of: StartOf) -> Non
     asyncio.run(store.insert([start_of(make_job(1))]))
     assert len(asyncio.run(store.load_live())) == 1
     store.close()
+
+
+def test_an_account_stands_with_the_end_alone_and_jobs_are_listed_in_order(
+    store: Store, make_job: MakeJob, start_of: StartOf
+) -> None:
+    jobs = [make_job(1), make_job(2), make_job(3), make_job(4)]
+    jobs[3] = replace(jobs[3], element=Element(2, 0))
+    asyncio.run(store.insert([start_of(job) for job in jobs]))
+    asyncio.run(store.apply([Change(ended(job, 9.0), 0, handle="0:h", account=b"\x00row") for job in jobs[:2]]))
+    assert asyncio.run(store.find_ids(JobQuery())) == [1, 4, 2, 3]
+    assert asyncio.run(store.find_ids(JobQuery(limit=2))) == [4, 3]
+    assert asyncio.run(store.accounts([1, 2, 4])) == [
+        Account(1, None, "local", "0:h", b"\x00row"),
+        Account(4, 2, "local", "", None),
+        Account(2, None, "local", "0:h", b"\x00row"),
+    ]
+    again = replace(ended(jobs[0], 9.0), state=State.PENDING, version=2)
+    asyncio.run(store.apply([Change(again, 1)]))
+    asyncio.run(store.keep_accounts([(1, 1, b"old"), (3, 0, b"new")]))
+    assert [account.rows for account in asyncio.run(store.accounts([1, 3]))] == [None, b"new"]

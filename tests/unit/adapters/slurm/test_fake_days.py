@@ -15,7 +15,8 @@ from tests.fakes.slurm_jobs import Behaviour, Request
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
-from overspan.bridge.controller.listing import Selection, list_history
+from overspan.bridge.controller.history import list_history
+from overspan.bridge.controller.listing import Selection
 from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.controller.rows import COLUMNS
 from overspan.bridge.model import events
@@ -315,7 +316,8 @@ def test_what_is_shown_of_a_job_names_the_files_that_it_writes(world: SlurmWorld
 async def list_rows(daemon: Daemon, number: int) -> tuple[str, str, str]:
     """Folder, output and error of a job, as listings have them."""
     selection = Selection(ids=(str(number),))
-    (found,) = await list_history(daemon.controller.recorder.book, daemon.world.store, selection)
+    pages = list_history(daemon.controller.recorder.book, daemon.world.store, selection)
+    (found,) = [row async for page in pages for row in page]
     row = dict(zip(COLUMNS, json.loads(found), strict=True))
     shown = await daemon.controller.job(str(number))
     assert (shown["work_dir"], shown["tasks"][0]["stdout"]) == (row["work_dir"], row["stdout"])

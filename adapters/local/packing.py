@@ -1,0 +1,81 @@
+"""Packs what jobs have left that are over: who is to be packed stands in ROOT/ended, so a crash forgets nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Collection
+
+from overspan.adapters.local.packs import pack_run
+from overspan.adapters.local.rundir import RunDirectory, parse_handle, remove
+from overspan.bridge.model.errors import InvalidRequest, Unreachable
+from overspan.bridge.supervisor.losses import list_losses
+from overspan.bridge.supervisor.shortages import is_shortage
+
+_log = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.05
+"""How long submissions and ends wait for packing at most."""
+
+
+class Packer:
+    """Packs run folders of one cluster. `live` tells the jobs that have a launch which is not over."""
+
+    def __init__(self, root: str, turn: asyncio.Lock, live: Callable[[], Collection[int]]) -> None:
+        self._root = root
+        self._turn = turn
+        self._live = live
+
+    async def pack(self, handles: Collection[str], tokens: Collection[str]) -> None:
+        """Pack each job that is over, but those with a launch that is watched or owed. Raises Unreachable."""
+        wanted = {handle.partition(".")[0] for handle in handles} | {_read_job(token) for token in tokens}
+        ended = await asyncio.to_thread(_list_ended, self._root)
+        waiting = [place for place in ended if str(place.job) not in wanted]
+        while waiting:
+            # Nothing of a job may begin while it is packed. Whoever submits has its turn between two slices.
+            async with self._turn:
+                live = frozenset(self._live())
+                waiting = await asyncio.to_thread(_pack_some, self._root, waiting, live)
+
+
+def _pack_some(root: str, waiting: list[RunDirectory], live: Collection[int]) -> list[RunDirectory]:
+    """Pack for a short while; gives what is left. Raises Unreachable where the disk is full."""
+    until = time.monotonic() + SLICE_SECONDS
+    lost = {name.partition(".")[0] for name in list_losses(root)}
+    for count, place in enumerate(waiting, 1):
+        if place.job not in live:
+            _pack(place, str(place.job) in lost)
+        if time.monotonic() > until:
+            return waiting[count:]
+    return []
+
+
+def _pack(place: RunDirectory, lost: bool) -> None:
+    try:
+        # What could not be looked after stays as it was found.
+        if not lost and os.path.isdir(place.folder):
+            pack_run(place.folder)
+        remove(place.ended)
+    except OSError as error:
+        if is_shortage(error):
+            raise Unreachable(f"{place.folder} cannot be packed: {error.strerror}", remedy="free space") from error
+        # It stays readable as it is; the next start tries again.
+        _log.warning("%s cannot be packed: %s", place.folder, error)
+
+
+def _list_ended(root: str) -> list[RunDirectory]:
+    """The launches that are over and not packed, oldest first."""
+    found = []
+    for name in os.listdir(f"{root}/ended"):
+        try:
+            found.append(parse_handle(root, name))
+        except InvalidRequest:
+            continue
+    return sorted(found)
+
+
+def _read_job(token: str) -> str:
+    """The job of a launch's token, INSTALLATION-JOB-LAUNCH."""
+    return token.rpartition("-")[0].rpartition("-")[2]
