@@ -68,7 +68,8 @@ class References:
     def __init__(self, transport: Transport, timeout: float) -> None:
         self._transport = transport
         self._timeout = timeout
-        self._known: set[str] | None = None
+        self._known: set[str] = set()
+        self._listed = False
         self._unseen: set[str] = set()
         """Runs that were given references, of which no launch has been watched yet: no list need have them."""
         self._own: set[str] = set()
@@ -82,11 +83,16 @@ class References:
         """These launches are watched, so they are in every list until they are over."""
         if self._unseen:
             seen = _list_numbers(handles)
-            self._unseen = {run for run in self._unseen if run.rpartition("-")[2] not in seen}
+            self._settle({run for run in self._unseen if run.rpartition("-")[2] in seen})
 
     def refuse(self, run: str) -> None:
         """Nothing came of a run: no launch of it will be watched."""
-        self._unseen.discard(run)
+        self._settle({run})
+
+    def _settle(self, runs: set[str]) -> None:
+        """The lists of launches tell of these from now on."""
+        self._unseen -= runs
+        self._known |= runs
 
     async def add(self, root: str, run: str, lines: Sequence[str]) -> None:
         """Have a run refer to these. A root that takes no file keeps no job back; Unreachable is raised."""
@@ -106,7 +112,10 @@ class References:
 
     async def release(self, root: str, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove what no run uses any more; `handles` and `tokens` are of the launches that are not over."""
-        known = (await self._list(root) if self._known is None else self._known) | self._unseen | self._own
+        if not self._listed:
+            self._known |= await self._list(root)
+            self._listed = True
+        known = self._known | self._unseen | self._own
         groups, runs = _name_groups(installation, handles), _name_runs(installation, handles, tokens)
         wanted = runs | {_name_own(installation)}
         if not groups <= known:
@@ -115,7 +124,7 @@ class References:
         ended = sorted(run for run in known - wanted - self._unseen if re.match(rf"{re.escape(installation)}[-+]", run))
         for start in range(0, len(ended), TOGETHER):
             await self._run(_DROP, root, *(run for run in ended[start : start + TOGETHER] if run not in self._unseen))
-        self._known = known - set(ended)
+        self._known -= set(ended)
 
     async def _list(self, root: str) -> set[str]:
         try:

@@ -6,130 +6,126 @@ change often while the spec hardly ever does.
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
-
-metadata = MetaData()
+from sqlalchemy import Index, Text
+from sqlmodel import Field, SQLModel
 
 
-def _given(name: str) -> Column[int]:
-    """A number that is the row's key and given by whoever inserts it."""
-    return Column(name, Integer, primary_key=True, autoincrement=False)
+class JobTable(SQLModel, table=True):
+    """A job's facts, and the columns that queries need."""
 
-
-def _drawn(name: str) -> Column[int]:
-    """A number that is the row's key and drawn by the database; with `sqlite_autoincrement` never used twice."""
-    return Column(name, Integer, primary_key=True)
-
-
-def _word(name: str, **options: Any) -> Column[str]:
-    return Column(name, String, nullable=False, **options)
-
-
-def _text(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False)
-
-
-def _number(name: str, *, optional: bool = False) -> Column[int]:
-    return Column(name, Integer, nullable=optional)
-
-
-def _time(name: str, *, optional: bool = False) -> Column[float]:
-    return Column(name, Float, nullable=optional)
-
-
-job = Table(
-    "job",
-    metadata,
-    _given("id"),
-    _number("version"),
-    _word("state"),
-    _word("user"),
-    _word("name"),
-    _word("cluster"),
-    _word("handle"),
-    _word("native_id"),
-    _word("cursor"),
-    _number("priority", optional=True),
-    _time("submitted_at"),
-    # Null while the job is not over, whatever earlier runs of it did.
-    _time("ended_at", optional=True),
-    _text("facts"),
-    # The array that the job is an element of; the two share a spec.
-    _number("array_id", optional=True),
-    # What listings of the history say of a job that is over, as the controller wrote it; null otherwise.
-    Column("account", LargeBinary, nullable=True),
+    __tablename__ = "job"
     # One index serves the live jobs (ended_at IS NULL), time windows and retention.
-    Index("job_window", "ended_at", "submitted_at", "user"),
-    Index("job_array", "array_id"),
+    __table_args__ = (Index("job_window", "ended_at", "submitted_at", "user"), Index("job_array", "array_id"))
+
+    id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    version: int
+    state: str
+    user: str
+    name: str
+    cluster: str
+    handle: str
+    native_id: str
+    cursor: str
+    priority: int | None
+    submitted_at: float
+    ended_at: float | None
+    """Null while the job is not over, whatever earlier runs of it did."""
+    facts: str = Field(sa_type=Text)
+    array_id: int | None = None
+    """The array that the job is an element of; the two share a spec."""
+    account: bytes | None = None
+    """What listings of the history say of a job that is over, as the controller wrote it; null otherwise."""
+
+
+class SpecTable(SQLModel, table=True):
+    """A job's spec, written again only by `scontrol update`; the elements of an array have their array's."""
+
+    __tablename__ = "spec"
+
+    job_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    document: str = Field(sa_type=Text)
+
+
+class OutboxTable(SQLModel, table=True):
+    """Calls that are owed, oldest first by `seq`."""
+
+    __tablename__ = "outbox"
+    __table_args__ = (Index("outbox_job", "job_id"), {"sqlite_autoincrement": True})
+
+    seq: int | None = Field(default=None, primary_key=True)
+    token: str = Field(unique=True)
+    job_id: int
+    cluster: str
+    kind: str
+    payload: str = Field(sa_type=Text)
+    created_at: float
+    tries: int
+    next_try_at: float
+    error: str = Field(sa_type=Text)
+
+
+class TimelineTable(SQLModel, table=True):
+    """Every transition; `seq` is never used twice, so it is also the event stream's position."""
+
+    __tablename__ = "timeline"
+    __table_args__ = (Index("timeline_job", "job_id", "seq"), {"sqlite_autoincrement": True})
+
+    seq: int | None = Field(default=None, primary_key=True)
+    job_id: int
+    task: str
+    at: float
+    start: str
+    end: str
+    reason: str
+    cause: str
+    text: str = Field(sa_type=Text)
+
+
+class MetaTable(SQLModel, table=True):
+    """Single values: format, epoch, next_id, last_seq; the daemon's own under `user.`, counters under `count.`."""
+
+    __tablename__ = "meta"
+
+    key: str = Field(primary_key=True)
+    value: str = Field(sa_type=Text)
+
+
+class ScheduleTable(SQLModel, table=True):
+    """Schedules; an id is never used twice. `request` is the submission that is repeated, its secrets included."""
+
+    __tablename__ = "schedule"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: int | None = Field(default=None, primary_key=True)
+    version: int
+    user: str
+    source: str
+    facts: str = Field(sa_type=Text)
+    request: str = Field(sa_type=Text)
+
+
+class CrontabTable(SQLModel, table=True):
+    """The text of each user's crontab."""
+
+    __tablename__ = "crontab"
+
+    user: str = Field(primary_key=True)
+    text: str = Field(sa_type=Text)
+
+
+class ReceiptTable(SQLModel, table=True):
+    """The job or the schedule that was made of a submission, by the token it came with."""
+
+    __tablename__ = "receipt"
+
+    token: str = Field(primary_key=True)
+    user: str
+    at: float
+    job_id: int
+    schedule_id: int
+
+
+metadata = SQLModel.metadata
+job, spec, outbox, timeline, meta, schedule, crontab, receipt = (
+    metadata.tables[name] for name in ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt")
 )
-"""A job's facts, and the columns that queries need."""
-
-spec = Table("spec", metadata, _given("job_id"), _text("document"))
-"""A job's spec, written again only by `scontrol update`; the elements of an array have their array's."""
-
-outbox = Table(
-    "outbox",
-    metadata,
-    _drawn("seq"),
-    _word("token", unique=True),
-    _number("job_id"),
-    _word("cluster"),
-    _word("kind"),
-    _text("payload"),
-    _time("created_at"),
-    _number("tries"),
-    _time("next_try_at"),
-    _text("error"),
-    Index("outbox_job", "job_id"),
-    sqlite_autoincrement=True,
-)
-"""Calls that are owed, oldest first by `seq`."""
-
-timeline = Table(
-    "timeline",
-    metadata,
-    _drawn("seq"),
-    _number("job_id"),
-    _word("task"),
-    _time("at"),
-    _word("start"),
-    _word("end"),
-    _word("reason"),
-    _word("cause"),
-    _text("text"),
-    Index("timeline_job", "job_id", "seq"),
-    sqlite_autoincrement=True,
-)
-"""Every transition; `seq` is never used twice, so it is also the event stream's position."""
-
-meta = Table("meta", metadata, _word("key", primary_key=True), _text("value"))
-"""Single values: format, epoch, next_id, last_seq; the daemon's own under `user.`, counters under `count.`."""
-
-schedule = Table(
-    "schedule",
-    metadata,
-    _drawn("id"),
-    _number("version"),
-    _word("user"),
-    _word("source"),
-    _text("facts"),
-    _text("request"),
-    sqlite_autoincrement=True,
-)
-"""Schedules; an id is never used twice. `request` is the submission that is repeated, its secrets included."""
-
-crontab = Table("crontab", metadata, _word("user", primary_key=True), _text("text"))
-"""The text of each user's crontab."""
-
-receipt = Table(
-    "receipt",
-    metadata,
-    _word("token", primary_key=True),
-    _word("user"),
-    _time("at"),
-    _number("job_id"),
-    _number("schedule_id"),
-)
-"""The job or the schedule that was made of a submission, by the token it came with."""

@@ -72,6 +72,20 @@ def test_a_file_goes_with_the_last_run_that_uses_it(root: Root) -> None:
     assert not one.exists() and not any(root.folder.glob("**/*.gone"))
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_what_was_added_after_the_first_release_goes_too(root: Root, watched: bool) -> None:
+    root.release()
+    one = root.make("root/files/one")
+    root.add("i-1", name_file(str(one)))
+    if watched:
+        root.release(SINGLE.format(1))
+        assert one.exists()
+    else:
+        root.references.refuse("i-1")
+    root.release()
+    assert not one.exists()
+
+
 def test_another_process_and_another_installation(root: Root) -> None:
     one, two = root.make("root/files/one"), root.make("root/files/two")
     root.add("i-1", name_file(str(one)), name_file(str(two)))
