@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sys import intern
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from overspan.bridge.model.documents import share_texts
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.dependencies import parse_dependency
 
@@ -28,8 +28,7 @@ def _variables(values: dict[str, str]) -> dict[str, str]:
     for name in values:
         if not name or "=" in name:
             raise ValueError(f"{name!r} is no name of a variable")
-    # All jobs of a shell have the same environment, which is most of what a finished job keeps in memory.
-    return {intern(name): intern(value) for name, value in values.items()}
+    return share_texts(values)
 
 
 Word = Annotated[str, Field(max_length=4096), AfterValidator(_no_nul)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from overspan.bridge.model.documents import share_texts
-
 ALL = "ALL"
 NOTHING = ("NONE", "NIL")
 LOGIN = ("HOME", "LOGNAME", "SHELL", "USER")
@@ -23,7 +21,7 @@ def select_environment(export: str | None, environment: Mapping[str, str]) -> di
     """
     words = split_quoted(export if export is not None else ALL)
     if not words or words == [ALL] or (len(words) == 1 and words[0].upper() == ALL):
-        return share_texts(environment)
+        return dict(environment)
     chosen = {
         name: value for name, value in environment.items() if name.startswith(ALWAYS) or (name in LOGIN and value)
     }
@@ -37,7 +35,7 @@ def select_environment(export: str | None, environment: Mapping[str, str]) -> di
         elif name in environment and word.upper() not in (ALL, *NOTHING):
             chosen[name] = environment[name]
     chosen["SLURM_EXPORT_ENV"] = str(export)
-    return share_texts(chosen)
+    return chosen
 
 
 def split_quoted(text: str) -> list[str]:
