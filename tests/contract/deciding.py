@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from overspan.adapters.abilities import Finding
 from overspan.adapters.contract import (
@@ -65,14 +65,14 @@ class DaemonSide:
         for launch in launches:
             token = f"{self.memory.installation}-{launch.job.id}-{launch.job.launch}"
             self.memory.tokens[launch.token] = token
-            sent.append(Launch(token, launch.job, launch.environment))
+            sent.append(replace(launch, token=token))
         answers: list[Accepted | Refusal] = []
         for launch, answer in zip(launches, await self.adapter.submit(sent), strict=True):
             if isinstance(answer, Accepted):
                 self.memory.launches.setdefault(answer.handle, Kept(launch.job))
                 answers.append(Accepted(launch.token, answer.handle, answer.native_id))
             else:
-                answers.append(Refusal(launch.token, answer.message, answer.transient, answer.reason))
+                answers.append(replace(answer, token=launch.token))
         return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:

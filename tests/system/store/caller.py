@@ -28,7 +28,7 @@ async def submit(store: Store, size: int = 100) -> int:
     """Insert one job of two tasks, with about `size` bytes of script."""
     job_id = await store.next_ids(2)
     spec = JobSpec("job", (TaskSpec("a", run="x" * size), TaskSpec("b")))
-    row = OutboxRow(f"{job_id}.0", job_id, "local", "submit", {}, 1.0)
+    row = OutboxRow(f"{job_id}.0", job_id, "local", "submit", {"launch": 0}, 1.0)
     moved = Transition(1.0, "", "", "PENDING", "None", "", "")
     await store.insert([NewJob(new_job(job_id, spec, 1.0), "local", outbox=(row,), timeline=(moved,))])
     return job_id
