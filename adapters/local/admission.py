@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Sequence
 
-from overspan.adapters.local.booking import Ledger, Variant, list_variants
+from overspan.adapters.local.booking import Ledger, Variant, is_kind, list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Partition, Settings
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.spec import Form, TaskSpec
 
 NEVER_FITS = "Requested node configuration is not available"
@@ -43,6 +44,42 @@ def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
     if Ledger(capacity).book("", variants) is not None:
         return ""
     return TOO_MUCH_MEMORY if _needs_more_memory(variants, capacity) else NEVER_FITS
+
+
+def describe_misfit(job: Job, capacity: Capacity) -> str:
+    """What a job wants together and what the machine has, of what there is too little; empty where all is there.
+
+    Of alternatives the preferred one counts, of members that run after each other the largest phase.
+    """
+    phases: dict[int, list[NodeNeed]] = {}
+    for member in list_variants(job, capacity)[0]:
+        phases.setdefault(member.phase, []).append(member.need)
+    words = [_describe_cpus(phases.values(), capacity), _describe_memory(phases.values(), capacity)]
+    words.append(_describe_gpus(phases.values(), capacity))
+    return "; ".join(filter(None, words))
+
+
+def _describe_cpus(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> str:
+    wanted = max(sum(need.cpu_milli for need in phase) for phase in phases)
+    return _compare(f"{wanted / MILLI:g} CPUs", f"{capacity.cpu_milli / MILLI:g}", wanted > capacity.cpu_milli)
+
+
+def _describe_memory(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> str:
+    wanted = max(sum(need.memory_mib or 0 for need in phase) for phase in phases)
+    return _compare(f"{wanted} MiB of memory", str(capacity.memory_mib), wanted > capacity.memory_mib)
+
+
+def _describe_gpus(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> str:
+    most = max(phases, key=lambda phase: sum(need.gpu_milli for need in phase))
+    wanted = sum(need.gpu_milli for need in most)
+    kinds = sorted({need.gpu_kind for need in most if need.gpu_milli and need.gpu_kind})
+    fitting = [device for device in capacity.gpus if not kinds or any(is_kind(kind, device) for kind in kinds)]
+    label = " ".join([f"{wanted / MILLI:g}", *kinds, "GPUs"])
+    return _compare(label, str(len(fitting) or "none"), wanted > len(fitting) * MILLI)
+
+
+def _compare(wanted: str, there: str, too_little: bool) -> str:
+    return f"{wanted} are wanted, {name_machine()} has {there}" if too_little else ""
 
 
 def name_machine() -> str:

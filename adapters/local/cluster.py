@@ -22,7 +22,7 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
 )
-from overspan.adapters.local.admission import find_refusal
+from overspan.adapters.local.admission import NEVER_FITS, TOO_MUCH_MEMORY, describe_misfit, find_refusal
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
@@ -205,8 +205,10 @@ class LocalCluster:
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that this machine could never run."""
-        refusal = find_refusal(job, self._settings, await self._measure())
-        return Refusal("", refusal) if refusal else None
+        capacity = await self._measure()
+        refusal = find_refusal(job, self._settings, capacity)
+        misfit = describe_misfit(job, capacity) if refusal in (NEVER_FITS, TOO_MUCH_MEMORY) else ""
+        return Refusal("", refusal, remedy=misfit) if refusal else None
 
     # --- watching ----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from overspan.adapters.local.admission import (
     NO_RESERVATION,
     TOO_LONG,
     TOO_MUCH_MEMORY,
+    describe_misfit,
     find_refusal,
     name_machine,
 )
@@ -124,6 +125,23 @@ def test_what_never_fits_is_refused() -> None:
     short = Settings(partitions=(Partition("short", 60),))
     assert find_refusal(job(TaskSpec("t", time=61)), short, MACHINE) == TOO_LONG
     assert find_refusal(job(TaskSpec("t", time=60)), short, MACHINE) == ""
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "words"),
+    [
+        (Resources(cpus=2.5), 1, ["2.5 CPUs are wanted, {} has 2"]),
+        (Resources(cpus=1.5), 2, ["3 CPUs are wanted, {} has 2"]),
+        (Resources(memory_mib=4097), 1, ["4097 MiB of memory are wanted, {} has 4096"]),
+        (Resources(cpus=64, memory_mib=4097), 1, ["64 CPUs are wanted, {} has 2", "4097 MiB of memory are wanted"]),
+        (Resources(gpus=(Gpus(2),)), 1, ["2 GPUs are wanted, {} has"]),
+        (Resources(cpus=2), 1, []),
+    ],
+)
+def test_what_is_wanted_and_what_there_is(resources: Resources, nodes: int, words: list[str]) -> None:
+    told = describe_misfit(job(TaskSpec("t", num_nodes=nodes, resources=resources)), MACHINE)
+    assert [part for part in words if part.format(name_machine()) not in told] == []
+    assert len(told.split("; ")) == max(1, len(words)) and bool(told) is bool(words)
 
 
 def test_hosts_of_a_batch_script_are_this_machine() -> None:
