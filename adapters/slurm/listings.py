@@ -38,6 +38,8 @@ class Answer(NamedTuple):
 
     records: tuple[tuple[str, ...], ...]
     unreadable: int = 0
+    torn: bool = False
+    """Whether it ends in the middle of a record: what would have come behind is not known to be absent."""
 
 
 def ask(*words: str) -> tuple[str, ...]:
@@ -70,7 +72,9 @@ def _split(text: str, end: str, count: int) -> Answer:
     # The last field is the user's own text, which may have the separator in it.
     records = [tuple(record.split(FIELD_END, count - 1)) for record in whole]
     readable = tuple(record for record in records if len(record) == count)
-    return Answer(readable, len(records) - len(readable) + bool(rest.strip()))
+    # Words of a login's own may stand at the end, too; a record begins with a number.
+    torn = FIELD_END in rest or rest.strip()[:1].isdigit()
+    return Answer(readable, len(records) - len(readable) + bool(rest.strip()), torn)
 
 
 def read_text(text: str) -> str:

@@ -132,6 +132,8 @@ class Questions:
             if failure.kind is not Kind.UNKNOWN_JOB:
                 raise _unanswered(failure.error())
         answer = squeue.read_queue(done.text, self._queue.by_fields)
+        if answer.torn:
+            raise Unreachable("the answer of squeue is cut off")
         if squeue.SPLIT in words:
             self._queue = answer
         return answer.records
@@ -187,7 +189,10 @@ class Questions:
         done = await self.transport.run(words, timeout=self.timeout)
         if done.rc != 0:
             raise _unanswered(read_failure(done.words, done.rc).error())
-        return sacct.read_accounts(done.text, version).records
+        answer = sacct.read_accounts(done.text, version)
+        if answer.torn:
+            raise Unreachable("the answer of sacct is cut off")
+        return answer.records
 
     async def nodes(self) -> list[Node]:
         """Nodes and partitions."""

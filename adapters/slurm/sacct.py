@@ -86,6 +86,7 @@ class Accounts:
 
     records: tuple[AccountingRecord, ...]
     unreadable: int = 0
+    torn: bool = False
 
 
 def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ def read_accounts(text: str, version: tuple[int, ...] = ()) -> Accounts:
             wrong += 1
         else:
             records.append(record)
-    return Accounts(tuple(records), wrong)
+    return Accounts(tuple(records), wrong, answer.torn)
 
 
 def _read_record(row: dict[str, str]) -> AccountingRecord | None:

@@ -96,6 +96,7 @@ class Queue:
     records: tuple[QueueRecord, ...]
     unreadable: int = 0
     by_fields: Mapping[tuple[str, ...], QueueRecord] = field(default_factory=dict, repr=False)
+    torn: bool = False
 
 
 def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, split: bool = False) -> tuple[str, ...]:
@@ -130,7 +131,7 @@ def read_queue(text: str, known: Mapping[tuple[str, ...], QueueRecord] | None = 
         else:
             by_fields[fields] = record
             records.append(record)
-    return Queue(tuple(records), wrong, by_fields)
+    return Queue(tuple(records), wrong, by_fields, answer.torn)
 
 
 def _read_record(row: dict[str, str]) -> QueueRecord | None:

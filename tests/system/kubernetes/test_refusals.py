@@ -51,7 +51,9 @@ def test_a_full_quota_is_waited_for(kube: KubeSpan, gate: Gate) -> None:
     first = kube.submit(write_job("first", gate.run))
     kube.until(first, "RUNNING")
     second = kube.submit(write_job("second", "echo second"))
-    kube.wait_until(lambda: kube.job(second)["reason"] == "AssocGrpJobsLimit", 30, "the quota to be the reason")
+    kube.wait_until(
+        lambda: kube.job(second)["reason"].startswith("AssocGrpJobsLimit: "), 30, "the quota to be the reason"
+    )
     assert kube.job(second)["state"] == "PENDING" and len(kube.pods()) == 1
     gate.open()
     for job in (first, second):

@@ -117,6 +117,23 @@ def test_a_torn_answer_of_squeue_loses_no_job(world: SlurmWorld) -> None:
     world.play(story())
 
 
+def test_what_a_torn_answer_does_not_show_is_not_submitted_again(world: SlurmWorld) -> None:
+    world.slurm.site = Site(accounting=False)
+    world.transport.behave = lambda job: Behaviour(400)
+    world.transport.fail("sbatch", Trouble.LOST, times=1)
+    torn = world.transport.fail("squeue", Trouble.GARBAGE)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(SCRIPT, "script")
+            await asyncio.sleep(300)
+            torn.times = 0
+            await daemon.until(number, State.COMPLETED)
+        assert len(world.slurm.jobs) == 1
+
+    world.play(story())
+
+
 def test_what_slurm_has_forgotten_is_known_from_the_accounting(world: SlurmWorld) -> None:
     world.slurm.site = Site(min_job_age=60, accounting_lag=20)
     world.transport.behave = lambda job: Behaviour(30, 3)

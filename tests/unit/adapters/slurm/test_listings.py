@@ -66,10 +66,17 @@ def test_user_text_with_separators_and_line_breaks_hides_no_job() -> None:
     assert record.exit == ExitStatus(3, 0)
 
 
-def test_a_cut_answer_is_counted() -> None:
+def test_a_cut_answer_is_told() -> None:
     text = read_golden("squeue-late.txt")
     queue = squeue.read_queue(text[: len(text) // 2])
-    assert queue.records and queue.unreadable == 1
+    assert queue.records and queue.unreadable == 1 and queue.torn
+    text = read_golden("sacct.txt")
+    assert sacct.read_accounts(text[: len(text) // 2], (22, 5, 8)).torn
+
+
+def test_what_a_login_says_at_its_end_is_no_record() -> None:
+    queue = squeue.read_queue(read_golden("squeue-late.txt") + "bye\n")
+    assert len(queue.records) == len(LATE) and not queue.torn
 
 
 def test_the_question_keeps_arrays_whole_and_survives_one_unknown_id() -> None:
