@@ -24,6 +24,8 @@ _REPLACED = (
     (re.compile(r"\bpermitted by USER user"), "permitted by root user"),
     (re.compile(r"\bAllocNode:Sid=\S+"), "AllocNode:Sid=HOST:SID"),
     (re.compile(r"\bJob \S+ to start at \S+"), "Job ID to start at TIME"),
+    # The machine's own limit hangs on its memory.
+    (re.compile(r"\bRLIMIT_NPROC=\d+"), "RLIMIT_NPROC=N"),
     # Whether a shell waited for a program when the signal came is chance too.
     (re.compile(r"^User defined signal 1\n", re.MULTILINE), ""),
     # Whether a job had to wait a moment, and whether salloc still hears of the end, is chance.

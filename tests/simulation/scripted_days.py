@@ -91,11 +91,15 @@ class ScriptedDays:
         deadline = loop.time() + SETTLING
         while True:
             live = [stored.job for stored in await self.lives.find() if not stored.job.over]
-            if not live and not await self.lives.ask(lambda daemon: self.lives.store.outbox()):
+            if not live and not await self.lives.ask(lambda daemon: self.lives.store.outbox()) and self._knows_all():
                 return
             assert loop.time() < deadline, f"not over: {[(job.id, job.state, job.reason, job.held) for job in live]}"
             await self.orders.release([job for job in live if job.held])
             await asyncio.sleep(5.0)
+
+    def _knows_all(self) -> bool:
+        """Whether the daemon's memory has the ends that the store has: it takes them in just behind it."""
+        return all(entry.job.over for entry in self.lives.controller.recorder.book)
 
     async def check(self) -> None:
         """The promises."""
