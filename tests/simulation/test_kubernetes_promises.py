@@ -20,7 +20,7 @@ def test_promises_hold_on_kubernetes(
 
     played = list(play_seeds(seeds, make, caplog, FiberLoop))
     # The runs were worth something.
-    assert len(seeds) < CHUNK or sum(days.lives.crashes for days in played) > CHUNK
+    assert len(seeds) < CHUNK or sum(days.lives.crashes for days in played) > CHUNK // 2
     assert len(seeds) < CHUNK or sum(days.starts for days in played) > 3 * CHUNK
 
 

@@ -16,5 +16,5 @@ def test_promises_hold_on_slurm(
 ) -> None:
     played = list(play_seeds(seeds, lambda seed: SlurmDays(seed, tmp_path / str(seed), monkeypatch), caplog))
     # The runs were worth something.
-    assert len(seeds) < CHUNK or sum(days.lives.crashes for days in played) > CHUNK
+    assert len(seeds) < CHUNK or sum(days.lives.crashes for days in played) > CHUNK // 2
     assert len(seeds) < CHUNK or sum(days.starts for days in played) > 5 * CHUNK
