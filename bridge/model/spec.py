@@ -129,7 +129,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """The budgets of DESIGN 6; each counts attempts after the first, and `max_restarts` caps them all together."""
+    """Budgets of attempts; each counts attempts after the first, and `max_restarts` caps them all together."""
 
     max_restarts_on_errors: int = 0
     recover_on_exit_codes: tuple[int, ...] = ()

@@ -102,7 +102,7 @@ def test_bad_arrays_are_refused_in_slurms_words(span: Span, words: tuple[str, ..
 
 
 def test_arrays_of_groups_are_refused(span: Span) -> None:
-    """DESIGN's vocabulary: an array is of a single-task job."""
+    """An array is of a single-task job."""
     file = span.folder / "group.yaml"
     file.write_text("name: g\nexecution: parallel\narray: 0-3\n---\nname: a\nrun: true\n---\nname: b\nrun: true\n")
     done = span.run("submit", str(file), check=False)

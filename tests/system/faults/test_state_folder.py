@@ -1,4 +1,4 @@
-"""Faults of the state folder and of the daemon's start (DESIGN 13): a clear sentence, and nothing is lost."""
+"""Faults of the state folder and of the daemon's start: a clear sentence, and nothing is lost."""
 
 from __future__ import annotations
 
