@@ -64,9 +64,9 @@ def signal_step(job: str, step: str, number: int, environment: Mapping[str, str]
 
     try:
         run_dir = find_run({**environment, "OVERSPAN_RUN_DIR": ""}, job)
+        words = [*_read_program(run_dir), "sattach", step, f"--signal={number}"]
     except InvalidRequest:
         return False
-    words = [*_read_program(run_dir), "sattach", step, f"--signal={number}"]
     told = subprocess.run(words, env={**environment, "OVERSPAN_RUN_DIR": run_dir}, stderr=subprocess.DEVNULL)
     return told.returncode == 0
 
@@ -177,8 +177,13 @@ def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
 
 
 def _read_program(run_dir: str) -> list[str]:
-    with open(_document(run_dir), encoding="utf-8") as file:
-        program: list[str] = json.load(file)["program"]
+    try:
+        with open(_document(run_dir), encoding="utf-8") as file:
+            program: list[str] = json.load(file)["program"]
+    except FileNotFoundError:
+        # The job is over, and its run directory was packed since it was found.
+        job = os.path.basename(run_dir)
+        raise InvalidRequest(f"Unable to confirm allocation for job {job}: Invalid job id specified") from None
     return program
 
 

@@ -44,6 +44,9 @@ def main(words: Sequence[str]) -> int:
         channel = connect_step(allocation.folder, record.number)
         if "signal" in options:
             return _signal(channel, int(options["signal"]))
+    except FileNotFoundError:
+        # The job is over, and its run directory was packed.
+        return _refuse("Invalid job id specified")
     except (OSError, ValueError) as error:
         return _refuse(getattr(error, "strerror", None) or str(error))
     signal.signal(signal.SIGINT, signal.SIG_DFL)

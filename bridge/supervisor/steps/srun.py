@@ -51,8 +51,13 @@ class Order(NamedTuple):
 
 def main(words: Sequence[str]) -> int:
     """Run one command line inside the allocation of OVERSPAN_RUN_DIR; gives srun's exit code."""
+    run_dir = os.environ.get("OVERSPAN_RUN_DIR", "")
     try:
-        allocation = read_allocation(os.environ.get("OVERSPAN_RUN_DIR", ""))
+        allocation = read_allocation(run_dir)
+    except FileNotFoundError:
+        # The job is over, and its run directory was packed.
+        job = os.environ.get("SLURM_JOB_ID") or os.path.basename(run_dir)
+        return fail(f"Unable to confirm allocation for job {job}: Invalid job id specified")
     except (OSError, ValueError) as error:
         return fail(f"Unable to confirm allocation for job: {error}")
     return run_words(words, allocation)

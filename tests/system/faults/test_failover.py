@@ -55,7 +55,8 @@ def test_a_cluster_that_refuses_is_passed_over_at_once(span: Span) -> None:
     file = span.folder / "wide.yaml"
     file.write_text("cluster: [small, big]\nresources: {cpus: 2}\nrun: echo wide\n")
     done = span.run("submit", str(file), "--parsable")
-    assert "small: Requested node configuration is not available; it goes to big" in done.stderr
+    assert "small: Requested node configuration is not available; 2 CPUs are wanted" in done.stderr
+    assert "; it goes to big" in done.stderr
     assert span.until(int(done.stdout), "COMPLETED")["cluster"] == "big"
     file.write_text("cluster: [small, big]\nresources: {cpus: 8}\nrun: echo wider\n")
     done = span.run("submit", str(file), check=False)
