@@ -54,7 +54,7 @@ class QueueLines:
     def _order(self, selection: Selection, now: float) -> list[_Line]:
         """The lines as squeue sorts them."""
         book = self._controller.recorder.book
-        book.forget_finished(now)
+        self._controller.settle_queue(now)
         revision, order = self._orders.get(selection, (-1, []))
         # Jobs that are over leave the listing by the clock.
         if revision == book.revision and not selection.states:

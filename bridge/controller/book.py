@@ -121,7 +121,7 @@ class Book:
         self.aside: frozenset[int] = frozenset()
         """Jobs that the store has and cannot read, or whose calls it cannot: nothing is done about them."""
         self.revision = 0
-        """Grows with every change of a job."""
+        """Grows with every change of what the listings show."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -170,15 +170,12 @@ class Book:
 
     def put(self, entry: Entry, job: Job) -> None:
         """Give an entry its next facts; the caller has set handle and cursor before."""
-        self.revision += 1
         self.live += entry.job.over - job.over
         if job.over and not entry.job.over:
             self._finished.append((job.ended_at or 0.0, job.id))
         self._index_bids(entry, False)
         entry.job = job
-        entry.row = entry.task_rows = None
-        if job.element is not None:
-            self._touch(job.element.array)
+        self.redraw(entry)
         self._index(entry, entry.watched)
         self._index_bids(entry, True)
 
@@ -186,9 +183,14 @@ class Book:
         """Say in the listings what hinders a job."""
         if entry.obstacle != obstacle:
             entry.obstacle = obstacle
-            entry.row = entry.task_rows = None
-            if entry.job.element is not None:
-                self._touch(entry.job.element.array)
+            self.redraw(entry)
+
+    def redraw(self, entry: Entry) -> None:
+        """Have the listings make an entry's rows anew."""
+        self.revision += 1
+        entry.row = entry.task_rows = None
+        if entry.job.element is not None:
+            self._touch(entry.job.element.array)
 
     def _touch(self, array_id: int) -> None:
         """The row of an array tells which of its elements wait, so it changes with them."""

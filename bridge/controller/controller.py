@@ -187,15 +187,20 @@ class Controller:
     def queue(self, selection: Selection) -> bytes:
         """The queue as the API sends it."""
         now = self.clock()
+        self.settle_queue(now)
+        return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
+
+    def settle_queue(self, now: float) -> None:
+        """Bring up to date what the queue shows and no event changes: jobs that leave it, and what hinders others."""
         self.recorder.book.forget_finished(now)
         self.obstacles.refresh()
-        return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
         shown: list[Entry] = []
-        self.obstacles.refresh()
-        rows = list_queue(self.recorder.book, selection, self.clock(), shown)
+        now = self.clock()
+        self.settle_queue(now)
+        rows = list_queue(self.recorder.book, selection, now, shown)
         own = [entry for entry in shown if within in ("", entry.user)]
         return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(own))
 

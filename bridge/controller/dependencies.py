@@ -152,7 +152,7 @@ class Dependencies(Waits):
         found = [self.recorder.book.get(need.job) for need in job.dependency.needs]
         entry.needed_arrays = frozenset(one.job.id for one in found if one is not None and one.job.array is not None)
         if entry.needed_arrays:
-            entry.row = entry.task_rows = None
+            self.recorder.book.redraw(entry)
         self._look(job.id)
 
     def _tell(self, entry: Entry) -> None:

@@ -17,6 +17,9 @@ class Obstacles:
         self._recorder = recorder
         self._places = places
         self._told: set[int] = set()
+        self._absent: frozenset[str] = frozenset()
+        self._counted: tuple[int, frozenset[str]] = (-1, frozenset())
+        """For which revision of the book, and which clusters, `_absent` was found: that looks at every job."""
 
     def describe(self, entry: Entry) -> str:
         """What hinders a job now; empty where nothing does."""
@@ -47,7 +50,10 @@ class Obstacles:
         """Bring the listings' rows in line: of jobs that wait on a cluster that is silent or gone, or are in doubt."""
         book, outbox = self._recorder.book, self._recorder.outbox
         clusters = self._places.clusters
-        absent, silent = self._places.count_absent(), {each.name for each in clusters if each.stale_since is not None}
+        counted = book.revision, frozenset(each.name for each in clusters)
+        if counted != self._counted:
+            self._absent, self._counted = frozenset(self._places.count_absent()), counted
+        absent, silent = self._absent, {each.name for each in clusters if each.stale_since is not None}
         found = {row.job_id for name in silent for row in outbox.of_cluster(name)} if silent else set()
         found |= {entry.job.id for entry in book if entry.cluster in absent} if absent else set()
         found |= {row.job_id for row in outbox.unanswered()}

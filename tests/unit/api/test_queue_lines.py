@@ -72,6 +72,14 @@ def test_the_table_is_the_commands_own_after_every_change() -> None:
         bench.cluster.tell(f"{group}.0", *end(bench.job(group), bench.clock.now))
         await until(lambda: bench.state(group) == "COMPLETED")
         assert look(texts) == expect(bench) and look(texts, states=everything) == expect(bench, states=everything)
+        solo = bench.controller.recorder.book.get(3)
+        assert solo is not None
+        home, solo.cluster = solo.cluster, "far"
+        bench.controller.recorder.book.redraw(solo)
+        assert any("(far (not configured))" in line for line in look(texts)) and look(texts) == expect(bench)
+        solo.cluster = home
+        bench.controller.recorder.book.redraw(solo)
+        assert look(texts) == expect(bench) and not any("far" in line for line in look(texts))
         bench.clock.now += 400
         assert look(texts, states=everything) == expect(bench, states=everything)
         bench.controller.recorder.book.remove(502)
