@@ -18,73 +18,9 @@ PACKAGES = ("model", "lifecycle", "supervisor", "supervisor/steps", "supervisor/
 
 _FORMAT = 1
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Collecting garbage while modules load costs a tenth of the start; what they made is kept out of later rounds, so that
-# forked shims share it. zipimport reads and unmarshals each module twice, the first time only to learn the name of its
-# file: that is known here. dataclasses names `inspect`, a quarter of the start, and needs it for classes without a
-# docstring, and from Python 3.12 on for the annotations of each class: a stand-in knows these, and loads it when it is
-# asked for something else.
-_MAIN = """\
-import gc
-import sys
-from zipimport import zipimporter
-
-gc.disable()
-
-
-class Importer(zipimporter):
-    def get_filename(self, name):
-        stem = "%s/%s%s" % (self.archive, self.prefix, name.rpartition(".")[2])
-        return stem + ("/__init__.py" if self.is_package(name) else ".py")
-
-
-sys.path_hooks.insert(0, Importer)
-sys.path_importer_cache.clear()
-
-
-class Later(type(sys)):
-    def __getattr__(self, name):
-        if sys.modules.get("inspect") is self:
-            del sys.modules["inspect"]
-        import inspect
-
-        return getattr(inspect, name)
-
-    def get_annotations(self, kind, **options):
-        if options or not isinstance(kind, type):
-            return self.__getattr__("get_annotations")(kind, **options)
-        return dict(kind.__dict__.get("__annotations__") or {})
-
-
-sys.modules["inspect"] = Later("inspect")
-
-if sys.argv[1] in ("stepd", "srun", "salloc", "sattach"):
-    from overspan.bridge.supervisor.steps.entry import main as enter
-
-    gc.enable()
-    sys.exit(enter(sys.argv[1:]))
-
-if sys.argv[1] in ("slurm", "member", "node", "unshared", "sender", "relay", "visit", "lodging"):
-    from overspan.bridge.supervisor.remote.entry import main as enter
-
-    gc.enable()
-    sys.exit(enter(sys.argv[1:]))
-
-if sys.argv[1] == "shell":
-    from overspan.bridge.supervisor.entering import main as enter
-
-    gc.enable()
-    sys.exit(enter(sys.argv[2:]))
-
-if sys.argv[1] == "forkserver":
-    from overspan.bridge.supervisor.forkserver import main
-else:
-    from overspan.bridge.supervisor.host import main
-
-gc.freeze()
-gc.enable()
-sys.exit(main())
-"""
-_LEFT_OUT = ("supervisor/archive.py", "supervisor/__main__.py")
+_MAIN = "supervisor/__main__.py"
+"""The table of entries: the application starts with it."""
+_LEFT_OUT = ("supervisor/archive.py", _MAIN)
 # PEP 552: a hash in place of a time, never checked against the source.
 _UNCHECKED = (1).to_bytes(4, "little")
 # Without references between objects, which differ from one run to the next.
@@ -116,11 +52,8 @@ def build_archive(folder: str) -> str:
 
 def read_sources() -> dict[str, bytes]:
     """Every file of the application by its name in the zip, as source."""
-    sources = {
-        "__main__.py": _MAIN.encode(),
-        "overspan/__init__.py": b"",
-        "overspan/bridge/__init__.py": b"",
-    }
+    with open(os.path.join(_TOP, _MAIN), "rb") as file:
+        sources = {"__main__.py": file.read(), "overspan/__init__.py": b"", "overspan/bridge/__init__.py": b""}
     for package in PACKAGES:
         folder = os.path.join(_TOP, package)
         for name in sorted(os.listdir(folder)):

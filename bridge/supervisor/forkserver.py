@@ -20,6 +20,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from overspan.bridge.model.documents import prepare
@@ -32,7 +33,7 @@ _REQUEST_SIZE = 4096
 _DESCRIPTOR_SIZE = array.array("i").itemsize
 
 
-def main() -> int:
+def main(words: Sequence[str] = ()) -> int:
     """Fork a supervisor for each request on stdin until there is nobody to ask."""
     kernel.set_comm(COMM)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):

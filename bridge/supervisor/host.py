@@ -16,8 +16,8 @@ import json
 import os
 import select
 import signal
-import sys
 import time
+from collections.abc import Sequence
 from typing import Optional
 
 from overspan.bridge.model.events import Granted
@@ -351,9 +351,9 @@ def _lock(path: str) -> Optional[int]:
     return fd
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """Serve the host directory named on the command line, as `serve` does."""
-    return serve(sys.argv[1])
+    return serve(words[0])
 
 
 def serve(path: str) -> int:
@@ -386,7 +386,3 @@ def serve(path: str) -> int:
         host.log(_word_exception())
         return EX_TEMPFAIL if is_shortage(error) else 70
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -371,7 +371,7 @@ def guard(agent: int) -> int:
     return 128 + os.WTERMSIG(status)
 
 
-def main() -> int:
+def main(words: Sequence[str] = ()) -> int:
     """Serve the channel on the standard streams; gives the program's exit code, or 128 and its signal."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
     kernel.reset_signals()

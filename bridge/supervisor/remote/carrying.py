@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 import zlib
 from collections.abc import Mapping, MutableMapping, Sequence
 
@@ -36,7 +35,6 @@ _PART = 96 << 10
 """Bytes of one variable, which may have 128 KiB with its name (execve(2), MAX_ARG_STRLEN)."""
 _NAME = "OVERSPAN_CARRIED_"
 _STEPS = ("/steps/__init__.py", "/steps/allocation.py")
-_UNNAMED = "/proc/self/fd/"
 
 
 def pack_application(archive: bytes) -> bytes:
@@ -55,12 +53,6 @@ def select_sources(archive: bytes) -> bytes:
             if item.filename.endswith(".py") and ("/steps/" not in item.filename or item.filename.endswith(_STEPS)):
                 part.writestr(zipfile.ZipInfo(item.filename, item.date_time), whole.read(item))
     return file.getvalue()
-
-
-def keep_to_self(program: str) -> None:
-    """Keep the file without a name, which this process runs from, out of the programs that it starts."""
-    if program.startswith(_UNNAMED):
-        os.set_inheritable(int(program[len(_UNNAMED) :]), False)
 
 
 def pack_documents(documents: Mapping[str, bytes]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.supervisor.remote.channel import LineReader, encode_line
@@ -53,7 +54,7 @@ def _leave(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def main() -> int:
+def main(words: Sequence[str] = ()) -> int:
     """Lodge one visit; 70 when nobody came, or there is no folder."""
     signal.signal(signal.SIGTERM, _leave)
     os.umask(0o077)

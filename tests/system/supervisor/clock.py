@@ -20,7 +20,7 @@ def read():
 
 time.time = lambda: wall() + sum(read())
 time.clock_gettime = lambda which: elapsed(which) + read()[0]
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 HOUR = 3600

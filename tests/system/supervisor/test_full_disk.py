@@ -103,7 +103,7 @@ def look(self, name, now):
         os.close(os.open(os.path.join(self.path, "looked"), os.O_CREAT | os.O_WRONLY))
 
 host.Host._open = look
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 # A disk that is full as long as a file says so, for the journal alone; tells of each try, and of those with an end.
@@ -122,7 +122,7 @@ def fdatasync(fd):
     real(fd)
 
 os.fdatasync = fdatasync
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 

@@ -37,7 +37,7 @@ def before_the_release(watch, *arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 {patch}
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 BEFORE_TOLD = "child._begin_record = killed(child._begin_record, before_the_record_is_told)"
 BEFORE_RELEASE = "shim._watch = killed(shim._watch, before_the_release)"

@@ -28,7 +28,7 @@ def leave(self, now):
     return may_leave(self, now)
 
 host.Host._may_leave = leave
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 

@@ -157,7 +157,7 @@ BLIND = """
 import sys
 from overspan.bridge.supervisor import host
 host.LOOK_SECONDS = 1000
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 

@@ -108,7 +108,7 @@ IMPATIENT = """
 import sys
 from overspan.bridge.supervisor import host, probes
 probes.TRY_SECONDS = 0.3
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 

@@ -44,7 +44,7 @@ def step(*words):
     return result
 
 place.{function} = step
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 SERVER = """
@@ -174,7 +174,7 @@ DIES_SENDING = """
 import os, signal, sys
 from overspan.bridge.supervisor import host, processes
 processes.send = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 
@@ -196,7 +196,7 @@ DIES_NOTIFYING = """
 import os, signal, sys
 from overspan.bridge.supervisor import host, run
 run.Run._notify = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 

@@ -93,7 +93,7 @@ def send(shim, signum, scope="tree"):
     return real(shim, signum, scope)
 
 processes.send = send
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 
 

@@ -26,7 +26,7 @@ def lack(module, name, number):
 
 ENOUGH = {enough!r}
 lack({module}, {function!r}, errno.{number})
-sys.exit(host.main())
+sys.exit(host.main(sys.argv[1:]))
 """
 PLACES = [
     ("forker.records", "take_claim", "EMFILE"),

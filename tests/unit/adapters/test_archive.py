@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -129,3 +132,14 @@ def test_nothing_is_left_of_a_build_that_failed(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="No space"):
         build_archive(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_entry_is_a_program_of_the_application() -> None:
+    source = read_sources()["__main__.py"].decode()
+    table = next(node for node in ast.parse(source).body if isinstance(node, ast.AnnAssign))
+    assert table.value is not None
+    entries = ast.literal_eval(table.value)
+    assert {"forkserver", "node", "slurm", "srun", "stepd"} <= set(entries)
+    for module in (*entries.values(), "host"):
+        main = importlib.import_module(f"overspan.bridge.supervisor.{module}").main
+        inspect.signature(main).bind(["word"])
