@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from overspan.bridge.api.records import start_records
+from overspan.bridge.api.log_records import FORMATTERS, TEXT, start_records
 from overspan.bridge.config.paths import (
     Paths,
     find_paths,
@@ -32,7 +32,7 @@ from overspan.bridge.config.settings import Settings, load_settings
 from overspan.bridge.config.shims import ensure_shims
 from overspan.bridge.controller.clusters import check_kind
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
-from overspan.bridge.store.lease import BEAT, Lease, identify, release_lease, renew_lease, take_lease
+from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
 if TYPE_CHECKING:
     from overspan.bridge.api.server import Server
@@ -50,16 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon until it is told to end; the exit code. What is wrong is one line on stderr."""
     parser = argparse.ArgumentParser(prog="span daemon", description="Run the daemon.")
     parser.add_argument("--foreground", action="store_true", help="also write messages to stderr")
+    parser.add_argument("--log-format", choices=sorted(FORMATTERS), default=TEXT, help="of the messages on stderr")
     parser.add_argument("--shared", action="store_true", help="serve all users of this machine; for root")
     options = parser.parse_args(arguments)
+    foreground = options.log_format if options.foreground else ""
     try:
         if not options.foreground:
             # The folder it was started in may go away, or be one that should be unmounted.
             os.chdir("/")
         if options.shared:
-            run_shared_daemon(find_shared_paths(os.environ), foreground=options.foreground)
+            run_shared_daemon(find_shared_paths(os.environ), foreground)
         else:
-            run_daemon(find_paths(os.environ), foreground=options.foreground)
+            run_daemon(find_paths(os.environ), foreground)
     except OverspanError as error:
         if logging.getLogger().handlers:
             log.error("%s", error)
@@ -70,14 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ExitCode.OK
 
 
-def run_daemon(paths: Paths, foreground: bool = False) -> None:
-    """Be the daemon of that state folder. Raises OverspanError when it cannot start, Conflict when there is one."""
+def run_daemon(paths: Paths, foreground: str = "") -> None:
+    """Be the daemon of that state folder, with messages on stderr in the format `foreground`, if any.
+
+    Raises OverspanError when it cannot start, Conflict when there is one.
+    """
     os.umask(0o077)
     make_folders(paths)
     _run(paths, foreground, shared=False)
 
 
-def run_shared_daemon(paths: Paths, foreground: bool = False) -> None:
+def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
     """Be the daemon of all users of this machine. Raises as run_daemon does, and Denied for who is not root."""
     os.umask(0o077)
     if os.geteuid() != 0:
@@ -91,13 +96,15 @@ def run_shared_daemon(paths: Paths, foreground: bool = False) -> None:
     _run(paths, foreground, shared=True)
 
 
-def _run(paths: Paths, foreground: bool, shared: bool) -> None:
+def _run(paths: Paths, foreground: str, shared: bool) -> None:
     _share_arena()
     settings = load_settings(paths.config, paths.site_config, check_kind)
     lease_path = os.path.join(paths.state, "daemon.lease")
+    before = read_lease(lease_path)
     lease = take_lease(lease_path, identify(paths.socket), time.time())
     try:
         start_records(paths.log, foreground)
+        log.info("%s", _word_lease(lease, before))
         for name, path in list_missing(os.environ, paths):
             log.warning("%s names %s, which is not there: it says nothing", name, path)
         from overspan.bridge.store.store import Store
@@ -183,6 +190,15 @@ async def _beat(path: str, lease: Lease, server: Server) -> None:
             return
         except OverspanError as error:
             log.warning("the lease cannot be renewed: %s", error)
+
+
+def _word_lease(lease: Lease, before: Lease | None) -> str:
+    """Whose place this daemon has taken."""
+    text = f"lease {lease.number} is taken by pid {lease.holder.pid} on {lease.holder.host}"
+    if before is None:
+        return text
+    how = "gave back" if before.released else "never gave back, and holds no more,"
+    return f"{text}; pid {before.holder.pid} on {before.holder.host} {how} lease {before.number}"
 
 
 def _share_arena() -> None:

@@ -157,7 +157,7 @@ class Cluster:
                     error.place = self.place_of(error.message)
                 raise
             except Exception as error:
-                log.exception("cluster %s cannot be opened", self.name)
+                log.exception("cluster %s cannot be opened", self.name, extra={"cluster": self.name})
                 raise Unreachable(f"the cluster {self.name} cannot be opened: {error}") from error
         return self._adapter
 
@@ -243,7 +243,7 @@ class Cluster:
             return
         self._unobserved = False
         if self.stale_since is not None:
-            log.info("cluster %s answers again", self.name)
+            log.info("cluster %s answers again", self.name, extra={"cluster": self.name})
         self.stale_since, self.message = None, ""
 
     def miss(self, now: float, gap: str) -> None:
@@ -251,7 +251,7 @@ class Cluster:
         if gap and not self.gap:
             self.gap_since = now
         if gap != self.gap:
-            log.info("cluster %s: %s", self.name, gap or "all is answered again")
+            log.info("cluster %s: %s", self.name, gap or "all is answered again", extra={"cluster": self.name})
         self.gap = gap
 
     def unwatched(self) -> None:
@@ -266,7 +266,7 @@ class Cluster:
             message = f"{error.message}; {error.remedy}" if error.remedy else error.message
         if self.stale_since is None:
             self.stale_since = now
-            log.warning("cluster %s does not answer: %s", self.name, message)
+            log.warning("cluster %s does not answer: %s", self.name, message, extra={"cluster": self.name})
         self.message = message
 
 

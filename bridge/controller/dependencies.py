@@ -188,7 +188,7 @@ class Dependencies(Waits):
             await self.recorder.change((job_id,), work)
             self._hurry(job_id)
         except OverspanError as error:
-            log.warning("job %d: %s; trying again", job_id, error)
+            log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
             at = self.recorder.clock() + RETRY_SECONDS
             self.recorder.timers.set(f"needs:{job_id}", at, lambda: self._look(job_id))
 

@@ -40,6 +40,8 @@ from overspan.bridge.store.records import OutboxRow
 log = logging.getLogger(__name__)
 
 BATCH = 500
+_NAMED = 5
+"""How many jobs a line of the log names."""
 """Calls handed to an adapter at once."""
 AGAIN_SECONDS = 1.0
 """After which a call is made again that had no answer when others of its batch had theirs."""
@@ -137,7 +139,7 @@ class Dispatcher:
             try:
                 return await self.admission.recall(lane)
             except OverspanError as error:
-                log.warning("cluster %s: %s; trying again", lane[0], error)
+                log.warning("cluster %s: %s; trying again", lane[0], error, extra={"cluster": lane[0]})
                 tries += 1
                 await self._rest(lane, Bell(), next_try(self.backoff, self.recorder.clock(), tries, lane[0]))
 
@@ -182,7 +184,7 @@ class Dispatcher:
         cluster, now = self.clusters.find(lane[0]), self.recorder.clock()
         self._failures[lane] += 1
         if not isinstance(error, OverspanError):
-            log.error("calling cluster %s", lane[0], exc_info=error)
+            log.error("calling cluster %s", lane[0], exc_info=error, extra={"cluster": lane[0]})
         if isinstance(error, Unsent):
             self._forget_first(rows)
         for row in rows:
@@ -190,7 +192,9 @@ class Dispatcher:
         if cluster is not None and not isinstance(error, StoreFailed | Conflict):
             cluster.failed(now, error)
         self._tell_unreached(rows)
-        return next_try(self.backoff, now, self._failures[lane], lane[0])
+        again = next_try(self.backoff, now, self._failures[lane], lane[0])
+        _log_failure(lane, rows, error, again - now)
+        return again
 
     def _tell_unreached(self, rows: list[OutboxRow]) -> None:
         """Let jobs go elsewhere that have a choice, and of which their cluster surely knows nothing."""
@@ -250,6 +254,7 @@ class Dispatcher:
                 # It may be there already and has to be found; then it must not start before the cancel comes.
                 job = job if wanted else replace(job, held=True)
                 launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
+        _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
         def write(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
@@ -310,6 +315,7 @@ class Dispatcher:
             for row in rows:
                 if row.token not in some.answers:
                     self.recorder.outbox.put_off(row.token, now, now + AGAIN_SECONDS)
+                    log.info("job %d: a call has no answer yet (%s)", row.job_id, row.kind, extra=_fields(row))
             if not pairs:
                 return pairs
         cluster.answered()
@@ -334,6 +340,9 @@ class Dispatcher:
         for row, refusal, at in deferred:
             # First in memory: from here on the cluster is known not to have the job.
             self.recorder.outbox.defer(row.token, at, refusal.message)
+            if refusal.message != row.error:
+                words = (row.job_id, row.kind, refusal.message, at - now)
+                log.info("job %d: %s is refused for now: %s; again in %.0f s", *words, extra=_fields(row))
             self.admission.refuse(row)
             entry = self.recorder.book.get(row.job_id)
             if entry is not None and row.kind == SUBMIT and row.cluster == entry.cluster:
@@ -372,6 +381,31 @@ class Dispatcher:
             if row.kind != SUBMIT and is_end_of(row, start):
                 self.recorder.outbox.offer(row.token)
                 self.wake((row.cluster, row.kind))
+
+
+def _fields(row: OutboxRow) -> dict[str, object]:
+    """What a line of the log about a call is about."""
+    return {"job": row.job_id, "cluster": row.cluster, "token": row.token}
+
+
+def _log_failure(lane: Lane, rows: Sequence[OutboxRow], error: Exception, seconds: float) -> None:
+    """A line for calls that failed together, and when they are made again."""
+    fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": lane[0]}
+    words = (lane[0], lane[1], _name_jobs(rows), error, seconds)
+    log.info("cluster %s: %s of jobs %s failed: %s; again in %.0f s", *words, extra=fields)
+
+
+def _log_repeats(rows: Sequence[OutboxRow]) -> None:
+    """A line for submissions that an earlier try, or an earlier daemon, may have made already."""
+    if rows:
+        fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": rows[0].cluster}
+        text = "cluster %s: submit of jobs %s is made again under their tokens"
+        log.info(text, rows[0].cluster, _name_jobs(rows), extra=fields)
+
+
+def _name_jobs(rows: Sequence[OutboxRow]) -> str:
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    return ", ".join(str(row.job_id) for row in rows[:_NAMED]) + more
 
 
 def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
@@ -419,7 +453,8 @@ def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         event = event_from_document(dict(row.payload["event"]))
         if answer.transient and not _is_overtaken(draft.job, event):
             return
-        log.warning("job %d: the cluster refused %s: %s", draft.job.id, row.payload["event"], answer.text)
+        words = (draft.job.id, type(event).__name__, answer.text)
+        log.warning("job %d: the cluster refused %s: %s", *words, extra=_fields(row))
         if isinstance(event, events.Launch | events.NodeRelaunch):
             _give_up(draft, event, answer.text, now)
         else:

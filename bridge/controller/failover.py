@@ -68,7 +68,7 @@ class Failover:
                 text = f"not started within {self._recorder.clock() - (entry.job.offered_at or 0.0):.0f} s"
                 moved = await self._recorder.change((job_id,), lambda drafts: self._move_due(drafts, target, text))
         except OverspanError as error:
-            log.warning("job %d: %s; trying again", job_id, error)
+            log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
         if not moved:
             self._arm(job_id, self._recorder.clock() + AGAIN_SECONDS)
 
@@ -133,7 +133,7 @@ class Failover:
             try:
                 await self._recorder.change((job_id,), work)
             except OverspanError as error:
-                log.warning("job %d: %s", job_id, error)
+                log.warning("job %d: %s", job_id, error, extra={"job": job_id})
 
 
 def _name(job_id: int) -> str:

@@ -83,7 +83,7 @@ class Observer:
                 async with asyncio.timeout(seconds):
                     await self._write(cluster, await cluster.adapter.observe(since, 0))
             except (TimeoutError, OverspanError) as error:
-                log.info("cluster %s is looked at later: %s", cluster.name, error)
+                log.info("cluster %s is looked at later: %s", cluster.name, error, extra={"cluster": cluster.name})
 
     async def _run(self, cluster: Cluster) -> None:
         """The never-ending loop of a cluster."""
@@ -193,7 +193,7 @@ def follow_report(draft: Draft, report: Report, now: float) -> None:
             draft.follow(event)
         except Exception:
             # One line that makes no sense must not stop all others.
-            log.exception("job %d: the event %r changes nothing", draft.job.id, event)
+            log.exception("job %d: the event %r changes nothing", draft.job.id, event, extra={"job": draft.job.id})
     if report.gone and draft.job.launch == launch and not draft.job.over:
         draft.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
     if report.native_id and draft.job.launch == launch and report.native_id != draft.entry.native_id:

@@ -66,7 +66,13 @@ class Places:
         doubts, watched = self._list_doubts(cluster.name), self._recorder.book.watched(cluster.name)
         if not any(trace.token in doubts or self._is_ours(trace, watched) for trace in await adapter.find_traces()):
             return False
-        log.info("cluster %s: %s is the same place as %s", cluster.name, cluster.place, cluster.home)
+        log.info(
+            "cluster %s: %s is the same place as %s",
+            cluster.name,
+            cluster.place,
+            cluster.home,
+            extra={"cluster": cluster.name},
+        )
         await self._set(cluster, cluster.place)
         # What was ordered meanwhile is due now.
         await self._recorder.change(set(watched.values()), lambda drafts: None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from overspan.bridge.controller.outbox import SUBMIT, Lane, Outbox
 from overspan.bridge.controller.rows import job_row
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.controller.waits import Waits
+from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.model.ids import IndexRange
@@ -151,7 +152,7 @@ class Recorder:
         try:
             await self.change((job_id,), lambda drafts: None)
         except OverspanError as error:
-            log.warning("job %d: %s; trying again", job_id, error)
+            log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
             self._arm(job_id, self.clock() + RETRY_SECONDS)
 
     async def _uninterrupted(self, work: Awaitable[T]) -> T:
@@ -207,7 +208,10 @@ class Recorder:
         """Let changes take effect that could not be written; each is written with the job's next one."""
         for draft, change in pairs:
             if draft.entry.unwritten is None:
-                log.warning("job %d: what ends it is done and not recorded yet: %s", draft.job.id, error.message)
+                fields = {"job": draft.job.id, "cluster": draft.cluster}
+                log.warning(
+                    "job %d: what ends it is done, not yet recorded: %s", draft.job.id, error.message, extra=fields
+                )
             draft.entry.unwritten = change
             self._publish(replace(draft, job=change.job))
             self._rearm(draft)
@@ -274,7 +278,8 @@ class Recorder:
     async def _reload(self, job_ids: list[int]) -> None:
         """Believe the store where memory was wrong."""
         for stored in await self.ledger.find(JobQuery(ids=tuple(job_ids))):
-            log.error("job %d in memory was not the one in the store", stored.job.id)
+            fields = {"job": stored.job.id}
+            log.error("job %d in memory was not the one in the store", stored.job.id, extra=fields)
             self.book.remove(stored.job.id)
             self.book.add(entry_of(stored))
 
@@ -311,6 +316,7 @@ class Recorder:
         self.wakes.jobs.ring(entry.job.id)
         if draft.timeline:
             self.wakes.timeline.ring()
+            _log_moves(entry, draft.timeline)
         self._tell(before, entry)
 
     def _tell(self, before: Job | None, entry: Entry) -> None:
@@ -322,6 +328,17 @@ class Recorder:
             self.timers.drop(f"job:{job_id}")
         else:
             self.timers.set(f"job:{job_id}", at, lambda: self.poke(job_id))
+
+
+def _log_moves(entry: Entry, timeline: Sequence[Transition]) -> None:
+    """A line in the log for each change of state: of the job, and of its tasks where it has several."""
+    several = len(entry.job.tasks) > 1
+    for move in timeline:
+        if move.end and (several or not move.task):
+            why = f" ({move.reason})" if move.reason not in ("", "None") else ""
+            fields = {"job": entry.job.id, "task": move.task, "cluster": entry.cluster}
+            of_task = f", task {move.task}" if move.task else ""
+            log.info("job %d%s: %s%s", entry.job.id, of_task, move.end, why, extra=fields)
 
 
 def _may_precede(draft: Draft, urgent: bool) -> bool:

@@ -104,7 +104,12 @@ class Releases:
                 await self._release(cluster)
                 failures = 0
             except OverspanError as error:
-                log.info("cluster %s: ended launches are released later: %s", cluster.name, error)
+                log.info(
+                    "cluster %s: ended launches are released later: %s",
+                    cluster.name,
+                    error,
+                    extra={"cluster": cluster.name},
+                )
                 failures += 1
             except Exception:
                 log.exception("releasing ended launches of cluster %s", cluster.name)

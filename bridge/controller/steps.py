@@ -83,7 +83,7 @@ class Steps:
             adapter = cluster.adapter
             return await adapter.steps(list(handles)) if isinstance(adapter, abilities.Steps) else ()
         except OverspanError as error:
-            log.warning("cluster %s does not tell its steps: %s", name, error.message)
+            log.warning("cluster %s does not tell its steps: %s", name, error.message, extra={"cluster": name})
             return ()
 
 

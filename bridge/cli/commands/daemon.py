@@ -11,9 +11,11 @@ from overspan.bridge.client.daemon import MODULE
 
 
 def run(call: Call) -> int:
-    """Become the daemon; further words go to it."""
+    """Become the daemon, which reads the same words."""
     about = "Run the daemon in the foreground. Commands start one by themselves; this is for service managers."
     parser = make_parser(call, about)
-    _, rest = parser.parse_known_args(call.words)
+    parser.add_argument("--log-format", choices=("json", "text"), help="of the messages on stderr; daemon.log is JSON")
+    parser.add_argument("--shared", action="store_true", help="serve all users of this machine; for root")
+    parser.parse_args(call.words)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", MODULE, "--foreground", *rest])
+    os.execv(sys.executable, [sys.executable, "-m", MODULE, "--foreground", *call.words])
