@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.unit.adapters.slurm.links import SITE
+from tests.unit.adapters.slurm.links import SITE, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from tests.unit.adapters.slurm.submissions import Bench, Wire, World, launch, play
@@ -304,33 +303,25 @@ class TestCancel:
 
 class TestLanes:
     def test_answers_are_in_order_and_a_lane_that_was_not_run_is_told(self) -> None:
-        class Slow(Wire):
-            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-                running.append(len(calls))
-                await asyncio.sleep(0)
-                if calls[0].argv == ["1"]:
-                    raise Unreachable("no link")
-                return [Done(0, call.argv[0].encode(), b"") for call in calls]
+        def answer(words: Sequence[str]) -> Done:
+            if link.commands[-1] == ("1",):
+                raise Unreachable("no link")
+            return Done(0, words[0].encode(), b"")
 
-        running: list[int] = []
-        calls = [Call([str(number)]) for number in range(10)]
-        found = play(call_together(Slow(World()), calls, 10))
-        assert running == [4, 3, 3]
+        link = Link()
+        link.answer = answer
+        found = play(call_together(link, [Call([str(number)]) for number in range(10)], 10))
+        assert link.trips == [4, 3, 3]
         assert [one.text if isinstance(one, Done) else str(one) for one in found] == [
             "no link" if number % 3 == 1 else str(number) for number in range(10)
         ]
 
     def test_a_site_with_a_limit_gets_one_after_the_other(self) -> None:
-        class Counting(Wire):
-            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-                running.append(len(calls))
-                return [None for _ in calls]
-
-        running: list[int] = []
-        paced = Paced(Counting(World()))
+        link = Link()
+        paced = Paced(link)
         paced.bucket = Bucket(Limit(100, 100))
         play(call_together(paced, [Call(["x"])] * 10, 10))
-        assert running == [10]
+        assert link.trips == [10]
 
     def test_what_was_accepted_beside_a_lane_without_a_link_is_kept(self) -> None:
         class Cut(Wire):
