@@ -33,6 +33,7 @@ class Trouble(Enum):
     REFUSED = "the controller does not answer: no effect, and said so"
     TIMED_OUT = "Socket timed out: it has its effect, and says that it does not know"
     DROPPED = "Socket timed out: it has no effect, and says that it does not know"
+    LATE = "Socket timed out: it has its effect when the next command of that name comes"
     UNREACHABLE = "there is no link"
     GARBAGE = "what it prints is torn"
 
@@ -65,6 +66,7 @@ class FakeTransport:
         self.commands: list[tuple[str, ...]] = []
         self._shell = RealShell(folder / "shell", OWN, self._answer)
         self._took = 0.0
+        self._late: list[Call] = []
         slurm.on_start = self._start
         slurm.behave = lambda job: SUPERVISOR if is_supervisor(job) else self.behave(job)
         self.behave: Callable[[NativeJob], Behaviour] = lambda job: Behaviour()
@@ -121,8 +123,14 @@ class FakeTransport:
             return Done(1, b"", f"{words[0]}: error: {AWAY}\n".encode())
         self._took = 0.0
         silence = Done(1, b"", f"{words[0]}: error: Socket timed out on send/recv operation\n".encode())
-        if trouble is Trouble.DROPPED:
+        if trouble is Trouble.LATE:
+            self._late.append(call)
+        if trouble in (Trouble.DROPPED, Trouble.LATE):
             return silence
+        arrived = [one for one in self._late if strip_words(one.argv)[0][0] == words[0]]
+        self._late = [one for one in self._late if one not in arrived]
+        for one in arrived:
+            self._carry_out(one, *strip_words(one.argv)[:2])
         done = self._carry_out(call, words, environment)
         if trouble is Trouble.LOST:
             await asyncio.sleep(FOR_EVER)
