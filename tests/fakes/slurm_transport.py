@@ -127,10 +127,7 @@ class FakeTransport:
             self._late.append(call)
         if trouble in (Trouble.DROPPED, Trouble.LATE):
             return silence
-        arrived = [one for one in self._late if strip_words(one.argv)[0][0] == words[0]]
-        self._late = [one for one in self._late if one not in arrived]
-        for one in arrived:
-            self._carry_out(one, *strip_words(one.argv)[:2])
+        self._land(words[0])
         done = self._carry_out(call, words, environment)
         if trouble is Trouble.LOST:
             await asyncio.sleep(FOR_EVER)
@@ -141,6 +138,16 @@ class FakeTransport:
         if trouble is Trouble.TIMED_OUT:
             return silence
         return done if trouble is None else Done(done.rc, done.out[: len(done.out) * 2 // 3], b"")
+
+    def _land(self, name: str) -> None:
+        """Carry out the commands of that name that were late."""
+        late, self._late = self._late, []
+        for call in late:
+            words, environment, _ = strip_words(call.argv)
+            if words[0] == name:
+                self._carry_out(call, words, environment)
+            else:
+                self._late.append(call)
 
     def _carry_out(self, call: Call, words: Sequence[str], environment: Mapping[str, str]) -> Done:
         """Run a command of the fake's at once, and any other in the real sh."""
