@@ -179,9 +179,15 @@ class Supervisors:
         return True
 
     async def forget(self, name: str) -> None:
-        """Drop a supervisor that has ended and has nothing left to do; its log stays if it said anything."""
-        host = self._hosts.pop(name, None)
+        """Drop a supervisor that has ended and has nothing left to do; its log stays if it said anything.
+
+        Where the next one lives already, it keeps its folder, and is dropped when it has ended.
+        """
+        host = self._hosts.get(name)
         if host is not None:
+            if host.pid:
+                return
+            del self._hosts[name]
             if host.timer is not None:
                 host.timer.cancel()
             await asyncio.to_thread(_remove_folder, host.folder)

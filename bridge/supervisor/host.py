@@ -65,9 +65,8 @@ class Host:
         self._postponed: list[tuple[str, int]] = []
         self._failing: dict[tuple[str, int], float] = {}
         """Since when runs have not had a turn without an error."""
-        self._inbox_offset = 0
-        self._inbox_last = b""
-        """The last line before that place."""
+        self._inbox = b""
+        """What was read of the inbox."""
         self._probe: Optional[Probe] = None
         self._idle_since = time.time()
         self._clock = Clock()
@@ -178,19 +177,15 @@ class Host:
     def _read_lines(self) -> list[bytes]:
         try:
             with open(os.path.join(self.path, "inbox.jsonl"), "rb") as file:
-                file.seek(self._inbox_offset - len(self._inbox_last))
-                if file.read(len(self._inbox_last)) != self._inbox_last:
-                    # Begun anew, by a daemon that had not found this supervisor; each launch is in it once.
-                    self._inbox_offset = 0
-                    file.seek(0)
                 data = file.read()
         except FileNotFoundError:
             return []
-        size = data.rfind(b"\n") + 1
-        self._inbox_offset += size
-        lines = data[:size].splitlines(keepends=True)
-        self._inbox_last = lines[-1] if lines else self._inbox_last if self._inbox_offset else b""
-        return lines
+        if not data.startswith(self._inbox):
+            # Begun anew, by a daemon that had not found this supervisor; each launch is in it once.
+            self._inbox = b""
+        lines = data[len(self._inbox) : data.rfind(b"\n") + 1]
+        self._inbox += lines
+        return lines.splitlines()
 
     def _open(self, name: tuple[str, int], now: float) -> None:
         if os.path.lexists(self._name_loss(name)):
@@ -252,7 +247,7 @@ class Host:
             return True
         try:
             fcntl.flock(inbox, fcntl.LOCK_EX)
-            if os.fstat(inbox).st_size != self._inbox_offset:
+            if os.fstat(inbox).st_size != len(self._inbox):
                 return False
             # Whoever writes next sees, under the same lock, that this host is gone.
             with open(os.path.join(self.path, "ended"), "w", encoding="utf-8"):

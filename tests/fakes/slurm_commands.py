@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -164,6 +165,24 @@ def sinfo(slurm: FakeSlurm, asked: Asked) -> Answer:
     ]
     form = asked.option("Format") or ""
     return Answer(0, "".join(write_columns(form, node_row(node, part)) for node, part in pairs))
+
+
+# --- srun ------------------------------------------------------------------------------------------------------------
+
+
+def refuse_step(slurm: FakeSlurm, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Why srun with these words starts nothing, empty where it does; and the program that it is to start."""
+    options = list(itertools.takewhile(lambda word: word.startswith("-"), words))
+    number, program = Asked(options).option("jobid"), words[len(options) :]
+    said = ""
+    if number is None and not any(node.state == "idle" for node in slurm.nodes.values()):
+        said = "Unable to allocate resources"
+    elif number is not None and not (jobs := find(slurm, number)):
+        said = f"Unable to confirm allocation for job {number}: {UNKNOWN}"
+    elif number is not None and jobs[0].state != "RUNNING":
+        assert not jobs[0].waits, "what srun says of a job that waits was not measured"
+        said = f"Unable to create step for job {number}: Job/step already completing or completed"
+    return said and f"srun: error: {said}\n", program
 
 
 # --- sbatch ----------------------------------------------------------------------------------------------------------
@@ -377,12 +396,12 @@ def _update(slurm: FakeSlurm, rest: Sequence[str]) -> Answer:
         }
         change[values["state"]](values["nodename"])
         return Answer()
-    name = values.pop("jobid")
-    jobs = find(slurm, name, split="arraytaskthrottle" not in values)
-    if not jobs:
-        return Answer(1, "", f"{UNKNOWN} for job {name}\n")
-    lines = [line for job in jobs if (line := _change(slurm, job, values))]
-    return Answer(1 if lines else 0, "", join_lines([f"{line} for job {name}" for line in lines]))
+    lines = []
+    for name in _split_names(values.pop("jobid")):
+        jobs = find(slurm, name, split="arraytaskthrottle" not in values)
+        said = [line for job in jobs if (line := _change(slurm, job, values))] if jobs else [UNKNOWN]
+        lines += [f"{line} for job {name}" for line in said]
+    return Answer(1 if lines else 0, "", join_lines(lines))
 
 
 def _change(slurm: FakeSlurm, job: NativeJob, values: Mapping[str, str]) -> str:

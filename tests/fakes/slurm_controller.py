@@ -43,6 +43,8 @@ class Site:
     backfill: bool = True
     max_array: int = 1001
     user: str = "ada"
+    parameters: str = "(null)"
+    """SlurmctldParameters."""
 
 
 class FakeSlurm:

@@ -192,6 +192,7 @@ def describe_site(slurm: FakeSlurm) -> str:
         "PreemptType": "preempt/none",
         "SchedulerParameters": "(null)",
         "SchedulerType": "sched/backfill" if site.backfill else "sched/builtin",
+        "SlurmctldParameters": site.parameters,
         "SLURM_VERSION": "22.05.8",
     }
     return "Configuration data\n" + "".join(f"{name:24}= {value}\n" for name, value in lines.items())

@@ -27,6 +27,9 @@ cat "$d/out"; cat "$d/err" >&2
 exit "$rc"
 """
 
+SRUN = '#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexec "$@"\n'
+"""A stand-in for srun(1) on a PATH: it runs the program here."""
+
 Dispatch = Callable[[str, Asked], Answer]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from tests.fakes.slurm_commands import AWAY, COMMANDS, Answer, Asked
+from tests.fakes.slurm_commands import AWAY, COMMANDS, Answer, Asked, refuse_step
 from tests.fakes.slurm_controller import FakeSlurm
 from tests.fakes.slurm_formats import output_paths
 from tests.fakes.slurm_jobs import Behaviour, NativeJob
@@ -16,11 +16,11 @@ from tests.fakes.slurm_shell import RealShell
 from tests.fakes.slurm_supervisor import FakeSupervisor, Key, Programs, is_supervisor
 
 from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Interrupted, Item, Piece
-from overspan.bridge.model.errors import NotFound, Unreachable
+from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 
 COST = 0.01
 """Seconds that a command takes; its effect comes in the middle of them."""
-OWN = (*COMMANDS, "date", "id", "srun", "true")
+OWN = (*COMMANDS, "date", "id", "true")
 FOR_EVER = 1e9
 SUPERVISOR = Behaviour(None)
 
@@ -33,22 +33,27 @@ class Trouble(Enum):
     REFUSED = "the controller does not answer: no effect, and said so"
     TIMED_OUT = "Socket timed out: it has its effect, and says that it does not know"
     DROPPED = "Socket timed out: it has no effect, and says that it does not know"
+    LATE = "Socket timed out: it has its effect when the next command of that name comes"
     UNREACHABLE = "there is no link"
     GARBAGE = "what it prints is torn"
 
 
 @dataclass
 class Fault:
-    """Goes wrong `times` times with commands of that name, with all where it is empty."""
+    """Goes wrong `times` times with commands of that name, with all where it is empty.
+
+    Where the trouble is an answer, that is given in place of the command's effect.
+    """
 
     command: str
-    trouble: Trouble
+    trouble: Trouble | Done
     times: int = 1 << 30
 
 
 class FakeTransport:
     """A transport to the fake Slurm; `home` is a real folder. `asked` has each command's words, as it was sent.
 
+    `commands` has those that reached the login node, without env(1) and timeout(1); those in programs for sh too.
     `behave` says what batch scripts do, `programs` what the tasks of groups do; `on_program` hears of their starts.
     """
 
@@ -58,15 +63,17 @@ class FakeTransport:
         self.home.mkdir(parents=True, exist_ok=True)
         self.faults: list[Fault] = []
         self.asked: list[tuple[str, ...]] = []
+        self.commands: list[tuple[str, ...]] = []
         self._shell = RealShell(folder / "shell", OWN, self._answer)
         self._took = 0.0
+        self._late: list[Call] = []
         slurm.on_start = self._start
         slurm.behave = lambda job: SUPERVISOR if is_supervisor(job) else self.behave(job)
         self.behave: Callable[[NativeJob], Behaviour] = lambda job: Behaviour()
         self.programs: Programs = lambda task: Behaviour()
         self.on_program: Callable[[FakeSupervisor, Key], None] = lambda supervisor, key: None
 
-    def fail(self, command: str, trouble: Trouble, times: int = 1 << 30) -> Fault:
+    def fail(self, command: str, trouble: Trouble | Done, times: int = 1 << 30) -> Fault:
         """Have something go wrong from now on; the fault can be taken out of `faults` again."""
         self.faults.append(Fault(command, trouble, times))
         return self.faults[-1]
@@ -108,14 +115,19 @@ class FakeTransport:
         if trouble is Trouble.UNREACHABLE:
             raise Unreachable("no route to the login node")
         await asyncio.sleep(COST / 2)
+        if isinstance(trouble, Done):
+            return trouble
         if trouble is Trouble.HANGS:
             await asyncio.sleep(FOR_EVER)
         if trouble is Trouble.REFUSED:
             return Done(1, b"", f"{words[0]}: error: {AWAY}\n".encode())
         self._took = 0.0
         silence = Done(1, b"", f"{words[0]}: error: Socket timed out on send/recv operation\n".encode())
-        if trouble is Trouble.DROPPED:
+        if trouble is Trouble.LATE:
+            self._late.append(call)
+        if trouble in (Trouble.DROPPED, Trouble.LATE):
             return silence
+        self._land(words[0])
         done = self._carry_out(call, words, environment)
         if trouble is Trouble.LOST:
             await asyncio.sleep(FOR_EVER)
@@ -127,20 +139,34 @@ class FakeTransport:
             return silence
         return done if trouble is None else Done(done.rc, done.out[: len(done.out) * 2 // 3], b"")
 
+    def _land(self, name: str) -> None:
+        """Carry out the commands of that name that were late."""
+        late, self._late = self._late, []
+        for call in late:
+            words, environment, _ = strip_words(call.argv)
+            if words[0] == name:
+                self._carry_out(call, words, environment)
+            else:
+                self._late.append(call)
+
     def _carry_out(self, call: Call, words: Sequence[str], environment: Mapping[str, str]) -> Done:
         """Run a command of the fake's at once, and any other in the real sh."""
         self.slurm.catch_up(self._now())
         if call.folder:
             Path(call.folder).mkdir(parents=True, exist_ok=True)
         if words[0] not in OWN:
+            self.commands.append(tuple(words))
             variables = {**call.environment, "HOME": str(self.home)}
-            return Done(*self._shell.run(call.argv, call.stdin, variables))
+            refusal, program = refuse_step(self.slurm, words[1:]) if words[0] == "srun" else ("", call.argv)
+            if refusal:
+                return Done(1, b"", _bytes(refusal))
+            return Done(*self._shell.run(program, call.stdin, variables))
         script = Path(words[-1]) if words[0] == "sbatch" and not call.stdin else None
         text = script.read_text() if script is not None and script.is_file() else call.stdin.decode("utf-8", "replace")
         answer = self._answer(words[0], Asked(words[1:], text, {**call.environment, **environment}, str(self.home)))
         return Done(answer.rc, _bytes(answer.out), _bytes(answer.err))
 
-    def _find_trouble(self, words: Sequence[str]) -> Trouble | None:
+    def _find_trouble(self, words: Sequence[str]) -> Trouble | Done | None:
         for fault in self.faults:
             if fault.command in (words[0], "") and fault.times:
                 fault.times -= 1
@@ -150,16 +176,18 @@ class FakeTransport:
     def _answer(self, name: str, asked: Asked) -> Answer:
         """One command, also within a program for sh, where time passes from one to the next."""
         self.slurm.catch_up(self._now() + self._took)
+        self.commands.append((name, *asked.words))
+        for fault in self.faults:
+            if fault.command == name and fault.trouble is Trouble.REFUSED and fault.times:
+                fault.times -= 1
+                return Answer(1, "", f"{name}: error: {AWAY}\n")
         if name in COMMANDS:
             answer = COMMANDS[name](self.slurm, asked)
         elif name == "date":
             exact = any("%N" in word for word in asked.words)
             answer = Answer(0, f"{self.slurm.now:.9f}\n" if exact else f"{int(self.slurm.now)}\n")
         else:
-            answer = {
-                "id": Answer(0, f"{self.slurm.site.user}\n"),
-                "srun": Answer(1, "", "srun: error: Unable to allocate resources\n"),
-            }.get(name, Answer())
+            answer = Answer(0, f"{self.slurm.site.user}\n") if name == "id" else Answer()
         self._took += COST + answer.seconds
         return answer
 
@@ -185,9 +213,12 @@ class FakeTransport:
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file."""
         await self._reach()
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_bytes(data)
-        Path(path).chmod(mode)
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_bytes(data)
+            Path(path).chmod(mode)
+        except OSError as error:
+            raise OverspanError(f"{path} cannot be written: {error.strerror}") from error
 
     async def list(self, path: str) -> list[Item]:
         """What is in a folder."""

@@ -59,7 +59,7 @@ class Link(FakeTransport):
         self._took = 0.0
         super()._carry_out(call, words, environment)
 
-    def _find_trouble(self, words: Sequence[str]) -> Trouble | None:
+    def _find_trouble(self, words: Sequence[str]) -> Trouble | Done | None:
         if self.is_down:
             return Trouble.UNREACHABLE
         if not self.chaos.trouble:

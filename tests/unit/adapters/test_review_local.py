@@ -194,6 +194,23 @@ def test_the_next_supervisor_comes_at_once_however_often_working_ones_were_kille
     asyncio.run(play())
 
 
+def test_the_end_of_a_supervisor_takes_nothing_from_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        scene = Scene(tmp_path, monkeypatch)
+        scene.hosts._note_end(await scene.start())
+        host = await scene.start()
+        # What it was given has ended before the first one's end is looked at.
+        await scene.hosts.forget("7.0")
+        assert scene.hosts._host("7.0") is host and os.path.exists(f"{host.folder}/inbox.jsonl")
+        scene.hosts._note_end(host)
+        await scene.hosts.forget("7.0")
+        assert "7.0" not in scene.hosts and not os.path.exists(host.folder)
+
+    asyncio.run(play())
+
+
 def test_a_supervisor_that_dies_while_it_is_told_is_watched_when_it_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,10 @@ def test_an_inbox_that_was_begun_anew_is_read_from_its_beginning(
         assert served()[4:] == ["/runs/5", "/runs/6", "/runs/7"]
         leave(4, 5, 6, 7, 8)
         assert served()[7:] == ["/runs/8"]
+        # By its last line it is as before.
+        leave(4, 5, 9, 7, 8)
+        assert served()[8:] == ["/runs/9"]
         leave()
-        assert len(served()) == 8
+        assert len(served()) == 9
     finally:
         os.close(lock)

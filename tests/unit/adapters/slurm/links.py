@@ -20,7 +20,10 @@ class Link:
 
     def __init__(self) -> None:
         self.commands: list[tuple[str, ...]] = []
-        self.reads = 0
+        self.programs: list[bytes] = []
+        """The standard input of what was for sh."""
+        self.trips: list[int] = []
+        """How many commands went together."""
         self.gate: asyncio.Event | None = None
         """What keeps the answers to programs for sh back."""
         self.answer: Callable[[Sequence[str]], Done | None] = lambda words: OK
@@ -30,11 +33,12 @@ class Link:
         if words[0] != "/bin/sh":
             self.commands.append(words)
             return self.answer(words)
-        self.reads += len(words) == 1
+        self.programs.append(call.stdin)
         done = subprocess.run(words, input=call.stdin, capture_output=True, timeout=60, check=False)
         return Done(done.returncode, done.stdout, done.stderr)
 
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+        self.trips.append(len(calls))
         return [self.execute(call) for call in calls]
 
     async def run(

@@ -6,12 +6,16 @@ import asyncio
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tests.unit.adapters.slurm.links import SITE
-from tests.unit.adapters.slurm.records import record
+from tests.fakes.slurm_jobs import Behaviour, NativeJob, Request
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
+from tests.unit.adapters.slurm.links import SITE, Link
+from tests.unit.adapters.slurm.records import mark, record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
-from tests.unit.adapters.slurm.submissions import Bench, Wire, World, launch, play
+from tests.unit.adapters.slurm.submissions import launch, play
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.arrays import (
@@ -32,18 +36,18 @@ from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.adapters.slurm.lanes import call_together
 from overspan.adapters.slurm.order_words import cancel_words, merge_words, share_answer
 from overspan.adapters.slurm.outcomes import Phase
-from overspan.adapters.slurm.questions import name_record
+from overspan.adapters.slurm.questions import Questions, name_record
 from overspan.adapters.slurm.rendering import Renderer, Scene, name_run
 from overspan.adapters.slurm.sacct import read_accounts
-from overspan.adapters.slurm.script import find_token
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.squeue import QueueRecord
 from overspan.adapters.slurm.stories import view_ended_array
+from overspan.adapters.slurm.submission import Submitter
 from overspan.adapters.slurm.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.adapters.slurm.transports.pacing import Bucket, Limit, Paced
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.errors import TimedOut, Unreachable
+from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Job, new_element
 
@@ -67,48 +71,53 @@ def rest(array: int, indices: str, token: str = "inst-50-0") -> QueueRecord:
     return replace(record(array, token, "PENDING", 0), array_job=array, waiting=parse_array(indices))
 
 
-class ArrayWorld(World):
-    """A controller that has arrays; at most `room` elements in one submission."""
+class Bench:
+    """Submissions to the fake Slurm by a process that has begun at `started_at`."""
 
-    def __init__(self, room: int = 1000) -> None:
-        super().__init__()
-        self.elements: dict[tuple[int, int], tuple[str, str]] = {}
-        self.room = room
-        self.restarts = 0
+    def __init__(self, world: SlurmWorld, started_at: float = NOW - 100) -> None:
+        self.world, self.slurm, self.transport = world, world.slurm, world.transport
+        self.asked = Questions(world.transport, 10)
+        self.submitter = Submitter(self.asked, Renderer(Settings(), str(world.folder / "root")), started_at)
+        self.submitter.monotonic = world.loop.time
 
-    def execute(self, call: Call) -> Done | None:
-        named = [word for word in call.argv if word.startswith("--array=")]
-        if call.argv[0] == "scancel":
-            self.commands.append(tuple(call.argv))
-            for name in call.argv[1:]:
-                array, _, index = name.partition("_")
-                token, _ = self.elements[int(array), int(index)]
-                self.elements[int(array), int(index)] = (token, "CANCELLED")
-            return Done(0, b"", b"")
-        if call.argv[0] != "sbatch" or not named:
-            return super().execute(call)
-        self.commands.append(tuple(call.argv))
-        indices = list(parse_array(named[0].partition("=")[2]).indices())
-        token = find_token(next(word for word in call.argv if word.startswith("--comment=")))
-        if "--hold" in call.argv:
-            self.before_again()
-        how = self.behaviour.pop(0) if self.behaviour else "answers"
-        if len(indices) > self.room:
-            return Done(1, b"", b"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy\n")
-        if how == "never":
-            return Done(1, b"", b"sbatch: error: Socket timed out on send/recv operation\n")
-        number = 200 + len({array for array, _ in self.elements})
-        held = "HELD" if "--hold" in call.argv else "PENDING"
-        self.elements.update({(number, index): (token, held) for index in indices})
-        return None if how == "cut" else Done(0, f"{number}\n".encode(), b"")
+    def add(self, index: int) -> NativeJob:
+        """An element that was submitted before, and runs."""
+        self.transport.behave = lambda job: Behaviour(None)
+        self.slurm.submit([Request(comment=mark("inst-50-0"), script="#!/bin/sh")], (index,))
+        self.slurm.catch_up(self.world.now() + 5)
+        return next(job for job in self.slurm.jobs.values() if job.index == index)
 
-    def records(self) -> tuple[QueueRecord, ...]:
-        found = (element(*place, state, token) for place, (token, state) in self.elements.items())
-        return tuple(replace(one, restarts=self.restarts) for one in found)
+    async def submit(self, *wanted: Launch, patience: float = 60.0) -> list[Answer]:
+        """Submit, and again as the daemon does, until there are answers; those that there are in that time."""
+        end = self.world.now() + patience
+        while len(answers := await self.submitter.submit(wanted)) < len(wanted) and self.world.now() < end:
+            await asyncio.sleep(4)
+        return [answers[launch.token] for launch in wanted if launch.token in answers]
+
+    def play(self, *wanted: Launch) -> list[Answer]:
+        """Submit, and nothing else."""
+        found: list[Answer] = []
+
+        async def story() -> None:
+            found.extend(await self.submit(*wanted))
+
+        self.world.play(story())
+        return found
+
+    def count(self, command: str) -> int:
+        """How often a command was sent."""
+        return sum(words[0] == command for words in self.transport.asked)
 
     def arrays(self) -> list[str]:
         """The --array value of each sbatch."""
-        return [word.partition("=")[2] for words in self.commands for word in words if word.startswith("--array=")]
+        return [
+            word.partition("=")[2] for words in self.transport.asked for word in words if word.startswith("--array=")
+        ]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(SlurmWorld(tmp_path, monkeypatch))
 
 
 def accepted(answers: Sequence[Answer]) -> list[Handle]:
@@ -116,21 +125,19 @@ def accepted(answers: Sequence[Answer]) -> list[Handle]:
 
 
 class TestUnits:
-    def test_elements_of_one_array_are_one_submission(self) -> None:
-        world = ArrayWorld()
-        answers = play(Bench(world=world).submit(*launches("1-3,7", throttle=2)))
-        assert world.arrays() == ["1-3,7%2"] and world.count("sbatch") == 1
-        assert [handle.name for handle in accepted(answers)] == ["200_1", "200_2", "200_3", "200_7"]
+    def test_elements_of_one_array_are_one_submission(self, bench: Bench) -> None:
+        answers = bench.play(*launches("1-3,7", throttle=2))
+        assert bench.arrays() == ["1-3,7%2"] and bench.count("sbatch") == 1
+        assert [handle.name for handle in accepted(answers)] == ["1_1", "1_2", "1_3", "1_7"]
         assert [handle.job for handle in accepted(answers)] == [61, 62, 63, 67]
-        assert isinstance(answers[0], Accepted) and answers[0].native_id == "200_1"
+        assert isinstance(answers[0], Accepted) and answers[0].native_id == "1_1"
 
-    def test_what_differs_in_more_than_the_index_is_a_submission_of_its_own(self) -> None:
+    def test_what_differs_in_more_than_the_index_is_a_submission_of_its_own(self, bench: Bench) -> None:
         first, second, third, fourth = launches("1-4")
         held = replace(second, job=replace(second.job, held=True))
         again = replace(third, token="inst-63-1", job=replace(third.job, launch=1))
-        world = ArrayWorld()
-        play(Bench(world=world).submit(first, held, again, fourth))
-        assert sorted(world.arrays()) == ["1,4", "2", "3"]
+        bench.play(first, held, again, fourth)
+        assert sorted(bench.arrays()) == ["1,4", "2", "3"]
 
     def test_the_site_s_largest_index_and_the_largest_array(self) -> None:
         small = make_units(launches("8-11"), lambda launch: "same", 10)
@@ -138,10 +145,11 @@ class TestUnits:
         many = [Launch(f"i-{60 + n}-0", new_element(HEAD, n, 60 + n)) for n in range(MOST + 1)]
         assert [len(unit.launches) for unit in make_units(many, lambda launch: 0, 1 << 20)] == [MOST, 1]
 
-    def test_a_site_that_takes_fewer_gets_half_and_the_rest_waits(self) -> None:
-        world = ArrayWorld(room=3)
-        answers = play(Bench(world=world).submit(*launches("0-9")))
-        assert world.arrays() == ["0-9", "0-4", "0-1"]
+    def test_a_site_that_takes_fewer_gets_half_and_the_rest_waits(self, bench: Bench) -> None:
+        said = b"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy\n"
+        bench.transport.fail("sbatch", Done(1, b"", said), 2)
+        answers = bench.play(*launches("0-9"))
+        assert bench.arrays() == ["0-9", "0-4", "0-1"]
         assert len(accepted(answers)) == 2
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         assert len(refusals) == 8 and all(one.transient for one in refusals)
@@ -196,60 +204,44 @@ class TestFinding:
         cut = replace(rest(9, "1"), waiting=parse_array("1")._replace(ranges=()))
         assert Lookup([cut]).find(9, 77) is cut
 
-    @pytest.mark.parametrize("how", ["cut", "never"])
-    def test_elements_in_doubt_are_looked_up_and_run_once(self, how: str) -> None:
-        world = ArrayWorld()
-        world.behaviour = [how]
-        bench = Bench(world=world)
+    @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.DROPPED])
+    def test_elements_in_doubt_are_looked_up_and_run_once(self, bench: Bench, trouble: Trouble) -> None:
+        bench.transport.fail("sbatch", trouble, 1)
+        handles = accepted(bench.play(*launches("1-3")))
+        assert [handle.name for handle in handles] == ["1_1", "1_2", "1_3"]
+        assert bench.count("sbatch") == (1 if trouble is Trouble.LOST else 2)
+        assert {job.array_job for job in bench.slurm.jobs.values()} == {1}
+        released = [words for words in bench.transport.asked if words[:2] == ("scontrol", "release")]
+        assert released == ([] if trouble is Trouble.LOST else [("scontrol", "release", "1_1,1_2,1_3")])
 
-        async def story() -> list[Answer]:
-            for _ in range(20):
-                try:
-                    return await bench.submit(*launches("1-3"))
-                except TimedOut:
-                    bench.now += 4
-            raise AssertionError("never answered")
+    def test_what_comes_late_stays_and_the_second_of_it_is_ended(self, bench: Bench) -> None:
+        bench.transport.fail("sbatch", Trouble.LATE, 1)
+        bench.transport.fail("sbatch", Trouble.DROPPED, 1)
+        bench.transport.behave = lambda job: Behaviour(None)
 
-        handles = accepted(play(story()))
-        assert [handle.name for handle in handles] == ["200_1", "200_2", "200_3"]
-        assert world.count("sbatch") == (1 if how == "cut" else 2)
-        assert sorted(world.elements) == [(200, 1), (200, 2), (200, 3)]
-        released = [words for words in world.commands if words[:2] == ("scontrol", "release")]
-        assert released == ([] if how == "cut" else [("scontrol", "release", "200_1,200_2,200_3")])
+        async def story() -> None:
+            for index in ("1", "2"):
+                assert await bench.submit(*launches(index), patience=0) == []
+            answers = await bench.submit(*launches("1-2"))
+            assert [handle.name for handle in accepted(answers)] == ["1_1", "2_2"]
+            bench.slurm.catch_up(bench.world.now() + 5)
+            assert {job.name for job in bench.slurm.jobs.values() if not job.over} == {"1_1", "2_2"}
 
-    def test_what_comes_late_stays_and_the_second_of_it_is_ended(self) -> None:
-        world = ArrayWorld()
-        world.behaviour = ["never"]
-        bench = Bench(world=world)
-        world.before_again = lambda: world.elements.update({(150, 1): ("inst-50-0", "PENDING")})
+        bench.world.play(story())
 
-        async def story() -> list[Answer]:
-            with pytest.raises(TimedOut):
-                await bench.submit(*launches("1-2"))
-            for _ in range(20):
-                try:
-                    return await bench.submit(*launches("1-2"))
-                except TimedOut:
-                    bench.now += 11
-            raise AssertionError("never answered")
+    def test_an_earlier_process_may_have_submitted_some(self, bench: Bench) -> None:
+        bench.add(1)
+        bench.slurm.submit([Request(comment=mark("inst-50-0"), hold=True)], (2,))
+        answers = Bench(bench.world, NOW + 100).play(*launches("1-2"))
+        assert [handle.name for handle in accepted(answers)] == ["1_1", "2_2"]
+        assert bench.count("sbatch") == 0
 
-        assert [handle.name for handle in accepted(play(story()))] == ["150_1", "201_2"]
-        assert world.elements[201, 1][1] == "CANCELLED"
-
-    def test_an_earlier_process_may_have_submitted_some(self) -> None:
-        world = ArrayWorld()
-        world.elements.update({(200, 1): ("inst-50-0", "RUNNING"), (200, 2): ("inst-50-0", "PENDING")})
-        answers = play(Bench(NOW + 100, world=world).submit(*launches("1-2")))
-        assert [handle.name for handle in accepted(answers)] == ["200_1", "200_2"]
-        assert world.count("sbatch") == 0
-
-    @pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "SPECIAL_EXIT", "RUNNING", "COMPLETED"])
-    def test_a_requeued_element_is_taken_up_by_its_next_launch(self, state: str) -> None:
-        world = ArrayWorld()
-        world.elements[200, 4] = ("inst-50-0", state)
-        world.restarts = 1
-        (handle,) = accepted(play(Bench(world=world).submit(*launches("4", number=1))))
-        assert (handle.name, handle.launch, world.count("sbatch")) == ("200_4", 1, 0)
+    @pytest.mark.parametrize("flag", ["", "PENDING", "COMPLETING", "SPECIAL_EXIT", "COMPLETED"])
+    def test_a_requeued_element_is_taken_up_by_its_next_launch(self, bench: Bench, flag: str) -> None:
+        job = bench.add(4)
+        job.restarts, job.flag = 1, flag
+        (handle,) = accepted(bench.play(*launches("4", number=1)))
+        assert (handle.name, handle.launch, bench.count("sbatch")) == ("1_4", 1, 0)
 
     def test_records_of_the_accounting_are_told_apart(self) -> None:
         line = "{}\x1f{}\x1f" + "\x1f" * 15 + "\n"
@@ -266,9 +258,9 @@ class TestFinding:
 
 
 class TestHandles:
-    def test_an_element_s_handle_says_all(self) -> None:
-        (handle,) = accepted(play(Bench(world=ArrayWorld()).submit(*launches("7"))))
-        assert (handle.native, handle.index, handle.array, handle.name) == (200, 7, 50, "200_7")
+    def test_an_element_s_handle_says_all(self, bench: Bench) -> None:
+        (handle,) = accepted(bench.play(*launches("7")))
+        assert (handle.native, handle.index, handle.array, handle.name) == (1, 7, 50, "1_7")
         assert parse_handle(str(handle)) == handle
 
     def test_handles_of_earlier_versions_are_read(self) -> None:
@@ -304,54 +296,37 @@ class TestCancel:
 
 class TestLanes:
     def test_answers_are_in_order_and_a_lane_that_was_not_run_is_told(self) -> None:
-        class Slow(Wire):
-            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-                running.append(len(calls))
-                await asyncio.sleep(0)
-                if calls[0].argv == ["1"]:
-                    raise Unreachable("no link")
-                return [Done(0, call.argv[0].encode(), b"") for call in calls]
+        def answer(words: Sequence[str]) -> Done:
+            if link.commands[-1] == ("1",):
+                raise Unreachable("no link")
+            return Done(0, words[0].encode(), b"")
 
-        running: list[int] = []
-        calls = [Call([str(number)]) for number in range(10)]
-        found = play(call_together(Slow(World()), calls, 10))
-        assert running == [4, 3, 3]
+        link = Link()
+        link.answer = answer
+        found = play(call_together(link, [Call([str(number)]) for number in range(10)], 10))
+        assert link.trips == [4, 3, 3]
         assert [one.text if isinstance(one, Done) else str(one) for one in found] == [
             "no link" if number % 3 == 1 else str(number) for number in range(10)
         ]
 
     def test_a_site_with_a_limit_gets_one_after_the_other(self) -> None:
-        class Counting(Wire):
-            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-                running.append(len(calls))
-                return [None for _ in calls]
-
-        running: list[int] = []
-        paced = Paced(Counting(World()))
+        link = Link()
+        paced = Paced(link)
         paced.bucket = Bucket(Limit(100, 100))
         play(call_together(paced, [Call(["x"])] * 10, 10))
-        assert running == [10]
+        assert link.trips == [10]
 
-    def test_what_was_accepted_beside_a_lane_without_a_link_is_kept(self) -> None:
-        class Cut(Wire):
-            cut = True
-
-            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-                if self.cut and len(calls) == 2:
-                    raise Unreachable("no link")
-                return await super().run_all(calls, timeout)
-
-        bench = Bench()
-        wire = bench.asked.transport = Cut(bench.world)
+    def test_what_was_accepted_beside_a_lane_without_a_link_is_kept(self, bench: Bench) -> None:
+        bench.transport.fail("sbatch", Trouble.UNREACHABLE, 1)
         ones = [launch(number) for number in range(1, 6)]
 
-        async def story() -> list[Answer]:
+        async def story() -> None:
             with pytest.raises(Unreachable):
                 await bench.submit(*ones)
-            wire.cut = False
-            return await bench.submit(*ones)
+            assert bench.slurm.jobs
+            assert len(accepted(await bench.submit(*ones))) == 5 == len(bench.slurm.jobs)
 
-        assert len(accepted(play(story()))) == 5 and bench.world.count("sbatch") == 5
+        bench.world.play(story())
 
 
 class TestThrottle:
@@ -380,27 +355,23 @@ class TestThrottle:
         assert find_room(5, [Share(9, 2, 0, 5), Share(10, 1, 9, 2)]) == 1
         assert find_room(5, []) == 5
 
-    def test_an_element_waits_where_there_is_no_room(self) -> None:
-        world = ArrayWorld()
-        bench = Bench(world=world)
+    def test_an_element_waits_where_there_is_no_room(self, bench: Bench) -> None:
+        bench.transport.behave = lambda job: Behaviour(10)
 
-        async def story() -> tuple[list[Answer], list[Answer]]:
+        async def story() -> None:
             await bench.submit(*launches("1-5", throttle=2))
             full = await bench.submit(*launches("6-7", throttle=2))
-            for index in range(1, 5):
-                world.elements[200, index] = ("inst-50-0", "COMPLETED")
-            return full, await bench.submit(*launches("6-7", throttle=2))
+            assert {(one.transient, one.reason) for one in full if isinstance(one, Refusal)} == {
+                (True, "JobArrayTaskLimit")
+            }
+            # Four of five have ended.
+            await asyncio.sleep(25)
+            assert len(accepted(await bench.submit(*launches("6-7", throttle=2)))) == 2
 
-        full, later = play(story())
-        assert {(one.transient, one.reason) for one in full if isinstance(one, Refusal)} == {
-            (True, "JobArrayTaskLimit")
-        }
-        assert len(accepted(later)) == 2 and world.arrays() == ["1-5%2", "6-7%1"]
+        bench.world.play(story())
+        assert bench.arrays() == ["1-5%2", "6-7%1"]
 
-    def test_a_change_reaches_slurm_once_it_is_known_what_there_is(self) -> None:
-        world = ArrayWorld()
-        bench = Bench(world=world)
-
+    def test_a_change_reaches_slurm_once_it_is_known_what_there_is(self, bench: Bench) -> None:
         async def story() -> None:
             with pytest.raises(Unreachable):
                 await Throttles(bench.asked).set_limit(50, 3)
@@ -410,6 +381,6 @@ class TestThrottle:
             await throttles.set_limit(50, 3)
             await throttles.set_limit(50, None)
 
-        play(story())
-        told = [words[2:] for words in world.commands if words[:2] == ("scontrol", "update")]
-        assert told == [("JobId=200", "ArrayTaskThrottle=3"), ("JobId=200", "ArrayTaskThrottle=0")]
+        bench.world.play(story())
+        told = [words[2:] for words in bench.transport.asked if words[:2] == ("scontrol", "update")]
+        assert told == [("JobId=1", "ArrayTaskThrottle=3"), ("JobId=1", "ArrayTaskThrottle=0")]

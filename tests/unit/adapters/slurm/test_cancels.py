@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fakes.slurm_jobs import Behaviour
+from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import OK, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import read_script
@@ -157,24 +158,30 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("waiting", "whole"),
         [
-            (["9_2", "9_3"], True),
-            (["9_3"], True),
+            ("2,3", True),
+            ("3", True),
             # Some that are not to be ended, and none at all.
-            (["9_2", "9_3", "9_33"], False),
-            (["9_13"], False),
-            ([], False),
+            ("2,3,33", False),
+            ("13", False),
+            ("", False),
         ],
     )
     def test_an_array_is_ended_by_its_id_where_all_that_waits_of_it_is_meant(
-        self, tmp_path: Path, waiting: list[str], whole: bool
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: str, whole: bool
     ) -> None:
-        (tmp_path / "listed").write_text("".join(f"{name}\n" for name in waiting))
-        for name, text in (("squeue", 'cat "${0%/*}/listed"'), ("scancel", 'echo "$*" >"${0%/*}/ended"')):
-            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-            (tmp_path / name).chmod(0o700)
-        ((*words,),) = cancel_arrays({9: [1, 2, 3]})
-        done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert (tmp_path / "ended").exists() is whole
-        if whole:
-            assert (tmp_path / "ended").read_text() == "--state=PENDING 9\n"
+        world = SlurmWorld(tmp_path, monkeypatch)
+        world.transport.behave = lambda job: Behaviour(None)
+        ((*words,),) = cancel_arrays({1: [1, 2, 3]})
+
+        async def story() -> None:
+            # Where none waits, one runs.
+            await world.transport.run(
+                ["sbatch", f"--array={waiting or '1'}", *["--hold"] * bool(waiting)], b"#!/bin/sh"
+            )
+            await asyncio.sleep(5)
+            done = await world.transport.run(words)
+            assert (done.rc, done.words) == (0, "")
+            assert (("scancel", "--state=PENDING", "1") in world.transport.commands) is whole
+            assert all(job.over is whole for job in world.slurm.jobs.values())
+
+        world.play(story())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
 
 from overspan.adapters.abilities import Finding, Import, Login
 from overspan.adapters.contract import ClusterConfig
@@ -91,42 +92,36 @@ class TestFindings:
         assert read_probe("host=n1\npython=3.11.2\nfree=\n\n") == {"host": "n1", "python": "3.11.2", "free": "", "": ""}
 
 
-class Scripted(LocalTransport):
-    """This machine with stand-ins for Slurm's commands."""
-
-    def __init__(self, folder: Path, commands: Mapping[str, str]) -> None:
-        super().__init__(str(folder))
-        for name, text in commands.items():
-            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-            (folder / name).chmod(0o755)
-
-
-CONFIG = "SLURM_VERSION=23.02.1\nSchedulerType=sched/backfill\nKillWait=30 sec\nAccountingStorageType=(null)"
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
+    return SlurmWorld(tmp_path, monkeypatch)
 
 
 class TestCheck:
-    def check(self, transport: LocalTransport, root: str) -> dict[str, Finding]:
-        findings = asyncio.run(check_cluster(Questions(transport, 60), Settings(), root))
-        return {finding.what: finding for finding in findings}
+    def check(self, world: SlurmWorld, root: str) -> dict[str, Finding]:
+        found: dict[str, Finding] = {}
 
-    def test_everything_is_tried(self, tmp_path: Path) -> None:
-        commands = {
-            "scontrol": f"cat <<'E'\n{CONFIG}\nE",
-            "sinfo": "exit 1",
-            "sbatch": "exit 0",
-            # Its options end where the program begins.
-            "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
-        }
-        found = self.check(Scripted(tmp_path, commands), f"{tmp_path}/root")
+        async def story() -> None:
+            findings = await check_cluster(Questions(world.transport, 60), Settings(), root)
+            found.update((finding.what, finding) for finding in findings)
+
+        world.play(story())
+        return found
+
+    def test_everything_is_tried(self, world: SlurmWorld) -> None:
+        world.transport.fail("sinfo", Trouble.REFUSED)
+        root = world.folder / "root"
+        found = self.check(world, str(root))
         assert [name for name, finding in found.items() if not finding.works and name not in ("bwrap",)] == ["nodes"]
         assert {"reach", "Slurm", "submit", "accounting", "clock", "hetjobs", "KillWait", "call budget"} <= set(found)
         assert {"python (login)", "root", "python", "shared root"} <= set(found)
         assert "ms" in found["reach"].seen and found["clock"].works
         assert "MiB left" in found["root"].seen
-        assert os.listdir(f"{tmp_path}/root") == []
+        assert list(root.iterdir()) == []
 
-    def test_a_cluster_that_cannot_be_reached_has_one_line(self, tmp_path: Path) -> None:
-        found = self.check(Scripted(tmp_path, {"scontrol": "exit 127"}), "/r")
+    def test_a_cluster_that_cannot_be_reached_has_one_line(self, world: SlurmWorld) -> None:
+        world.transport.fail("scontrol", Done(127, b"", b""))
+        found = self.check(world, "/r")
         assert list(found) == ["reach"] and found["reach"].remedy
 
     @pytest.mark.parametrize(
@@ -170,9 +165,8 @@ class TestCheck:
 
         asyncio.run(story())
 
-    def test_a_root_that_cannot_be_written(self, tmp_path: Path) -> None:
-        commands = {"scontrol": f"cat <<'E'\n{CONFIG}\nE", "sinfo": "exit 1", "sbatch": "exit 0"}
-        found = self.check(Scripted(tmp_path, commands), "/proc/nowhere")
+    def test_a_root_that_cannot_be_written(self, world: SlurmWorld) -> None:
+        found = self.check(world, "/proc/nowhere")
         assert not found["root"].works and "cannot be written" in found["root"].seen
         assert "shared root" not in found
 

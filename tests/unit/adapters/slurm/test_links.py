@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.overdue import overrun, stay
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
@@ -93,6 +95,11 @@ class Link:
 
 
 @pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
+    return SlurmWorld(tmp_path, monkeypatch)
+
+
+@pytest.fixture
 def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Link:
     return Link(tmp_path, monkeypatch)
 
@@ -148,26 +155,18 @@ class TestHangs:
         play(story())
         assert paramiko
 
-    def test_a_command_that_hangs_is_told_while_others_answer(self) -> None:
-        now = [100.0]
-
-        class Slow(LocalTransport):
-            async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-                now[0] += timeout
-                return [None if call.argv[0] == "sbatch" else Done(0, b"", b"") for call in calls]
-
-            async def run(self, argv: Sequence[str], *rest: Any, **more: Any) -> Done:
-                return Done(0, b"", b"")
+    def test_a_command_that_hangs_is_told_while_others_answer(self, world: SlurmWorld) -> None:
+        world.transport.fail("sbatch", Trouble.HANGS)
 
         async def story() -> None:
-            paced = Paced(Slow(), lambda: now[0])
+            paced = Paced(world.transport, world.loop.time)
             await paced.run_all([Call(["date"]), Call(["sbatch", "x"]), Call(["scancel", "1"])], 60)
             await paced.run(["squeue"])
             assert paced.hang == "sbatch has not answered within 60 s"
-            now[0] += HANG_SECONDS + 1
+            await asyncio.sleep(HANG_SECONDS + 1)
             assert paced.hang == ""
 
-        play(story())
+        world.play(story())
 
 
 class Mute:
@@ -322,23 +321,12 @@ def find_value(words: Sequence[str], option: str) -> list[str]:
     return [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
 
 
-class Controller(LocalTransport):
-    """A stand-in for Slurm's commands with these answers."""
-
-    def __init__(self, *answers: Done) -> None:
-        super().__init__()
-        self.answers = list(answers)
-
-    async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-        return [self.answers.pop(0) if self.answers else Done(0, b"", b"") for _ in calls]
-
-
-CONFIG = "SlurmctldParameters     = idle,rl_enable,rl_bucket_size=4,rl_refill_rate=6,rl_refill_period=3\n"
+RATE = "idle,rl_enable,rl_bucket_size=4,rl_refill_rate=6,rl_refill_period=3"
 
 
 class TestPace:
     def test_the_sites_own_limit_is_read(self) -> None:
-        assert read_limit(CONFIG) == Limit(4, 2)
+        assert read_limit(f"SlurmctldParameters     = {RATE}\n") == Limit(4, 2)
         assert read_limit("SlurmctldParameters = rl_enable\n") == DEFAULT
         assert read_limit("SlurmctldParameters = rl_enable,rl_bucket_size=x,rl_refill_rate=0\n") == DEFAULT
         assert read_limit("SlurmctldParameters = (null)\n") is None
@@ -356,15 +344,16 @@ class TestPace:
         bucket.drain()
         assert bucket.take(2) == 1.0
 
-    def test_questions_wait_for_their_turn(self) -> None:
+    def test_questions_wait_for_their_turn(self, world: SlurmWorld) -> None:
         now, waits = [0.0], []
+        world.slurm.site.parameters = RATE
 
         async def sleep(seconds: float) -> None:
             waits.append(seconds)
             now[0] += seconds
 
         async def story() -> None:
-            paced = Paced(Controller(Done(0, CONFIG.encode(), b"")), lambda: now[0], sleep)
+            paced = Paced(world.transport, lambda: now[0], sleep)
             assert paced.bucket is None
             await paced.run_all([Call(["env", "-u", "X", "scontrol", "show", "config"])])
             for _ in range(6):
@@ -372,7 +361,7 @@ class TestPace:
             await paced.run_all([Call(["cat", "file"]), Call(["sacct"])])
             await paced.run_all([Call(["sbatch"])] * 10)
 
-        play(story())
+        world.play(story())
         assert waits == [0.5, 0.5, 5.0]
 
     @pytest.mark.parametrize(
@@ -383,30 +372,32 @@ class TestPace:
             "slurm_load_jobs error: user exceeded the rate limit\n",
         ],
     )
-    def test_a_cluster_that_asks_for_patience_gets_it(self, said: str) -> None:
+    def test_a_cluster_that_asks_for_patience_gets_it(self, world: SlurmWorld, said: str) -> None:
         waits: list[float] = []
+        world.transport.fail("squeue", Done(1, b"", said.encode()), 1)
 
         async def sleep(seconds: float) -> None:
             waits.append(seconds)
 
         async def story() -> None:
-            paced = Paced(Controller(Done(1, b"", said.encode())), lambda: 0.0, sleep)
+            paced = Paced(world.transport, lambda: 0.0, sleep)
             await paced.run_all([Call(["squeue"])])
             assert paced.bucket is not None and paced.bucket.limit == DEFAULT
             await paced.run_all([Call(["squeue"])])
 
-        play(story())
+        world.play(story())
         assert waits == [0.5]
         assert read_failure(said, 1).kind is Kind.BUSY
 
-    def test_other_failures_are_no_limits(self) -> None:
+    def test_other_failures_are_no_limits(self, world: SlurmWorld) -> None:
+        world.transport.fail("squeue", Trouble.DROPPED)
+
         async def story() -> None:
-            said = b"slurm_load_jobs error: Socket timed out on send/recv operation\n"
-            paced = Paced(Controller(Done(1, b"", said)))
+            paced = Paced(world.transport)
             await paced.run_all([Call(["squeue"])])
             assert paced.bucket is None
 
-        play(story())
+        world.play(story())
 
     def test_which_commands_ask_the_controller(self) -> None:
         assert asks_controller(["timeout", "20", "scancel", "42"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fakes.slurm_jobs import Behaviour, Request
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import NOW, read_file
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.set_orders import Bench
@@ -251,42 +252,38 @@ def test_a_set_is_called_by_its_present_native_jobs(bench: Bench) -> None:
     play(story())
 
 
-SCONTROL = r"""#!/bin/sh
-echo "scontrol $*" >>"$0.log"
-case "$2 $3" in
-*=*,1[,\ ]*now+*|*=*,2[,\ ]*now+*|*=*,9[,\ ]*now+*|*=[129],*now+*) echo "not all of them" >&2; exit 1;;
-*"=1 StartTime=now+"*) echo "Job is no longer pending execution for job 1" >&2; exit 1;;
-*"=2 StartTime=now+"*) echo "Job has already finished for job 2" >&2; exit 1;;
-*"=9 "*) echo "Unable to contact slurm controller (connect failure)" >&2; exit 1;;
-esac
-"""
+def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs 1 and 5 have started, 2 has ended, and all others wait."""
+    world = SlurmWorld(tmp_path, monkeypatch)
+    world.transport.behave = lambda job: Behaviour(1.0 if job.id == 2 else None)
+    for number in range(1, 270):
+        world.slurm.submit([Request(script="#!/bin/sh", hold=number not in (1, 2, 5))])
+    world.slurm.catch_up(world.now() + 5)
 
+    async def withdraw(names: list[str], together: bool) -> tuple[int, str, list[str]]:
+        world.transport.commands.clear()
+        done = await world.transport.run(withdraw_words(names, together))
+        _, *commands = world.transport.commands
+        others = [" ".join(words) for words in commands if "StartTime=now+1hour" not in words]
+        return done.rc, done.err.decode(), others
 
-def withdraw(folder: Path, names: list[str], together: bool) -> tuple[int, str, list[str]]:
-    """Run the withdrawal where job 1 has started, 2 has ended, 9 is not to be reached and all others wait."""
-    for name in ("scontrol", "scancel"):
-        path = folder / name
-        path.write_text(SCONTROL.replace("scontrol $*", f"{name} $*").replace("$0", str(folder / "all")))
-        path.chmod(0o755)
-    (folder / "all.log").write_text("")
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    words = withdraw_words(names, together)
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    said = [line for line in (folder / "all.log").read_text().splitlines() if "now+" not in line]
-    return done.returncode, done.stderr, said
+    async def story() -> None:
+        assert await withdraw(["3", "2", "4"], True) == (0, "", ["scancel 3 4"])
+        # What has its nodes stands at the barrier, since another has none and gets none any more.
+        assert await withdraw(["6", "1"], True) == (0, "", ["scancel 6 1"])
+        late = "Job is no longer pending execution for job 5\n"
+        assert await withdraw(["5", "2"], True) == (1, late, [])
+        assert await withdraw(["7", "5"], False) == (1, late, ["scontrol update JobId=7 StartTime=now"])
+        many = [str(number) for number in range(10, 260)]
+        assert await withdraw(many, True) == (0, "", [" ".join(["scancel", *many])])
+        # Many that wait are put off together.
+        assert [words[2].count(",") + 1 for words in world.transport.commands if words[0] == "scontrol"] == [
+            100,
+            100,
+            50,
+        ]
+        world.transport.fail("scontrol", Trouble.REFUSED)
+        code, said, commands = await withdraw(["8", "9"], True)
+        assert (code, commands) == (1, []) and "Unable to contact" in said
 
-
-def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path) -> None:
-    assert withdraw(tmp_path, ["3", "2", "4"], True) == (0, "", ["scancel 3 4"])
-    # What has its nodes stands at the barrier, since another has none and gets none any more.
-    assert withdraw(tmp_path, ["3", "1"], True) == (0, "", ["scancel 3 1"])
-    late = "Job is no longer pending execution for job 1\n"
-    assert withdraw(tmp_path, ["1", "2"], True) == (1, late, [])
-    assert withdraw(tmp_path, ["3", "1"], False) == (1, late, ["scontrol update JobId=3 StartTime=now"])
-    assert withdraw(tmp_path, [str(number) for number in range(10, 260)], True)[0] == 0
-    lines = (tmp_path / "all.log").read_text().splitlines()
-    # Many that wait are put off together.
-    assert [line.count(",") + 1 for line in lines if "now+" in line] == [100, 100, 50]
-    assert lines[-1].split() == ["scancel", *(str(number) for number in range(10, 260))]
-    code, said, commands = withdraw(tmp_path, ["3", "9"], True)
-    assert (code, commands) == (1, []) and "Unable to contact" in said
+    world.play(story())

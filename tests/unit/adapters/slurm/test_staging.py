@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
 from overspan.adapters.abilities import Plan
@@ -35,7 +36,6 @@ from overspan.adapters.slurm.staging import (
     place_sources,
     render_part,
 )
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Element, Job
@@ -48,24 +48,9 @@ def play(story: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(story)
 
 
-class Counting(LocalTransport):
-    """This machine as a cluster that counts what it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts = 0
-        self.asked = 0
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        environment: Mapping[str, str] = NO_VARIABLES,
-        timeout: float = 60.0,
-    ) -> Done:
-        self.asked += 1
-        self.parts += b"base64 -d" in stdin
-        return await super().run(argv, stdin, environment, timeout)
+def count_parts(link: Link) -> int:
+    """How many parts of archives went over a link."""
+    return sum(b"base64 -d" in program for program in link.programs)
 
 
 class TestRules:
@@ -217,17 +202,17 @@ def make_job(project: Path, number: int = 7) -> Job:
 
 class TestStaging:
     def test_each_job_has_a_copy_of_its_own_and_the_content_travels_once(self, project: Path, tmp_path: Path) -> None:
-        root, transport = f"{tmp_path}/root", Counting()
+        root, transport = f"{tmp_path}/root", Link()
 
         async def story() -> list[Launch]:
             stager = Stager(transport, LIMIT)
             first = await stager.stage(Launch("i-7-0", make_job(project)), root, "i-7")
-            assert transport.parts == 2
-            asked = transport.asked
+            assert count_parts(transport) == 2
+            asked = len(transport.programs)
             again = await stager.stage(Launch("i-7-0", make_job(project)), root, "i-7")
-            assert transport.asked == asked and again == first
+            assert len(transport.programs) == asked and again == first
             second = await stager.stage(Launch("i-8-0", make_job(project, 8)), root, "i-8")
-            assert transport.parts == 2
+            assert count_parts(transport) == 2
             return [first, second]
 
         one, two = (launch.job.spec.tasks[0] for launch in play(story()))
@@ -255,14 +240,14 @@ class TestStaging:
         assert set(places.values()) == {"/r/runs/i-7/files/0", "/r/runs/i-7/files/1"}
 
     def test_an_archive_that_the_cluster_lost_is_sent_again(self, project: Path, tmp_path: Path) -> None:
-        root, transport = f"{tmp_path}/root", Counting()
+        root, transport = f"{tmp_path}/root", Link()
 
         async def story() -> None:
             stager = Stager(transport, LIMIT)
             await stager.stage(Launch("i-7-0", make_job(project)), root, "i-7")
             shutil.rmtree(f"{root}/files")
             await stager.stage(Launch("i-8-0", make_job(project, 8)), root, "i-8")
-            assert transport.parts == 4
+            assert count_parts(transport) == 4
 
         play(story())
         assert Path(root, "runs", "i-8", "files", "0", "it's mine", "train.py").exists()
@@ -295,12 +280,12 @@ class TestStaging:
         assert refusal is not None and f"there is no {tmp_path}/gone" in refusal.message
 
     def test_nothing_is_asked_for_jobs_without_files(self) -> None:
-        transport = Counting()
+        transport = Link()
         for job in (read_script("#!/bin/sh\ntrue\n"), read_file("name: t\nrun: hostname\n")):
             launch = Launch("i-7-0", job)
             assert find_sources(job) == ()
             assert play(Stager(transport, LIMIT).stage(launch, "/r", "i-7")) is launch
-        assert transport.asked == 0
+        assert not transport.programs and not transport.commands
 
 
 class TestPlan:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from unittest.mock import AsyncMock
+from pathlib import Path
 
 import pytest
-from tests.unit.adapters.slurm.links import SITE
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import read_script
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.slurm import steps as module
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.listings import FIELD_END, RECORD_END
 from overspan.adapters.slurm.questions import Questions
 from overspan.adapters.slurm.steps import Steps
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Done
-from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.transports.channel import Done
 from overspan.bridge.model.errors import Unreachable
 
 JOB = read_script("#!/bin/sh\n")
@@ -43,45 +40,37 @@ def told(state: str = "RUNNING", end: str = "Unknown") -> str:
     )
 
 
-class Answers(LocalTransport):
-    """Answers each command of Slurm's with a text, or not at all."""
-
-    def __init__(self, texts: Mapping[str, str | None]) -> None:
-        super().__init__("")
-        self.texts = texts
-        self.asked: list[str] = []
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        environment: Mapping[str, str] = NO_VARIABLES,
-        timeout: float = 60.0,
-    ) -> Done:
-        name = next(word for word in argv if word in ("sacct", "squeue"))
-        self.asked.append(name)
-        text = self.texts[name]
-        if text is None:
-            await asyncio.sleep(60)
-        return (
-            Done(1, b"", b"sacct: error: Problem talking to the database") if not text else Done(0, text.encode(), b"")
-        )
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
+    return SlurmWorld(tmp_path, monkeypatch)
 
 
-def open_steps(texts: Mapping[str, str | None], config: Mapping[str, str] = SITE.config) -> tuple[Steps, Answers]:
-    transport = Answers(texts)
-    questions = Questions(transport, 10)
-    questions.site = AsyncMock(return_value=replace(SITE, config=config))  # type: ignore[method-assign]
-    return Steps(questions, lambda handle: ()), transport
+class Asking:
+    """Steps that are asked of the fake Slurm, whose commands say these texts."""
+
+    def __init__(self, world: SlurmWorld, **texts: str) -> None:
+        self.world = world
+        self.steps = Steps(Questions(world.transport, 10), lambda handle: ())
+        for name, text in texts.items():
+            world.transport.fail(name, Done(0, text.encode(), b""))
+
+    def find(self, *handles: str, times: int = 1) -> list[Step]:
+        found: list[Step] = []
+
+        async def story() -> None:
+            for _ in range(times):
+                found[:] = await self.steps.find(handles)
+
+        self.world.play(story())
+        return found
+
+    @property
+    def asked(self) -> list[str]:
+        return [word for words in self.world.transport.asked for word in words if word in ("sacct", "squeue")]
 
 
-def find(steps: Steps, *handles: str) -> list[Step]:
-    return asyncio.run(steps.find(handles))
-
-
-def test_what_srun_ran_is_told_and_nothing_else() -> None:
-    steps, _ = open_steps({"sacct": told()})
-    first, second, third = find(steps, HANDLE, "g.9.7.0.30./r/runs/7")
+def test_what_srun_ran_is_told_and_nothing_else(world: SlurmWorld) -> None:
+    first, second, third = Asking(world, sacct=told()).find(HANDLE, "g.9.7.0.30./r/runs/7")
     assert [step.number for step in (first, second, third)] == [0, 1, 2]
     assert (first.exit_code, first.ended_at, first.running, first.nodes, first.ntasks) == (3, 102.0, False, (0, 1), 2)
     assert (first.handle, first.task, first.name, first.command) == (HANDLE, JOB.tasks[0].name, "first", LINE)
@@ -89,42 +78,39 @@ def test_what_srun_ran_is_told_and_nothing_else() -> None:
     assert (third.cancelled, third.signal, third.exit_code) == (True, 9, 0)
 
 
-def test_elements_are_told_apart_and_a_signal_of_its_own_is_no_cancel() -> None:
+def test_elements_are_told_apart_and_a_signal_of_its_own_is_no_cancel(world: SlurmWorld) -> None:
     element = str(replace(make_handle(JOB, 3), index=4, array=3))
-    steps, _ = open_steps({"sacct": told()})
-    (step,) = find(steps, element)
+    (step,) = Asking(world, sacct=told()).find(element)
     assert (step.handle, step.signal, step.cancelled) == (element, 15, False)
 
 
-def test_what_has_ended_is_asked_for_once() -> None:
-    steps, transport = open_steps({"sacct": told("COMPLETED", "110")})
-    assert len(find(steps, HANDLE)) == 3 == len(find(steps, HANDLE))
-    assert transport.asked == ["sacct"]
-    steps, transport = open_steps({"sacct": told()})
-    assert len(find(steps, HANDLE)) == 3 == len(find(steps, HANDLE))
-    assert transport.asked == ["sacct", "sacct"]
+@pytest.mark.parametrize(("text", "asked"), [(told("COMPLETED", "110"), 1), (told(), 2)])
+def test_what_has_ended_is_asked_for_once(world: SlurmWorld, text: str, asked: int) -> None:
+    asking = Asking(world, sacct=text)
+    assert len(asking.find(HANDLE, times=2)) == 3
+    assert asking.asked == ["sacct"] * asked
 
 
 RUNNING = (("7.1", "3", "101", "node2", "sleep"), ("7.batch", "1", "100", "node1", "batch"))
 
 
 @pytest.mark.parametrize("accounting", [True, False])
-def test_without_the_accounting_those_that_run_are_told(accounting: bool) -> None:
-    text = "".join(FIELD_END.join(fields) + f"{RECORD_END}\n" for fields in RUNNING)
-    config = SITE.config if accounting else {**SITE.config, "AccountingStorageType": "accounting_storage/none"}
-    steps, transport = open_steps({"sacct": "", "squeue": text}, config)
-    (step,) = find(steps, HANDLE)
+def test_without_the_accounting_those_that_run_are_told(world: SlurmWorld, accounting: bool) -> None:
+    world.slurm.site.accounting = accounting
+    world.transport.fail("sacct", Done(1, b"", b"sacct: error: Problem talking to the database"))
+    asking = Asking(world, squeue="".join(FIELD_END.join(fields) + f"{RECORD_END}\n" for fields in RUNNING))
+    (step,) = asking.find(HANDLE)
     assert (step.number, step.running, step.started_at, step.name, step.cpus) == (1, True, 101.0, "sleep", 3)
-    assert transport.asked == (["sacct", "squeue"] if accounting else ["squeue"])
+    assert asking.asked == (["sacct", "squeue"] if accounting else ["squeue"])
 
 
-def test_nobody_waits_long_for_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.01)
-    steps, _ = open_steps({"sacct": None})
+def test_nobody_waits_long_for_steps(world: SlurmWorld) -> None:
+    world.transport.fail("sacct", Trouble.HANGS)
     with pytest.raises(Unreachable, match="has not told its steps"):
-        find(steps, HANDLE)
+        Asking(world).find(HANDLE)
+    assert world.loop.time() < 10
 
 
-def test_nothing_is_asked_about_groups() -> None:
-    steps, transport = open_steps({})
-    assert find(steps, "g.9.7.0.30./r/runs/7") == [] and transport.asked == []
+def test_nothing_is_asked_about_groups(world: SlurmWorld) -> None:
+    asking = Asking(world)
+    assert asking.find("g.9.7.0.30./r/runs/7") == [] and asking.asked == []

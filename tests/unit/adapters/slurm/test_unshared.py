@@ -9,14 +9,17 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fakes.slurm_jobs import Behaviour, Request
+from tests.fakes.slurm_shell import SRUN
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import read_file, read_script
-from tests.unit.adapters.slurm.submissions import Asked, Wire, World
+from tests.unit.adapters.slurm.submissions import Asked, World
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
@@ -33,9 +36,6 @@ from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.staging import Packer
 from overspan.adapters.slurm.stories import View
-from overspan.adapters.slurm.transports.channel import Call, Done
-from overspan.adapters.slurm.transports.local import LocalTransport
-from overspan.adapters.slurm.transports.programs import NO_FILE
 from overspan.adapters.slurm.unshared import read_there, refuse_unshared
 from overspan.adapters.slurm.unshared_groups import LOG
 from overspan.bridge.model.causes import Cause
@@ -82,41 +82,48 @@ def test_a_task_runs_and_writes_where_every_node_has_a_folder() -> None:
     assert RENDERER.paths(launch, 42, SITE)[0] == "/tmp/slurm-42.out"
 
 
-class OnNode(LocalTransport):
-    """Runs here what srun is to run there, or ends as it was told to."""
-
-    def __init__(self, done: Done | None = None) -> None:
-        super().__init__("")
-        self.done = done
-
-    async def run(self, argv: object, *rest: object, **named: object) -> Done:
-        words = list(argv)  # type: ignore[call-overload]
-        assert words[:3] == ["srun", "--jobid=42", "--overlap"]
-        return self.done or await super().run(words[-1:], *rest, **named)  # type: ignore[arg-type]
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
+    """A world where job 1 runs and job 2 has ended."""
+    world = SlurmWorld(tmp_path, monkeypatch)
+    world.transport.behave = lambda job: Behaviour(None if job.id == 1 else 1.0)
+    for _ in range(2):
+        world.slurm.submit([Request(script="#!/bin/sh")])
+    world.slurm.catch_up(world.now() + 5)
+    return world
 
 
-def test_output_is_read_beside_the_job(tmp_path: Path) -> None:
-    file = tmp_path / "slurm-42.out"
+def test_output_is_read_beside_the_job(world: SlurmWorld) -> None:
+    file = world.folder / "slurm-1.out"
     file.write_text("0123456789")
-    piece = asyncio.run(read_there(OnNode(), "42", str(file), 3, 4))
-    assert (piece.data, piece.size) == (b"3456", 10)
+
+    async def story() -> None:
+        piece = await read_there(world.transport, "1", str(file), 3, 4)
+        assert (piece.data, piece.size) == (b"3456", 10)
+
+    world.play(story())
 
 
 @pytest.mark.parametrize(
-    ("done", "kind", "words"),
+    ("native", "trouble", "kind", "words"),
     [
-        (Done(NO_FILE, b"", b""), NotFound, "there is no file /tmp/x"),
-        (
-            Done(1, b"", b"srun: error: Unable to create step for job 42: Job/step already completing"),
-            Conflict,
-            "/tmp/x",
-        ),
-        (Done(1, b"", b"srun: error: Unable to contact slurm controller"), Unreachable, "Unable to contact"),
+        ("1", None, NotFound, "there is no file /nowhere/x"),
+        ("2", None, Conflict, "/nowhere/x"),
+        ("3", None, Conflict, "/nowhere/x"),
+        ("1", Trouble.REFUSED, Unreachable, "Unable to contact"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_words(done: Done, kind: type[Exception], words: str) -> None:
-    with pytest.raises(kind, match=words):
-        asyncio.run(read_there(OnNode(done), "42", "/tmp/x", 0, 10))
+def test_what_cannot_be_read_is_told_in_words(
+    world: SlurmWorld, native: str, trouble: Trouble | None, kind: type[Exception], words: str
+) -> None:
+    if trouble is not None:
+        world.transport.fail("srun", trouble)
+
+    async def story() -> None:
+        with pytest.raises(kind, match=words):
+            await read_there(world.transport, native, "/nowhere/x", 0, 10)
+
+    world.play(story())
 
 
 def test_a_group_carries_its_application_in_the_script_and_its_plan_in_variables() -> None:
@@ -147,7 +154,6 @@ def test_files_of_a_group_stand_behind_its_application(tmp_path: Path) -> None:
     assert not other.get("file_mounts") and HERE not in json.dumps(other)
 
 
-SRUN = '#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexec "$@"\n'
 SHOW = "cat data shown/data; echo more >>data; pwd"
 
 
@@ -189,20 +195,13 @@ def replace_directory(job: Job, directory: str) -> Job:
 
 def test_many_scripts_with_files_go_over_several_round_trips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(submission, "BATCH_BYTES", 1)
-    trips: list[int] = []
-
-    class Counting(Wire):
-        async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-            trips.append(len(calls))
-            return await super().run_all(calls, timeout)
-
     asked = Asked(World())
-    asked.transport = Counting(asked.world)
     launches = [
         Launch(f"i-{number}-0", read_file(f"name: t\nworkdir: {tmp_path}\nrun: x\n", number)) for number in (1, 2, 3)
     ]
     answers = asyncio.run(submission.Submitter(asked, RENDERER, 0.0).submit(launches))
-    assert [type(answers[launch.token]) for launch in launches] == [Accepted] * 3 and trips == [1, 1, 1]
+    assert [type(answers[launch.token]) for launch in launches] == [Accepted] * 3
+    assert asked.wire.trips == [1, 1, 1]
 
 
 def test_the_script_of_a_group_starts_the_application_that_it_carries(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.slurm_shell import SRUN
 from tests.waiting import wait_until
 
 from overspan.bridge.model.documents import encode
@@ -29,7 +30,6 @@ from overspan.bridge.supervisor.remote.sender import OVER, TAKEN, find_folder
 from overspan.bridge.supervisor.remote.visit import visit_words
 
 NUMBERS = itertools.count()
-SRUN = '#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexec "$@"\n'
 APPTAINER = """\
 #!/bin/sh
 shift
