@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,17 @@ NEW = Path(sys.executable).with_name("span")
 """The commands of this tree."""
 
 
-def configure(root: Path) -> None:
-    """Four clusters: this machine, the stand-ins below `root`, and one that nobody answers for."""
+def configure(root: Path, clusters: Mapping[str, Any] | None = None) -> None:
+    """Write a configuration file; without clusters those of the corpus.
+
+    These are this machine, the stand-ins below `root`, and one that nobody answers for.
+    """
     slurm = {"kind": "slurm", "path": str(root / "clusters/bin"), "tick": 0.5, "root": str(root / "slurm")}
     pods = {"kind": "kubernetes", "kubeconfig": str(root / "clusters/kubeconfig"), "image": "any/sh:1"}
     away = {"kind": "slurm", "path": str(root / "nowhere"), "root": str(root / "away")}
     local = {"kind": "local", "cpus": 16, "memory": "16G", "gpus": 0}
-    clusters = {"local": local, "slurm": slurm, "pods": pods, "away": away}
-    text = json.dumps({"default_cluster": "local", "clusters": clusters}, indent=1)
+    recorded = {"local": local, "slurm": slurm, "pods": pods, "away": away}
+    text = json.dumps({"default_cluster": "local", "clusters": {"local": local, **(clusters or recorded)}}, indent=1)
     (root / "config.yaml").write_text(f"{text}\n")
 
 
@@ -48,9 +51,9 @@ class Installation:
             "SPAN_STATE_DIR": str(self.state),
         }
 
-    def configure(self) -> None:
-        """Write the configuration of the corpus."""
-        configure(self.root)
+    def configure(self, clusters: Mapping[str, Any] | None = None) -> None:
+        """Write the configuration: these clusters, or those of the corpus."""
+        configure(self.root, clusters)
 
     @contextmanager
     def stand_in(self, old: OldVersion) -> Iterator[None]:
@@ -113,10 +116,11 @@ class Installation:
 
 
 def end_processes(state: Path) -> None:
-    """End the daemons, supervisors and programs of a state folder: those that have it in their variables."""
-    mark = f"SPAN_STATE_DIR={state}\0".encode()
+    """End the daemons, supervisors and programs of a state folder: its path is in their words or variables."""
+    marks = f"{state}/".encode(), f"SPAN_STATE_DIR={state}\0".encode()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with suppress(OSError):
-                if mark in Path("/proc", name, "environ").read_bytes():
+                text = Path("/proc", name, "cmdline").read_bytes() + Path("/proc", name, "environ").read_bytes()
+                if any(mark in text for mark in marks):
                     os.kill(int(name), signal.SIGKILL)

@@ -6,14 +6,16 @@ daemons; the supervisors on this machine and on the fake Slurm are the old versi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.upgrade.installation import NEW, Installation, end_processes
-from tests.upgrade.old_version import CannotBuild, OldVersion, build_old_version
+from tests.upgrade.changes import change, list_accounts, list_starts, old
+from tests.upgrade.installation import Installation, end_processes
+from tests.upgrade.old_version import OldVersion
 from tests.waiting import wait_until
+
+__all__ = ["old"]
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -60,15 +62,6 @@ SECONDS = 40
 """How long work on Slurm takes that ends by itself: longer than the change of daemons."""
 
 
-@pytest.fixture(scope="module")
-def old() -> OldVersion:
-    """The old version's commands."""
-    try:
-        return build_old_version()
-    except CannotBuild as error:
-        pytest.skip(f"the old version cannot be built here: {error}")
-
-
 @pytest.fixture
 def span(old: OldVersion, tmp_path: Path) -> Iterator[Installation]:
     """An installation of the old version; nothing of it is left afterwards."""
@@ -87,42 +80,13 @@ def write_group(span: Installation, name: str) -> str:
     return GROUP.replace("NAME", name).replace("GATE", str(span.root / "gate"))
 
 
-def upgrade(span: Installation) -> None:
-    """End the old daemon, and have the next command start the new one."""
-    assert find_program(span).startswith(str(span.program.parent))
-    span.run("shutdown")
-    span.program = NEW
-    assert find_program(span).startswith(str(NEW.parent))
-
-
-def find_program(span: Installation) -> str:
-    """What the daemon is run by."""
-    pid = json.loads(span.run("ping", "--json").stdout)["pid"]
-    return Path("/proc", str(pid), "cmdline").read_text().split("\0")[0]
-
-
-def list_accounts(span: Installation, *jobs: int) -> list[list[str]]:
-    """Row, state and exit code of each task, by sacct."""
-    words = ("sacct", "-XnP", "-o", "JobID,State,ExitCode", "-j", ",".join(map(str, jobs)))
-    return [line.split("|") for line in span.run(*words).stdout.splitlines()]
-
-
-def list_starts(span: Installation, *jobs: int) -> list[object]:
-    """When each attempt of each task has begun."""
-    return [
-        (job, task["name"], [attempt["started_at"] for attempt in task["attempts"]])
-        for job in jobs
-        for task in span.show(job)["tasks"]
-    ]
-
-
 def test_a_group_of_this_machine_is_adopted_signalled_and_ends_by_its_rules(span: Installation) -> None:
     job = span.submit("group", write_group(span, "group"))
     single = span.batch("trap 'echo hint' USR1; echo begun; while :; do sleep 0.1; done", "-J", "single")
     span.until(job, "RUNNING")
     wait_until(lambda: "training" in span.log(job) and "begun" in span.log(single), 20, "their first lines")
     before = list_starts(span, job, single)
-    upgrade(span)
+    change(span)
     assert list_starts(span, job, single) == before
     span.run("scancel", "-s", "USR1", f"{job}+1")
     span.run("scancel", "-b", "-s", "USR1", str(single))
@@ -146,7 +110,7 @@ def test_work_on_slurm_is_adopted_ends_by_itself_and_is_cancelled(span: Installa
     for job in jobs:
         span.until(job, "RUNNING")
     before = list_starts(span, *jobs)
-    upgrade(span)
+    change(span)
     assert list_starts(span, *jobs) == before
     assert {span.show(job)["state"] for job in jobs} == {"RUNNING"}
     assert span.until(ends, "COMPLETED", "FAILED", timeout=2 * SECONDS)["state"] == "COMPLETED"
@@ -168,7 +132,7 @@ def test_pods_are_adopted_end_by_themselves_and_are_cancelled(span: Installation
         span.until(each, "RUNNING")
         wait_until(lambda each=each: "training" in span.log(each), 20, "its first line")  # type: ignore[misc]
     before = list_starts(span, job, other)
-    upgrade(span)
+    change(span)
     assert list_starts(span, job, other) == before
     (span.root / "gate").touch()
     span.run("scancel", str(other))
