@@ -60,7 +60,7 @@ class Installation:
         """A Slurm and a Kubernetes, which outlive daemons."""
         self.clusters.mkdir()
         environment = {**self.environment, "PYTHONPATH": str(old.stand_ins), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [str(old.python), str(Path(__file__).with_name("stand_ins.py")), str(self.clusters)]
+        command = [str(old.python), "-P", str(Path(__file__).with_name("stand_ins.py")), str(self.clusters)]
         with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None and process.stdout is not None
             assert process.stdout.readline() == b"ready\n"

@@ -1,9 +1,13 @@
 """Stand-ins for a Slurm and a Kubernetes that live beside daemons: run by the old version's interpreter.
 
 `python stand_ins.py FOLDER` makes `FOLDER/bin` with Slurm's commands and `FOLDER/kubeconfig`, prints `ready`, and ends
-with its input. What programs on the fake Slurm do is in their text: `hang` never ends, `exit N` ends so, and `sleep S`
-takes so long. Pods are processes of this machine.
+with its input. What programs on the fake Slurm do is in their text: `hang` never ends, `exit N` ends so, `sleep S`
+takes so long, and `gate FILE`, for groups, ends when there is that file. Pods are processes of this machine.
+
+What it imports is of the commits in `old_version.py`: it stays as it is when something moves in this tree.
 """
+
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ exit "$rc"
 def read_behaviour(text: str) -> Behaviour:
     """What a program does, by its text."""
     code, seconds = re.findall(r"exit (\d+)", text), re.findall(r"sleep ([\d.]+)", text)
-    if "hang" in text:
+    if "hang" in text or "gate " in text:
         return Behaviour(None, output="begun\n")
     return Behaviour(float(seconds[-1]) if seconds else 0.2, int(code[-1]) if code else 0, output="begun\nended\n")
 
@@ -105,6 +109,9 @@ class SlurmStandIn:
         self._transport = FakeTransport(self.slurm, folder, time.time)
         self._transport.behave = lambda job: Behaviour(None) if is_member(job) else read_behaviour(job.request.script)
         self._transport.programs = lambda task: read_behaviour(task.run)
+        self._transport.on_program = self._note_program
+        self._gated: list[tuple[Path, FakeSupervisor, NodeKey]] = []
+        """Programs of groups that end when there is a file."""
         self._start_other = self.slurm.on_start
         self.slurm.on_start = self._start
         self._folder = folder
@@ -123,6 +130,15 @@ class SlurmStandIn:
             self.slurm.catch_up(time.time())
             for call in os.read(self._bell, 65536).decode().split() if ready else ():
                 self._answer(Path(call))
+            open_gates = [gated for gated in self._gated if gated[0].exists()]
+            self._gated = [gated for gated in self._gated if gated not in open_gates]
+            for _, supervisor, key in open_gates:
+                supervisor._end(key, 0, 0)
+
+    def _note_program(self, supervisor: FakeSupervisor, key: NodeKey) -> None:
+        gate = re.search(r"gate (\S+)", supervisor.job.spec_of(key[0]).run)
+        if gate:
+            self._gated.append((Path(gate[1]), supervisor, key))
 
     def _start(self, job: NativeJob) -> None:
         if is_member(job):

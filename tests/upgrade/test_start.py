@@ -22,6 +22,7 @@ SAID: Mapping[str, Any] = json.loads((CORPUS / "said.json").read_text())
 JOBS: Mapping[str, int] = SAID["jobs"]
 LIVED_HERE = ("running", "requeued", "array-live", "group-running", "staged", "wide", "dependent")
 """Jobs of this machine that go on by themselves when a daemon starts."""
+GROUP_SAID = ["server-0  | begun", "server-1  | begun", "trainer-0 | begun"]
 ANEW = "the machine was started anew"
 
 
@@ -110,4 +111,9 @@ def test_what_waited_runs_to_its_end(upgraded: Upgraded) -> None:
     assert upgraded.until(JOBS["held-group"], "COMPLETED", "FAILED")["state"] == "COMPLETED"
     assert upgraded.job(JOBS["later"])["reason"] == "BeginTime"
     assert upgraded.job(JOBS["never"])["reason"] == "DependencyNeverSatisfied"
+    # What the old version has put into a run directory is packed with the rest, and read from there.
+    runs = upgraded.state / "clusters/local/runs"
+    packs = [runs / str(JOBS[name]) / "pack.zip" for name in ("running", "group-running", "wide")]
+    upgraded.wait_until(lambda: all(pack.exists() for pack in packs), 20, "them to be packed")
+    assert sorted(upgraded.log(JOBS["group-running"], "", "--attempt", "0").splitlines()) == GROUP_SAID
     assert int(upgraded.wrap("true")) > max(JOBS.values())

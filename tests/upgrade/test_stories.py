@@ -58,8 +58,6 @@ run: hang
 name: trainer
 run: WORK
 """
-SECONDS = 40
-"""How long work on Slurm takes that ends by itself: longer than the change of daemons."""
 
 
 @pytest.fixture
@@ -80,13 +78,14 @@ def write_group(span: Installation, name: str) -> str:
     return GROUP.replace("NAME", name).replace("GATE", str(span.root / "gate"))
 
 
-def test_a_group_of_this_machine_is_adopted_signalled_and_ends_by_its_rules(span: Installation) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
+def test_a_group_of_this_machine_is_adopted_signalled_and_ends_by_its_rules(span: Installation, killed: bool) -> None:
     job = span.submit("group", write_group(span, "group"))
     single = span.batch("trap 'echo hint' USR1; echo begun; while :; do sleep 0.1; done", "-J", "single")
     span.until(job, "RUNNING")
     wait_until(lambda: "training" in span.log(job) and "begun" in span.log(single), 20, "their first lines")
     before = list_starts(span, job, single)
-    change(span)
+    change(span, killed)
     assert list_starts(span, job, single) == before
     span.run("scancel", "-s", "USR1", f"{job}+1")
     span.run("scancel", "-b", "-s", "USR1", str(single))
@@ -103,7 +102,7 @@ def test_a_group_of_this_machine_is_adopted_signalled_and_ends_by_its_rules(span
 
 def test_work_on_slurm_is_adopted_ends_by_itself_and_is_cancelled(span: Installation) -> None:
     on = ("-M", "slurm")
-    ends = span.submit("ends", SLURM.replace("NAME", "ends").replace("WORK", f"sleep {SECONDS}"), *on)
+    ends = span.submit("ends", SLURM.replace("NAME", "ends").replace("WORK", f"gate {span.root / 'gate'}"), *on)
     cancelled = span.submit("cancelled", SLURM.replace("NAME", "cancelled").replace("WORK", "hang"), *on)
     members = SLURM.replace("NAME", "members").replace("WORK", "hang").replace("primary", "restart: task\nprimary")
     jobs = (ends, cancelled, span.submit("members", members, *on), span.batch("hang", "-J", "single", *on))
@@ -113,14 +112,15 @@ def test_work_on_slurm_is_adopted_ends_by_itself_and_is_cancelled(span: Installa
     change(span)
     assert list_starts(span, *jobs) == before
     assert {span.show(job)["state"] for job in jobs} == {"RUNNING"}
-    assert span.until(ends, "COMPLETED", "FAILED", timeout=2 * SECONDS)["state"] == "COMPLETED"
+    (span.root / "gate").touch()
+    assert span.until(ends, "COMPLETED", "FAILED")["state"] == "COMPLETED"
     span.run("scancel", *map(str, jobs[1:]))
     for job in jobs[1:]:
         span.until(job, "CANCELLED", timeout=60)
     assert list_starts(span, *jobs) == before
     assert list_accounts(span, ends) == [[f"{ends}+0", "COMPLETED", "0:15"], [f"{ends}+1", "COMPLETED", "0:0"]]
     assert {row[1].split()[0] for row in list_accounts(span, *jobs[1:])} == {"CANCELLED"}
-    assert sorted(span.log(ends).splitlines())[-1] == "trainer-0 | ended"
+    assert sorted(span.log(ends).splitlines()) == ["server-0  | begun", "trainer-0 | begun"]
     assert not span.run("squeue", "-h", *on).stdout.strip()
 
 
