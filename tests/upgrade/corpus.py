@@ -6,9 +6,9 @@ recording has just ended: nothing in it is too old to be kept, and nothing that 
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -41,7 +41,7 @@ class Places(NamedTuple):
 
     def scrub(self, text: str) -> str:
         """Put placeholders in the place of this machine's own."""
-        user = re.escape(getpass.getuser())
+        user = re.escape(name_user())
         text = text.replace(self.root, "@ROOT@").replace(self.programs, "@PROGRAMS@")
         text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "@HOST@", text)
         text = re.sub(rf"""(["']){user}(["'])""", r"\1@USER@\2", text)
@@ -51,13 +51,13 @@ class Places(NamedTuple):
     def disguise(self, text: str) -> str:
         """Put names as long as this machine's own in their place."""
         assert self.root not in text and self.programs not in text, text
-        for name, word in ((socket.gethostname(), "host"), (getpass.getuser(), "user")):
+        for name, word in ((socket.gethostname(), "host"), (name_user(), "user")):
             text = re.sub(rf'"{re.escape(name)}"', f'"{(word * len(name))[: len(name)]}"', text)
         return text
 
     def fill(self, text: str) -> str:
         """Put this machine's own in the place of the placeholders; its boot is another than the recorded one."""
-        given = {"ROOT": self.root, "PROGRAMS": self.programs, "HOST": socket.gethostname(), "USER": getpass.getuser()}
+        given = {"ROOT": self.root, "PROGRAMS": self.programs, "HOST": socket.gethostname(), "USER": name_user()}
         return re.sub(r"@(ROOT|PROGRAMS|HOST|USER)@", lambda found: given[found[1]], text)
 
 
@@ -139,6 +139,11 @@ def shift(text: str, recorded_at: int, seconds: int) -> str:
         return str(at + seconds) if recorded_at - EARLIER <= at <= recorded_at + LATER else found[0]
 
     return _TIME.sub(move, text)
+
+
+def name_user() -> str:
+    """Who runs this, as the daemon finds it out."""
+    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def _boot_id() -> str:

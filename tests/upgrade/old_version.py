@@ -81,5 +81,5 @@ def _run(*words: str) -> bytes:
         raise CannotBuild(f"{words[0]}: {error}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-        raise CannotBuild(f"{' '.join(words)}: {said[-1] if said else done.returncode}")
+        raise CannotBuild(f"{Path(words[0]).name}: {said[-1] if said else done.returncode}")
     return done.stdout
