@@ -117,6 +117,36 @@ class Entrance:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class StepRequest:
+    """A step that a user wants in a launch that has its nodes: the words of srun(1), and what they were typed with.
+
+    `own` tells that the launch is an allocation for this step alone. `terminal`: the step has the user's terminal.
+    `alone`: it is not to share a connection with the daemon.
+    """
+
+    handle: str
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    umask: int = 0o022
+    own: bool = False
+    terminal: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class StepEntrance:
+    """What to run for a step: `words` are its srun, whose exit code and streams are the step's.
+
+    `guard` is a command to run beside it. It hands srun the signals that are written to it, a name a line. When its
+    standard input ends it ends srun, where that has not ended, and removes what was prepared.
+    """
+
+    words: tuple[str, ...]
+    guard: tuple[str, ...]
+
+
 @runtime_checkable
 class Troubles(Protocol):
     """An adapter that can say what is wrong with single launches there."""
@@ -199,6 +229,18 @@ class Exec(Protocol):
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run on the user's terminal. Conflict where there is nothing to enter, InvalidRequest, Unreachable."""
+
+
+@runtime_checkable
+class NativeAllocations(Protocol):
+    """Allocations without a script are native jobs, and their steps are the cluster's own srun's.
+
+    Such a launch ends by the signals of `model.allocations`; nobody there notices when its client is gone.
+    """
+
+    async def prepare_step(self, request: StepRequest) -> StepEntrance:
+        """What to run for a step. InvalidRequest for a launch that takes none, Unreachable."""
+        ...
 
 
 @runtime_checkable

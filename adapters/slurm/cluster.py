@@ -11,7 +11,18 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from overspan.adapters.abilities import Entrance, Finding, Foreign, Invitation, ShellRequest, Step, Trace, Written
+from overspan.adapters.abilities import (
+    Entrance,
+    Finding,
+    Foreign,
+    Invitation,
+    ShellRequest,
+    Step,
+    StepEntrance,
+    StepRequest,
+    Trace,
+    Written,
+)
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -36,6 +47,7 @@ from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.imports import Importer
 from overspan.adapters.slurm.login import invite
 from overspan.adapters.slurm.logs import Logs, find_written
+from overspan.adapters.slurm.native_steps import NativeSteps
 from overspan.adapters.slurm.notes import list_notes
 from overspan.adapters.slurm.ordering import Orderer
 from overspan.adapters.slurm.predecessors import Predecessors
@@ -310,6 +322,11 @@ class SlurmCluster:
         """What to run on the user's terminal for a shell at a member of a job."""
         self._check_open()
         return await Shells(self._questions, self.transport, self._settings, self._root).enter(request)
+
+    async def prepare_step(self, request: StepRequest) -> StepEntrance:
+        """What to run on the user's terminal for a step in an allocation."""
+        self._check_open()
+        return await NativeSteps(self._questions, self.transport, self._settings, self._root).prepare(request)
 
     async def find_job(self, native: str) -> Foreign:
         """The facts of a job that somebody gave to Slurm itself."""

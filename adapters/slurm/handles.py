@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 from urllib.parse import quote, unquote
 
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 
@@ -143,7 +144,8 @@ def make_group_handle(job: Job, native: int, folder: str) -> GroupHandle:
 def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", ""), folder: str = "") -> Handle:
     """The handle of a job's present launch; `paths` are its output's and its error's. Of an element: its array's id."""
     task, spec = job.tasks[0], job.spec.tasks[0]
-    grace = max(0, spec.grace_period)
+    # The script of an allocation has nothing to say when it is cancelled; its steps have Slurm's KillWait.
+    grace = 0 if is_allocation(spec) else max(0, spec.grace_period)
     handle = Handle(native, run, job.id, job.launch, len(task.attempts), spec.num_nodes, grace, task.name, *paths)
     handle = replace(handle, folder=folder)
     return handle if job.element is None else replace(handle, index=job.element.index, array=job.element.array)

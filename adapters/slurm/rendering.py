@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
+from overspan.adapters.slurm.allocations import check_terminal
 from overspan.adapters.slurm.arrays import identify, is_element
 from overspan.adapters.slurm.dependencies import name_needs
 from overspan.adapters.slurm.forms import is_group, refuse_unknown
@@ -28,6 +29,7 @@ from overspan.adapters.slurm.transports.channel import Call
 from overspan.adapters.slurm.unshared import refuse_member, refuse_unshared
 from overspan.adapters.slurm.unshared_groups import FOLDER, carry_group
 from overspan.adapters.slurm.volumes import place_volumes
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
@@ -140,6 +142,8 @@ class Renderer:
 
     def _refuse(self, job: Job) -> None:
         refuse_unknown(job)
+        if is_allocation(job.spec.tasks[0]):
+            check_terminal(self.settings)
         if not self.settings.shared_root:
             refuse_unshared(job)
 

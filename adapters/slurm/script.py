@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from overspan.adapters.slurm.allocations import HOLDING, OWN_OPTIONS, hold_command
 from overspan.adapters.slurm.dependencies import join_dependencies, render_dependency
 from overspan.adapters.slurm.images import PYXIS, Container, ImagePlace, make_container, split_options
 from overspan.adapters.slurm.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
@@ -126,11 +127,6 @@ def split_comment(comment: str) -> str:
 
 def render_job(job: Job, setting: Setting) -> Submission:
     """The submission of a job that is one task, or a batch script of any form. Raises InvalidRequest."""
-    if is_allocation(job.spec.tasks[0]):
-        raise InvalidRequest(
-            "an allocation without a script takes steps from this machine, which does not reach into Slurm's",
-            remedy="run Slurm's own srun or salloc on the login node, or submit what is to run: `span sbatch`",
-        )
     if all(task.form is Form.BATCH for task in job.spec.tasks):
         return _render_batch(job, setting)
     if len(job.spec.tasks) > 1:
@@ -142,8 +138,10 @@ def render_job(job: Job, setting: Setting) -> Submission:
 
 
 def _render_batch(job: Job, setting: Setting) -> Submission:
-    task = job.spec.tasks[0]
-    first, *others = read_command(job.spec.origin.command)
+    task, command = job.spec.tasks[0], job.spec.origin.command
+    held = is_allocation(task)
+    first, *others = read_command(hold_command(command) if held else command)
+    first.update(OWN_OPTIONS if held else {})
     added = {"job-name": job.spec.name, "chdir": task.workdir, **_changed_orders(job, setting)}
     options = {**first, **{name: value for name, value in added.items() if value is not None}}
     options.pop("hold", None)
@@ -154,12 +152,13 @@ def _render_batch(job: Job, setting: Setting) -> Submission:
     for component in others:
         words += [":", *render_words(component)]
     words += _name_script(task, setting)
-    variables = {**job.spec.environment, **task.env}
+    # A script that only waits needs nobody's variables.
+    variables = {} if held else {**job.spec.environment, **task.env}
     # A held directive cannot be taken back on the command line.
     release = job.spec.hold and not job.held and not setting.held
     return Submission(
         argv=tuple(words),
-        script=task.run,
+        script=HOLDING if held else task.run,
         script_path=setting.script_path if task.args else "",
         variables={name: value for name, value in variables.items() if name not in _ADDED_BY_EXPORT},
         release=release,

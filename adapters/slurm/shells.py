@@ -34,10 +34,11 @@ _TIMEOUT = 30.0
 _OVERLAP = (20, 11)
 """Before, steps overlapped without being asked to (srun(1))."""
 # Variables of a job around the terminal are options of srun (srun(1), input environment variables).
-_CLEAN = (
+CLEAN = (
     'for name in $(env | sed -n "s/^\\(S\\(LURM\\|RUN\\|ALLOC\\)_[A-Za-z0-9_]*\\)=.*/\\1/p"); do '
     '[ "$name" = SLURM_CONF ] || unset "$name"; done'
 )
+"""A command for sh that removes them."""
 
 
 class Allocation(NamedTuple):
@@ -116,15 +117,18 @@ def visit_program(
 def render_command(words: Sequence[str], path: str) -> str:
     """The words as a command for sh; `path` is a folder where Slurm's commands are looked for first."""
     lines = [f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []
-    return "; ".join([*lines, _CLEAN, f"exec {shlex.join(words)}"])
+    return "; ".join([*lines, CLEAN, f"exec {shlex.join(words)}"])
 
 
-def open_terminal(transport: Transport, settings: Settings, words: Sequence[str], terminal: bool) -> Entrance:
-    """The words for the user's own terminal. InvalidRequest where the transport has none."""
+def open_terminal(
+    transport: Transport, settings: Settings, words: Sequence[str], terminal: bool, alone: bool = False
+) -> Entrance:
+    """The words for the user's own terminal, `alone` on a connection of their own. InvalidRequest without one."""
     command = render_command(words, settings.path)
     if isinstance(transport, OpenSsh):
         # The login shell there may be any; sh is told in one word of it.
-        return Entrance(tuple(transport.terminal_words(shlex.join(["exec", "/bin/sh", "-c", command]), terminal)))
+        text = shlex.join(["exec", "/bin/sh", "-c", command])
+        return Entrance(tuple(transport.terminal_words(text, terminal, alone)))
     if settings.transport == LOCAL:
         return Entrance(("/bin/sh", "-c", command))
     raise InvalidRequest(

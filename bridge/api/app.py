@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 import overspan
 from overspan.bridge.api.access import build_access_routes
+from overspan.bridge.api.allocations import build_allocation_routes
 from overspan.bridge.api.asking import Anyone, Operator, Reception
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
 from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
@@ -53,6 +54,7 @@ def build_app(
     app.include_router(build_schedule_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_access_routes(controller.access))
+    app.include_router(build_allocation_routes(controller.allocations))
     app.include_router(_build_daemon_routes(controller, stop))
     return app
 

@@ -18,7 +18,8 @@ LONGEST = 0xFFFFFFF0 * 60
 """Slurm's longest time limit, seconds."""
 
 
-def _no_nul(text: str) -> str:
+def no_nul(text: str) -> str:
+    """The text; ValueError for a NUL, which nothing that it may become can have."""
     if "\0" in text:
         raise ValueError("a NUL character cannot be in it")
     return text
@@ -31,9 +32,9 @@ def _variables(values: dict[str, str]) -> dict[str, str]:
     return share_texts(values)
 
 
-Word = Annotated[str, Field(max_length=4096), AfterValidator(_no_nul)]
-Name = Annotated[str, Field(max_length=256), AfterValidator(_no_nul)]
-Long = Annotated[str, Field(max_length=1 << 20), AfterValidator(_no_nul)]
+Word = Annotated[str, Field(max_length=4096), AfterValidator(no_nul)]
+Name = Annotated[str, Field(max_length=256), AfterValidator(no_nul)]
+Long = Annotated[str, Field(max_length=1 << 20), AfterValidator(no_nul)]
 Words = Annotated[list[Long], Field(max_length=20_000)]
 Names = Annotated[list[Name], Field(max_length=10_000)]
 Variables = Annotated[dict[Word, Long], Field(max_length=20_000), AfterValidator(_variables)]
@@ -60,7 +61,7 @@ class SubmissionBody(Body):
     file: Word | None = ""
     argv: Words = []
     environment: Variables = {}
-    directory: Annotated[str, Field(max_length=4096, pattern="^/"), AfterValidator(_no_nul)] = "/"
+    directory: Annotated[str, Field(max_length=4096, pattern="^/"), AfterValidator(no_nul)] = "/"
     umask: Annotated[int, Field(ge=0, le=0o777)] = 0o022
     user: Name | None = ""
     uid: Number = 0
@@ -139,7 +140,7 @@ class UpdateBody(Body):
 
     time_limit: Annotated[int, Field(ge=0, le=LONGEST)] | None = None
     priority: Number = 0
-    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_no_nul)] = ""
+    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(no_nul)] = ""
     comment: Word = ""
     partition: Name = ""
     account: Name = ""

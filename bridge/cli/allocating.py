@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.native_allocations import hold_native, list_natives, run_native
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.srun_options import Part, allocation_words
@@ -81,22 +82,11 @@ def become(entry: str, words: Sequence[str], run_dir: str, environment: Mapping[
 
 def allocate(call: Call, parts: Sequence[Part]) -> int:
     """Ask for an allocation, wait for it, and go on as the program that holds it."""
-    from overspan.bridge.client import CancelOrder, Submission
-
     verb = call.verb
     quiet = parts[0].has("quiet")
     trial = parts[0].has("test-only")
-    submission = Submission(
-        kind="script",
-        text=KEEP_SCRIPT if parts[0].has("no-shell") else HOLD_SCRIPT,
-        file=verb,
-        argv=["--output=/dev/null", *allocation_words(parts)],
-        command=(verb, *call.words),
-        name=parts[0].last("job-name") or _default_name(verb, parts),
-        test_only=trial,
-    )
     with call.client() as client:
-        accepted = _send(client, submission)
+        accepted = _send(client, _make_submission(call, parts))
         if not quiet:
             for note in accepted.notes:
                 print(f"{verb}: {note}", file=sys.stderr)
@@ -106,24 +96,49 @@ def allocate(call: Call, parts: Sequence[Part]) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupt)
         try:
-            run_dir = _await_start(call, client, accepted.id, quiet)
+            natives = list_natives(client)
+            hold = hold_native(call, str(accepted.id)) if natives and not parts[0].has("no-shell") else None
+            facts = _await_start(call, client, accepted.id, quiet)
+            native = facts["cluster"] in natives
+            run_dir = "" if native else _await_run(call, accepted.id)
         except KeyboardInterrupt:
-            client.cancel(CancelOrder(refs=(str(accepted.id),)))
-            gone = f"Force Terminated job {accepted.id}"
-            print(
-                f"{verb}: {gone if verb == 'srun' else f'Job allocation {accepted.id} has been revoked.'}",
-                file=sys.stderr,
-            )
-            return 1
+            return _withdraw(call, client, accepted.id)
     if verb == "salloc" and not quiet:
         print(f"salloc: Granted job allocation {accepted.id}", file=sys.stderr)
     if parts[0].has("no-shell"):
         return 0
+    command = parts[-1].command or (call.environment.get("SHELL") or "/bin/sh",)
+    if native and hold is not None:
+        return run_native(call, parts[0], command, facts, hold)
     mode = ["--quiet"] if quiet else []
     if verb == "srun":
         become("salloc", ["--step", *mode, "--", *call.words], run_dir, call.environment)
-    command = parts[-1].command or (call.environment.get("SHELL") or "/bin/sh",)
     become("salloc", [*mode, "--", *command], run_dir, call.environment)
+
+
+def _make_submission(call: Call, parts: Sequence[Part]) -> Submission:
+    from overspan.bridge.client import Submission
+
+    return Submission(
+        kind="script",
+        text=KEEP_SCRIPT if parts[0].has("no-shell") else HOLD_SCRIPT,
+        file=call.verb,
+        # Whoever asked for an allocation that is lost holds nothing of the next one.
+        argv=["--output=/dev/null", "--no-requeue", *allocation_words(parts)],
+        command=(call.verb, *call.words),
+        name=parts[0].last("job-name") or _default_name(call.verb, parts),
+        test_only=parts[0].has("test-only"),
+    )
+
+
+def _withdraw(call: Call, client: Client, job: int) -> int:
+    """Take back an allocation that was waited for; gives the exit code."""
+    from overspan.bridge.client import CancelOrder
+
+    client.cancel(CancelOrder(refs=(str(job),)))
+    gone = f"Force Terminated job {job}" if call.verb == "srun" else f"Job allocation {job} has been revoked."
+    print(f"{call.verb}: {gone}", file=sys.stderr)
+    return 1
 
 
 def _send(client: Client, submission: Submission) -> Accepted:
@@ -147,8 +162,8 @@ def _default_name(verb: str, parts: Sequence[Part]) -> str:
     return "interactive"
 
 
-def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
-    """Wait until the job runs; gives its run directory. Raises OverspanError when it ends before."""
+def _await_start(call: Call, client: Client, job: int, quiet: bool) -> dict[str, Any]:
+    """Wait until the job runs; gives its facts. Raises OverspanError when it ends before."""
     begin = time.monotonic()
     told = False
     while True:
@@ -166,6 +181,11 @@ def _await_start(call: Call, client: Client, job: int, quiet: bool) -> str:
         raise OverspanError(f"Unable to allocate resources: job {job} is {state}")
     if told:
         print(f"{call.verb}: job {job} has been allocated resources", file=sys.stderr, flush=True)
+    return facts
+
+
+def _await_run(call: Call, job: int) -> str:
+    """The run directory of a job that has just begun, as soon as it takes steps."""
     deadline = time.monotonic() + _DOCUMENT_SECONDS
     while True:
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import daemon
 from overspan.bridge.client.access import AccessCalls
+from overspan.bridge.client.allocations import AllocationCalls
 from overspan.bridge.client.connection import Gone
 from overspan.bridge.client.orders import OrderCalls
 from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document, steps_from_document
@@ -41,7 +42,7 @@ _ALL_JOBS = JobFilter()
 _LOST = "whether the job was taken is not known; look with `span squeue`"
 
 
-class Client(OrderCalls, ScheduleCalls, AccessCalls):
+class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
     """A synchronous client of the user's daemon; it starts the daemon on first use.
 
     Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon

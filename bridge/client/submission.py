@@ -84,7 +84,7 @@ def submission_document(submission: Submission, environment: Mapping[str, str]) 
         "text": submission.text,
         "file": submission.file,
         "argv": list(submission.argv),
-        "environment": {name: value for name, value in environment.items() if _is_text(name) and _is_text(value)},
+        "environment": submission_variables(environment),
         "directory": directory,
         "umask": read_umask(),
         "user": user_name(),
@@ -100,6 +100,11 @@ def submission_document(submission: Submission, environment: Mapping[str, str]) 
         "hold": submission.hold,
         "cluster": submission.cluster or None,
     }
+
+
+def submission_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that JSON can carry."""
+    return {name: value for name, value in environment.items() if _is_text(name) and _is_text(value)}
 
 
 def list_left_out(environment: Mapping[str, str]) -> list[str]:

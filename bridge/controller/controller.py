@@ -14,6 +14,7 @@ from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.access import Access
+from overspan.bridge.controller.allocations import Allocations
 from overspan.bridge.controller.arrays import Arrays
 from overspan.bridge.controller.backoff import unanswered
 from overspan.bridge.controller.book import Entry
@@ -99,6 +100,7 @@ class Controller:
         self.orders = Orders(self.recorder, self.directory, self.places)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
+        self.allocations = Allocations(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
@@ -153,7 +155,7 @@ class Controller:
 
     def end_waits(self) -> None:
         """Let everybody go who waits for a job's end or follows events."""
-        self.closing = True
+        self.closing = self.allocations.closing = True
         self.recorder.wakes.jobs.ring_all()
         self.recorder.wakes.timeline.ring()
 

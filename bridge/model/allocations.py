@@ -14,6 +14,10 @@ HOLD_SCRIPT = "#!/bin/false\n# No script: this allocation is held for salloc or 
 KEEP_SCRIPT = "#!/bin/false\n# No script: this allocation is kept until its limit or scancel.\n"
 """The text of an allocation that needs no client (`salloc --no-shell`). It is never executed."""
 
+GIVE_BACK, GIVE_BACK_AS_STEPS = "USR1", "USR2"
+"""Signals that end an allocation which is a native job, given to its batch script alone: with 0, or with the highest
+exit code of its steps."""
+
 
 def is_held(spec: TaskSpec) -> bool:
     """Whether the task's first node runs the step daemon instead of a script, for as long as a client is connected."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Entrance, ShellRequest, Step, Trace, Written
+from overspan.adapters.abilities import Entrance, ShellRequest, Step, StepEntrance, StepRequest, Trace, Written
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -191,6 +191,11 @@ class SharedCluster:
         """What the owner is to run for a shell."""
         user, handle = split_owner(request.handle)
         return await self.as_user(user).enter(replace(request, handle=handle))
+
+    async def prepare_step(self, request: StepRequest) -> StepEntrance:
+        """What the owner is to run for a step."""
+        user, handle = split_owner(request.handle)
+        return await self.as_user(user).prepare_step(replace(request, handle=handle))
 
     async def nodes(self) -> list[Node]:
         """Every node, once for each of its partitions."""

@@ -111,10 +111,13 @@ class OpenSsh(Shell):
         """The command that asks the master something (ssh(1), -O): check, exit."""
         return [*self._ssh(), "-O", request, self._address.host]
 
-    def terminal_words(self, command: str, terminal: bool) -> list[str]:
-        """The command that runs one at the other end on the user's terminal, over the master where there is one."""
+    def terminal_words(self, command: str, terminal: bool, alone: bool = False) -> list[str]:
+        """The command that runs one at the other end on the user's terminal, over the master where there is one.
+
+        `alone` takes a connection of its own: a server allows so many commands on one, and the daemon needs some.
+        """
         options = ["-o", "ControlMaster=no", "-o", "LogLevel=ERROR", "-t" if terminal else "-T"]
-        return [*self._ssh(batch=False), *options, "--", self._address.host, command]
+        return [*self._ssh(batch=False, alone=alone), *options, "--", self._address.host, command]
 
     async def _ensure_master(self) -> None:
         if self._known_open and os.path.exists(self._socket):
@@ -150,11 +153,11 @@ class OpenSsh(Shell):
         self._attempts.fail(trouble)
         raise Unreachable(trouble, remedy="`span login` opens the connection where a code or password is asked")
 
-    def _ssh(self, batch: bool = True) -> list[str]:
+    def _ssh(self, batch: bool = True, alone: bool = False) -> list[str]:
         address = self._address
         words = ["ssh", *(["-F", address.config] if address.config else []), *address.options]
         alive = ALIVE_SECONDS if batch else LOGIN_SECONDS
-        words += ["-o", f"ControlPath={self._socket}"]
+        words += ["-o", f"ControlPath={'none' if alone else self._socket}"]
         words += ["-o", f"ServerAliveInterval={alive}", "-o", f"ServerAliveCountMax={ALIVE_TIMES}"]
         words += ["-o", "BatchMode=yes"] if batch else []
         words += ["-l", address.user] if address.user else []

@@ -6,6 +6,7 @@ import sys
 
 from overspan.bridge.cli.allocating import allocate, become, find_run, has_job, refuse_words
 from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.native_allocations import step_in
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.srun_options import parse_words
@@ -59,6 +60,9 @@ def run(call: Call) -> int:
         try:
             folder = find_run(call.environment, job)
         except InvalidRequest as error:
+            code = step_in(call, job)
+            if code is not None:
+                return code
             print(f"srun: error: {error.message}", file=sys.stderr)
             print(f"srun: Check SLURM_JOB_ID environment variable. Expired or invalid job {job}", file=sys.stderr)
             return 1

@@ -12,7 +12,6 @@ from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read
 
 from overspan.adapters.slurm.planning import render_submission
 from overspan.adapters.slurm.script import Setting, find_token, list_tokens, mark_comment, render_job, split_comment
-from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Array, Element, Job
@@ -103,13 +102,6 @@ def test_a_hold_that_was_typed_and_has_ended() -> None:
 
 def test_a_dependency_that_overspan_waited_for_is_taken_away() -> None:
     assert argv_of(read_script("#!/bin/sh\n#SBATCH -d afterok:12\n"))["dependency"] == ""
-
-
-@pytest.mark.parametrize("text", [HOLD_SCRIPT, KEEP_SCRIPT])
-def test_an_allocation_without_a_script_is_slurms_own_affair(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="takes steps from this machine") as caught:
-        render_job(read_script(text), SETTING)
-    assert "Slurm's own srun or salloc" in caught.value.remedy
 
 
 def test_a_script_with_arguments_needs_a_file() -> None:

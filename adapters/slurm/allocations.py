@@ -1,0 +1,174 @@
+"""Allocations without a script on a Slurm cluster: the native job that holds the nodes, and the srun of a step. Pure.
+
+The native job is a batch job whose script waits for a signal. A step is Slurm's own srun on the login node, with the
+user's words but for those that the allocation has had.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Mapping, Sequence
+
+from overspan.adapters.slurm.settings import PARAMIKO, Settings
+from overspan.adapters.slurm.transports.programs import split_variables
+from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.getopt import VALUE
+from overspan.bridge.model.srun_options import OPTIONS, Part, allocation_words, parse_words
+
+HOLDING = f"""\
+#!/bin/sh
+# Holds the nodes of an allocation that has no script until it is given back: by {GIVE_BACK} with 0, by
+# {GIVE_BACK_AS_STEPS} with the highest exit code of its steps.
+end_as_steps() {{
+    for try in 1 2 3 4 5 6; do
+        set -- $(scontrol --details show job "$SLURM_JOB_ID" |
+            sed -n 's/.*DerivedExitCode=\\([0-9]*\\):\\([0-9]*\\).*/\\1 \\2/p')
+        [ "${{2:-0}}" -eq 0 ] || exit $((128 + $2))
+        [ "${{1:-0}}" -eq 0 ] || exit "$1"
+        sleep 0.5
+    done
+    exit 1
+}}
+trap 'exit 0' {GIVE_BACK}
+trap end_as_steps {GIVE_BACK_AS_STEPS}
+while :; do
+    sleep 3600 &
+    wait $!
+done
+"""
+"""The batch script. Slurm tells the exit code of a step a moment after its srun has ended, so it is asked for again."""
+OWN_OPTIONS = {"output": "/dev/null", "no-requeue": ""}
+"""What the native job is told besides: salloc(1) and srun(1) write no file, and their jobs are never queued again."""
+
+GUARD = """\
+cd "$1" || exit 1
+tell() {
+    [ -s pid ] && read -r pid host <pid && [ "$host" = "$(uname -n)" ] &&
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = srun ] && kill -s "$1" "$pid"
+}
+while read -r name; do
+    tell "$name"
+done
+tell TERM
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    tell 0 || break
+    sleep 1
+done
+tell KILL
+rm -rf "$1"
+"""
+"""Runs beside a step's srun and hands it the signals that it reads, a name a line. At their end srun is ended too,
+where it has not: the command that ran the step is gone, or the connection is. $1 is the step's folder.
+
+A login node of that name may be several machines, and numbers of processes are used again, so it is looked at what has
+the number here."""
+
+_REFUSED = {
+    "gid": "steps run as yourself",
+    "immediate": "leave it out, and cancel what waits too long",
+    "no-allocate": "only Slurm's own administrators can use it, on the login node",
+    "uid": "steps run as yourself",
+    "x11": "run Slurm's own srun on the login node",
+}
+_ALLOCATED = frozenset(
+    {
+        *("account", "bb", "bbf", "begin", "cluster-constraint", "clusters", "comment", "constraint", "contiguous"),
+        *("core-spec", "deadline", "delay-boot", "dependency", "hold", "jobid", "licenses", "mail-type", "mail-user"),
+        *("mincpus", "nice", "no-kill", "oversubscribe", "partition", "power", "priority", "qos", "reboot"),
+        *("reservation", "signal", "spread-job", "switches", "thread-spec", "time-min", "tmp", "use-min-nodes"),
+        "wckey",
+    }
+)
+"""Options of srun that an allocation has had (srun(1): a step ignores them)."""
+_ALLOCATED_ONCE = frozenset({"exclusive", "time"})
+"""Those that mean something else of a step: --exclusive, and a limit that would end it before its job."""
+_HERE = ("SLURM_CLUSTER", "SLURM_CONF", "SLURM_JOB", "SLURM_NODELIST", "SLURM_STEP", "SLURM_SUBMIT", "SLURM_TASKS")
+_NEVER = (*_HERE, "OVERSPAN_", "SALLOC_", "SBATCH_", "SPAN_")
+"""Beginnings of names: variables that tell of this side's allocation, and of this installation."""
+_INPUT = ("SLURM_", "SRUN_")
+"""Beginnings of the names of srun's input variables."""
+
+
+def hold_command(command: Sequence[str]) -> tuple[str, ...]:
+    """The words of sbatch that ask for the allocation of a command line of salloc's or srun's.
+
+    Raises InvalidRequest for what cannot be had from here, by its name.
+    """
+    verb = command[0] if command else "salloc"
+    parts = parse_words(verb, command[1:])
+    check_parts(parts)
+    return ("sbatch", *allocation_words(parts))
+
+
+def check_parts(parts: Sequence[Part]) -> None:
+    """Refuse what is not carried to a Slurm cluster. Raises InvalidRequest."""
+    if len(parts) > 1:
+        raise InvalidRequest(
+            "components (`:`) of salloc and srun are not carried to a Slurm cluster",
+            remedy="submit them by `span sbatch`: the script's own srun takes components",
+        )
+    for name, _ in parts[0].options:
+        if name in _REFUSED:
+            raise InvalidRequest(f"--{name} is not carried to a Slurm cluster", remedy=_REFUSED[name])
+
+
+def check_terminal(settings: Settings) -> None:
+    """Refuse allocations without a script where there is no way for their steps. Raises InvalidRequest."""
+    if settings.transport == PARAMIKO:
+        raise InvalidRequest(
+            f"{settings.host} is reached by {settings.transport}, which has no terminal for srun and salloc",
+            remedy="set `transport: ssh`, or run Slurm's own there",
+        )
+
+
+def step_words(native: int | str, words: Sequence[str], own: bool) -> list[str]:
+    """The srun of a step; `own` tells that the allocation was made for it alone. Raises InvalidRequest."""
+    parts = parse_words("srun", words)
+    check_parts(parts)
+    left_out = _ALLOCATED | _ALLOCATED_ONCE if own else _ALLOCATED
+    kinds = {option.name: option.kind for option in OPTIONS}
+    options = [
+        f"--{name}={value}" if value or kinds[name] == VALUE else f"--{name}"
+        for name, value in parts[0].options
+        if name not in left_out
+    ]
+    return ["srun", f"--jobid={native}", *options, *parts[0].command]
+
+
+def choose_variables(environment: Mapping[str, str], words: Sequence[str], shared: bool) -> dict[str, str]:
+    """The variables that a step's srun finds on the login node, on top of the login's own.
+
+    Where the two sides share no file system: srun's input variables, and those that --export names.
+    """
+    given = {name: value for name, value in environment.items() if not name.startswith(_NEVER)}
+    if shared:
+        return given
+    exported = parse_words("srun", words)[0].last("export")
+    named = {word.partition("=")[0].strip() for word in exported.split(",")}
+    return {name: value for name, value in given.items() if name in named or name.startswith(_INPUT)}
+
+
+def render_step(folder: str, words: Sequence[str], variables: Mapping[str, str], place: tuple[str, str, str]) -> str:
+    """The program for sh that becomes a step's srun and leaves its process id in the folder.
+
+    `place` are the directory to be in, a folder where Slurm's commands are looked for first, and the umask in octal;
+    each may be empty.
+    """
+    directory, path, umask = place
+    exports, odd = split_variables(variables)
+    lines = [
+        f"rm -f {shlex.quote(f'{folder}/step')}",
+        # What was prepared and never came so far.
+        f"find {shlex.quote(posixpath.dirname(folder))} -name step -mmin +60 -exec rm -f {{}} + 2>/dev/null",
+        *([f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []),
+        # Found before the variables are set: the user's PATH is for the step.
+        "overspan_srun=$(command -v srun) || overspan_srun=srun",
+        *([f"cd {shlex.quote(directory)}"] if directory else []),
+        f'echo "$$ $(uname -n)" >{shlex.quote(f"{folder}/pid")} || exit 1',
+        *([f"umask {umask}"] if umask else []),
+        exports,
+        f'exec {f"env {odd} " if odd else ""}"$overspan_srun" {shlex.join(words[1:])}',
+    ]
+    return "\n".join([line for line in lines if line]) + "\n"

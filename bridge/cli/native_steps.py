@@ -1,0 +1,130 @@
+"""A step whose srun runs on a cluster's login node, with this process's streams and signals."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from overspan.bridge.config.paths import find_paths
+
+_PASSED = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "CONT")
+"""Signals that srun has of its own (srun(1)); the guard hands them on."""
+_ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
+_END_SECONDS = 15.0
+"""How long srun has to end after such a signal: a login node may not answer any more."""
+_LOOK_SECONDS = 1.0
+_GUARD_SECONDS = 3.0
+_SLOTS = 3
+"""Steps that share the daemon's connection: a server allows ten commands on one, a step has two, the daemon four."""
+
+
+def take_slot(environment: Mapping[str, str]) -> bool:
+    """Whether this process may share the daemon's connection for its step, from now to its end."""
+    for number in range(_SLOTS):
+        path = os.path.join(find_paths(environment).runtime, f"step.{number}")
+        try:
+            # Left open: the lock goes with the process.
+            slot = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            os.close(slot)
+    return False
+
+
+def run_step(found: Mapping[str, Any], environment: Mapping[str, str]) -> int:
+    """Run what the daemon has prepared; gives the exit code of the step's srun. Raises OSError."""
+    guard = subprocess.Popen(
+        found["guard"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(environment),
+        start_new_session=True,
+    )
+    assert guard.stdin is not None
+    try:
+        # A session of its own: what the terminal sends is told to srun, and does not end what leads there.
+        step = subprocess.Popen(found["words"], stdin=_find_input(), env=dict(environment), start_new_session=True)
+        return _Watch(step, guard.stdin).wait()
+    finally:
+        _close(guard)
+
+
+def _close(guard: subprocess.Popen[bytes]) -> None:
+    """Let go of a guard, which ends srun where that is still there; what leads to it may hang."""
+    assert guard.stdin is not None
+    try:
+        guard.stdin.close()
+    except OSError:
+        pass
+    try:
+        guard.wait(_GUARD_SECONDS)
+    except subprocess.TimeoutExpired:
+        guard.kill()
+        guard.wait()
+
+
+class _Watch:
+    """Waits for a step while signals come."""
+
+    def __init__(self, step: subprocess.Popen[bytes], guard: IO[bytes]) -> None:
+        self._step, self._guard = step, guard
+        self._end_by = float("inf")
+        for name in _PASSED:
+            signal.signal(getattr(signal, f"SIG{name}"), self._pass)
+        # While srun would go on reading the terminal there is no stopping this process.
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        signal.signal(signal.SIGWINCH, lambda number, frame: step.send_signal(number))
+
+    def wait(self) -> int:
+        """The step's exit code, 128 + the signal's number where what leads to it was killed."""
+        while True:
+            try:
+                code = self._step.wait(_LOOK_SECONDS)
+                return 128 - code if code < 0 else code
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > self._end_by:
+                    self._step.kill()
+
+    def _pass(self, number: int, frame: object) -> None:
+        if number in _ENDING:
+            self._end_by = min(self._end_by, time.monotonic() + _END_SECONDS)
+        if not _tell(self._guard, signal.Signals(number).name[3:]):
+            # Nothing can be told any more: the connection is gone.
+            self._step.terminate()
+
+
+def _tell(guard: IO[bytes], word: str) -> bool:
+    try:
+        guard.write(f"{word}\n".encode())
+        guard.flush()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _find_input() -> int | None:
+    """Standard input; nothing where it is a terminal that belongs to somebody else now."""
+    try:
+        if os.isatty(0) and os.tcgetpgrp(0) != os.getpgrp():
+            return subprocess.DEVNULL
+    except OSError:
+        # It is nobody's: no shell here hands it from one process to another.
+        pass
+    return None
+
+
+def is_terminal(words: Sequence[str]) -> bool:
+    """Whether the step is to have this process's terminal: srun's --pty, where there is one."""
+    from overspan.bridge.model.srun_options import parse_words
+
+    return parse_words("srun", words)[0].has("pty") and os.isatty(0) and os.isatty(1)
