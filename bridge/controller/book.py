@@ -40,8 +40,6 @@ class Entry:
     cursor: str = ""
     retry_at: float | None = None
     """When a submission that was refused for now is tried again."""
-    refusal: str = ""
-    """What the cluster said when it refused the submission for good."""
     row: bytes | None = None
     """The encoded queue row; None until somebody asks for it after a change."""
     task_rows: tuple[bytes, ...] | None = None
@@ -63,6 +61,17 @@ class Entry:
     def watched(self) -> bool:
         """Whether news of it is wanted."""
         return self.launched and not self.job.over
+
+    @property
+    def refusal(self) -> str:
+        """What the cluster said that refused the job for good; empty where none did."""
+        ending = self.job.ending
+        return ending.message if self.job.over and ending is not None else ""
+
+    @property
+    def shunned(self) -> bool:
+        """Whether the job was refused for good by a cluster that never had it."""
+        return bool(self.refusal) and not self.handle
 
     def places(self) -> tuple[str, ...]:
         """The clusters that have the job or are to have it, its bids' too."""

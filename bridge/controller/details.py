@@ -47,6 +47,7 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "host": origin.host,
         "state": job.state.value,
         "reason": job.reason,
+        "refusal": entry.refusal,
         "held": job.held,
         "expected_start": job.expected_start,
         "suspended": job.suspended,

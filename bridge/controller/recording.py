@@ -54,6 +54,8 @@ class Wakes:
     sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
     """They were, and what was answered is written; `overtaken`: some are not wanted any more."""
     watched: Callable[[str], None] = lambda cluster: None
+    withdrawn: Callable[[Job], None] = lambda job: None
+    """A job was refused, and is no job any more."""
     unreached: Callable[[list[int]], None] = lambda job_ids: None
     """Jobs whose cluster does not answer, and surely knows nothing of them."""
 
@@ -108,6 +110,10 @@ class Recorder:
     ) -> None:
         """Write new jobs and what they owe, the schedule they are a run of, the receipt, in one transaction."""
         await self._uninterrupted(self._insert(entries, schedule, receipt))
+
+    async def withdraw(self, job_id: int) -> None:
+        """Forget a job that was refused before anybody had its number, as if it had never been. Raises StoreFailed."""
+        await self._uninterrupted(self._withdraw(job_id))
 
     async def draw(self, array_id: int, ranges: Ranges, reason: str = "None") -> bool:
         """Make jobs of an array's elements, in one transaction with the array; False when they wait no longer.
@@ -252,6 +258,17 @@ class Recorder:
             self._publish(replace(head, job=change.job))
             self._take_in(drafts)
             return True
+
+    async def _withdraw(self, job_id: int) -> None:
+        async with self.book.locked((job_id,)):
+            entry = self.book.get(job_id)
+            if entry is None or not entry.shunned or entry.unwritten is not None:
+                return
+            if await self.ledger.withdraw(job_id):
+                self.book.remove(job_id)
+                self.timers.drop(f"job:{job_id}")
+                self.wakes.withdrawn(entry.job)
+                self.wakes.jobs.ring(job_id)
 
     def _draft_new(self, entries: list[Entry]) -> list[Draft]:
         now = self.clock()

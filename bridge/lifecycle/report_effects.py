@@ -49,7 +49,7 @@ def _refused(job: Job, event: events.Refused) -> Optional[Job]:
     if job.granted_at is not None or job.ending is not None or job.over:
         return None
     state, reason, _ = CONSEQUENCES[Cause.REFUSED]
-    return replace(job, ending=Ending(Cause.REFUSED, event.at, state, reason))
+    return replace(job, ending=Ending(Cause.REFUSED, event.at, state, reason, message=event.message))
 
 
 def _node_started(job: Job, event: events.NodeStarted) -> Optional[Job]:

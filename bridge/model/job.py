@@ -160,6 +160,8 @@ class Ending:
     """Whether termination delays no longer count."""
     grace: Optional[int] = None
     """Seconds between TERM and KILL; None: each task's own."""
+    message: str = ""
+    """What the cluster said that refused the job."""
 
     @property
     def requeues(self) -> bool:
