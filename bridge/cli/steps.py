@@ -127,8 +127,8 @@ def _task_steps(row: JobRow) -> list[Step]:
     """The step of a group's task that has started: its program, once on each of its nodes."""
     if not row.group or row.task_offset is None or row.batch or row.started_at is None:
         return []
-    sizes = {"ntasks": row.nodes, "nodes": row.nodes, "cpus": row.cpus}
-    return [Step(row, name=row.name, state=row.state, node_list=row.node_list, started_at=row.started_at, **sizes)]
+    step = Step(row, name=row.name, state=row.state, node_list=row.node_list, started_at=row.started_at)
+    return [step._replace(ntasks=row.nodes, nodes=row.nodes, cpus=row.cpus)]
 
 
 def srun_step(row: JobRow, step: StepRow) -> Step:
