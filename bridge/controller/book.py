@@ -49,6 +49,8 @@ class Entry:
     """Where the newest launch works and writes on its cluster."""
     obstacle: str = ""
     """What hinders it that its facts do not tell, as the listings show it (`obstacles`)."""
+    jumped: float = 0.0
+    """By how much the machine's clock had been set, in all, when the job's times were last brought in line with it."""
     unwritten: Change | None = None
     """What has taken effect although it could not be written; None where the store has everything."""
 

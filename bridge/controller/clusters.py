@@ -254,6 +254,13 @@ class Cluster:
             log.info("cluster %s: %s", self.name, gap or "all is answered again")
         self.gap = gap
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much."""
+        self._heard_at = None
+        self.gap_since += seconds
+        if self.stale_since is not None:
+            self.stale_since += seconds
+
     def unwatched(self) -> None:
         """Nobody waits for its news any more."""
         self._unobserved = False

@@ -164,7 +164,7 @@ def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job
         for old, new in zip(job.tasks, again.tasks)
     )
     reason = job.reason if job.held else "BeginTime"
-    return replace(again, tasks=tasks, begin=begin, held=job.held, reason=reason)
+    return replace(again, tasks=tasks, begin=begin, backs_off=True, held=job.held, reason=reason)
 
 
 def _is_cancelled(task: Task) -> bool:

@@ -289,6 +289,8 @@ class Job:
     """The highest number that a launch or a bid of it had."""
     unstarted: int = 0
     """How many of the numbers up to the present launch's were bids that nobody started."""
+    backs_off: bool = False
+    """Whether `begin` is the end of a back-off, and no time that anybody named by the calendar."""
 
     @property
     def over(self) -> bool:
