@@ -44,6 +44,8 @@ class NodeRun:
     detail: str = ""
     next_start: Optional[float] = None
     """When this node alone is started again (`restart: node`)."""
+    node: str = ""
+    """Where it ran, from the attempt's end on: the placements are those of the next one then."""
 
     @property
     def live(self) -> bool:
