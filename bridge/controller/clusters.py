@@ -127,7 +127,10 @@ class Cluster:
     @property
     def displaced(self) -> bool:
         """Whether its launches are in another place than the configuration says now. Raises as `open`."""
-        return bool(self.home) and self.has_launches() and self.home != self.place
+        # Asked for each call of each job, and hardly ever so: the launches are looked for last.
+        if not self.home or self.home == self._place:
+            return False
+        return self.has_launches() and self.home != self.place
 
     @property
     def adapter(self) -> Adapter:

@@ -171,3 +171,21 @@ def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     assert opened == []
     _ = clusters.get("other").adapter, clusters.get("other").adapter
     assert opened == ["other"]
+
+
+def test_a_cluster_in_its_place_is_used_without_a_look_for_its_launches() -> None:
+    """Each call of each job asks for the adapter; the look goes through all that is owed."""
+    looks: list[bool] = []
+
+    def look() -> bool:
+        looks.append(True)
+        return True
+
+    cluster = Clusters(_settings(near="near"), "/state", lambda kind: lambda config: FakeCluster()).get("near")
+    cluster.home = cluster.place
+    cluster.has_launches = look
+    assert cluster.adapter is cluster.adapter and looks == []
+    cluster.home = "near elsewhere"
+    with pytest.raises(Unreachable, match="jobs of near are at near elsewhere"):
+        _ = cluster.adapter
+    assert looks
