@@ -5,20 +5,17 @@ Refusals are in Slurm's words, which clients look for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.settings import Partition, Settings
+from overspan.adapters.script_demands import list_demands, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Form, TaskSpec
-
-NO_PARTITION = "invalid partition specified: {}"
-NO_NODE = "Invalid node name specified"
-NO_RESERVATION = "Requested reservation is invalid"
-TOO_LONG = "Requested time limit is invalid (missing or exceeds some limit)"
+from overspan.bridge.model.spec import TaskSpec
 
 
 def list_partitions(settings: Settings) -> tuple[Partition, ...]:
@@ -59,42 +56,25 @@ def settle_partition(settings: Settings, name: str) -> Settings:
 
 def find_refusal(job: Job, settings: Settings) -> str:
     """Why the partition that a job names cannot have it, or what of it the cluster has not; '' for nothing."""
-    names = job.spec.partition.split(",")
-    found = [find_partition(settings, name) for name in names]
-    for name, partition in zip(names, found, strict=True):
-        if partition is None:
-            return NO_PARTITION.format(name)
-    if not any(_allows(partition, job) for partition in found if partition is not None):
-        return TOO_LONG
-    if any(options.get("reservation") for options in _list_options(job.spec.tasks)):
-        return NO_RESERVATION
-    return ""
+    refusals = map(refuse_reservation, list_demands(job.spec.tasks))
+    return refuse_partition(job, partial(find_partition, settings)) or next(filter(None, refusals), "")
 
 
 def names_nodes(job: Job) -> bool:
     """Whether a batch script asks for nodes by their names."""
-    return any(options.get("nodelist") or options.get("exclude") for options in _list_options(job.spec.tasks))
+    return any(demands.get("nodelist") or demands.get("exclude") for demands in list_demands(job.spec.tasks))
 
 
 def find_unknown_node(job: Job, nodes: Iterable[Node]) -> str:
     """What is wrong with the nodes that a batch script names; '' for nothing."""
     known = {node.name for node in nodes}
-    for options in _list_options(job.spec.tasks):
-        try:
-            wanted, excluded = (set(expand(str(options.get(key) or ""))) for key in ("nodelist", "exclude"))
-        except ValueError:
-            return NO_NODE
-        if not wanted | excluded <= known:
-            return NO_NODE
-    return ""
+    return next(filter(None, (refuse_nodes(demands, known) for demands in list_demands(job.spec.tasks))), "")
 
 
 def list_expressions(task: TaskSpec) -> Sequence[Mapping[str, Any]]:
     """What keeps the pods of a batch script to the nodes that it names, and away from those that it excludes."""
-    if task.form is not Form.BATCH:
-        return ()
-    options = task.native.get("slurm", {})
-    found = ((operator, _expand(options.get(key))) for operator, key in (("In", "nodelist"), ("NotIn", "exclude")))
+    keys = (("In", "nodelist"), ("NotIn", "exclude"))
+    found = ((operator, _expand(demands.get(key))) for demands in list_demands((task,)) for operator, key in keys)
     return [{"key": _HOST, "operator": operator, "values": names} for operator, names in found if names]
 
 
@@ -106,13 +86,3 @@ def _expand(value: Any) -> list[str]:
         return expand(str(value or ""))
     except ValueError:
         return []
-
-
-def _list_options(tasks: Collection[TaskSpec]) -> list[Mapping[str, Any]]:
-    """Slurm's options of batch scripts: what a job file says under `slurm` is for Slurm clusters."""
-    return [task.native.get("slurm", {}) for task in tasks if task.form is Form.BATCH]
-
-
-def _allows(partition: Partition, job: Job) -> bool:
-    limit = partition.time_limit
-    return limit is None or all(task.time is None or task.time <= limit for task in job.spec.tasks)

@@ -7,18 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from overspan.adapters.local.booking import Ledger, Variant, is_kind, list_variants
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.settings import Partition, Settings
-from overspan.bridge.model.hostlists import expand
+from overspan.adapters.local.settings import Settings
+from overspan.adapters.script_demands import list_demands, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI, NodeNeed
-from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.model.spec import TaskSpec
 
 NEVER_FITS = "Requested node configuration is not available"
-NO_PARTITION = "invalid partition specified: {}"
-NO_NODE = "Invalid node name specified"
 NO_GRES = "Invalid generic resource (gres) specification"
-NO_RESERVATION = "Requested reservation is invalid"
-TOO_LONG = "Requested time limit is invalid (missing or exceeds some limit)"
 TOO_MUCH_MEMORY = f"Memory specification can not be satisfied\n{NEVER_FITS}"
 """Slurm tells of memory in a line of its own (measured on 22.05)."""
 
@@ -28,13 +24,9 @@ GPU = "gpu"
 
 def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
     """Why the job can never run here; empty when it can."""
-    names = job.spec.partition.split(",")
-    partitions = [settings.partition(name) for name in names]
-    for name, partition in zip(names, partitions, strict=True):
-        if partition is None:
-            return NO_PARTITION.format(name)
-    if not any(_allows(partition, job) for partition in partitions if partition is not None):
-        return TOO_LONG
+    refusal = refuse_partition(job, settings.partition)
+    if refusal:
+        return refusal
     if any(gres.name != GPU for task in job.spec.tasks for gres in task.resources.gres):
         return NO_GRES
     refusal = _find_node_fault(job.spec.tasks)
@@ -87,31 +79,13 @@ def name_machine() -> str:
     return socket.gethostname().partition(".")[0]
 
 
-def _allows(partition: Partition, job: Job) -> bool:
-    limit = partition.time_limit
-    return limit is None or all(task.time is None or task.time <= limit for task in job.spec.tasks)
-
-
 def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
-    """What is wrong with --nodelist, --exclude and --reservation: a machine has its own name, and no reservations.
-
-    Only batch scripts are asked: what a job file says under `slurm` is for Slurm clusters.
-    """
+    """What is wrong with --nodelist, --exclude and --reservation: a machine has its own name, and no reservations."""
     own = {name_machine(), socket.gethostname(), "localhost"}
-    for task in tasks:
-        if task.form is not Form.BATCH:
-            continue
-        options = task.native.get("slurm", {})
-        if options.get("reservation"):
-            return NO_RESERVATION
-        try:
-            wanted, excluded = (set(expand(str(options.get(name) or ""))) for name in ("nodelist", "exclude"))
-        except ValueError:
-            return NO_NODE
-        if not wanted | excluded <= own:
-            return NO_NODE
-        if excluded:
-            return NEVER_FITS
+    for demands in list_demands(tasks):
+        refusal = refuse_reservation(demands) or refuse_nodes(demands, own)
+        if refusal or demands.get("exclude"):
+            return refusal or NEVER_FITS
     return ""
 
 

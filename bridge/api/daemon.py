@@ -36,12 +36,15 @@ from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, relea
 
 if TYPE_CHECKING:
     from overspan.bridge.api.server import Server
+    from overspan.bridge.controller.controller import Controller
     from overspan.bridge.store.store import Store
 
 log = logging.getLogger(__name__)
 
 # Of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+CLOCK_SECONDS = 2.0
+"""Seconds between two looks whether the machine's clock was set; until then no part of the daemon sees it."""
 _SPARE = 128 << 10
 """Bytes at the heap's end that are kept, and from which on a block is a mapping of its own: glibc's first values."""
 
@@ -132,14 +135,19 @@ async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
     from overspan.bridge.api.asking import Reception, SharedReception
     from overspan.bridge.api.server import Server, bind_socket, remove_socket
+    from overspan.bridge.controller.clock import DaemonClock
     from overspan.bridge.controller.controller import Controller, Parts
     from overspan.bridge.controller.reading import read
-    from overspan.bridge.controller.timers import ScheduledTimers
+    from overspan.bridge.controller.timers import LoopTimers
 
     paths, settings, shared = place.paths, place.settings, place.shared
     environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)
-    timers = ScheduledTimers()
-    parts = Parts(store, settings, paths.state, timers, time.time, read, environment=environment, personal=shared)
+    clock = DaemonClock()
+    timers = LoopTimers(clock)
+    parts = Parts(
+        store, settings, paths.state, timers, clock, read,
+        environment=environment, personal=shared, take_jump=clock.take_jump,
+    )  # fmt: skip
     reception = SharedReception(settings.server.operators) if shared else Reception()
     controller = await Controller.open(parts)
     try:
@@ -156,6 +164,7 @@ async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
         listener = bind_socket(paths.socket, 0o666 if shared else 0o600)
         inode = os.lstat(paths.socket).st_ino
         beating = asyncio.ensure_future(_beat(*held, server))
+        watching = asyncio.ensure_future(_watch_clock(controller))
         try:
             _freeze()
             log.info("listening on %s, pid %d", paths.socket, os.getpid())
@@ -163,6 +172,7 @@ async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
         finally:
             remove_socket(paths.socket, inode)
             beating.cancel()
+            watching.cancel()
     finally:
         await controller.close()
 
@@ -199,6 +209,16 @@ def _word_lease(lease: Lease, before: Lease | None) -> str:
         return text
     how = "gave back" if before.released else "never gave back, and holds no more,"
     return f"{text}; pid {before.holder.pid} on {before.holder.host} {how} lease {before.number}"
+
+
+async def _watch_clock(controller: Controller) -> None:
+    """See whether the machine's clock was set."""
+    while True:
+        await asyncio.sleep(CLOCK_SECONDS)
+        try:
+            await controller.heed_clock()
+        except Exception:
+            log.exception("looking at the machine's clock")
 
 
 def _share_arena() -> None:

@@ -18,6 +18,7 @@ from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.native_allocations import hold_native, list_natives, run_native
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.model.srun_options import Part, allocation_words
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def find_run(environment: Mapping[str, str], job: str) -> str:
         for folder in glob.glob(pattern):
             if os.path.exists(_document(folder)):
                 return folder
-    raise InvalidRequest(f"Unable to confirm allocation for job {job}: Invalid job id specified")
+    raise InvalidRequest(word_lost_allocation(job))
 
 
 def signal_step(job: str, step: str, number: int, environment: Mapping[str, str]) -> bool:
@@ -203,7 +204,7 @@ def _read_program(run_dir: str) -> list[str]:
     except FileNotFoundError:
         # The job is over, and its run directory was packed since it was found.
         job = os.path.basename(run_dir)
-        raise InvalidRequest(f"Unable to confirm allocation for job {job}: Invalid job id specified") from None
+        raise InvalidRequest(word_lost_allocation(job)) from None
     return program
 
 

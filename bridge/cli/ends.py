@@ -51,7 +51,8 @@ def describe_end(ref: str, job: Mapping[str, Any], outcome: Outcome) -> str:
         words.append(f"by {signal_name(outcome.signal)}")
     elif outcome.exit_code and not outcome.signal:
         words.append(f"with exit code {outcome.exit_code}")
-    details = [line for task in tasks for line in _details(task, len(job.get("tasks") or ()) > 1)]
+    details = str(job.get("refusal") or "").splitlines()
+    details += [line for task in tasks for line in _details(task, len(job.get("tasks") or ()) > 1)]
     return " ".join(words) + "".join(f"; {line}" for line in details)
 
 

@@ -33,7 +33,8 @@ def explain_silence(ref: str, job: Mapping[str, Any], task: str, clusters: list[
             f"{who} has not started: " + "; ".join([f"{state}{_reason(facts)}", *waits]),
             remedy=f"`span logs -f {ref}` waits for it",
         )
-    failed = [text for known in tasks for text in _refusals(known, len(tasks) > 1)]
+    failed = str(job.get("refusal") or "").splitlines()
+    failed += [text for known in tasks for text in _refusals(known, len(tasks) > 1)]
     if failed:
         return NotFound(f"{who} did not start: " + "; ".join(failed), remedy=f"`span show {ref}` shows it in full")
     if tasks and all(known.get("stdout") == known.get("stderr") == "/dev/null" for known in tasks):

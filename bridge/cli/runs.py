@@ -7,6 +7,7 @@ from typing import Any
 
 from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobFilter, JobRow
+from overspan.bridge.model.hostlists import compress
 
 REQUEUED = "REQUEUED"
 UNKNOWN = "Unknown"
@@ -22,8 +23,7 @@ def has_runs(row: JobRow) -> bool:
 def split_runs(row: JobRow, document: Mapping[str, Any]) -> list[JobRow]:
     """A row as one for each of its runs, oldest first; `document` is all that is known of its job.
 
-    Each run but the first was submitted when the one before it had ended, as in Slurm. The nodes of earlier ones are
-    not known any more.
+    Each run but the first was submitted when the one before it had ended, as in Slurm.
     """
     tasks: Sequence[Mapping[str, Any]] = document.get("tasks") or ()
     offset = row.task_offset or 0
@@ -47,7 +47,7 @@ def _run_row(row: JobRow, attempt: Mapping[str, Any]) -> JobRow:
     return row._replace(
         state=REQUEUED if again else str(attempt.get("state")),
         reason="None",
-        node_list=UNKNOWN,
+        node_list=_list_nodes(attempt) or UNKNOWN,
         started_at=attempt.get("started_at") or attempt.get("launched_at"),
         ended_at=attempt.get("ended_at"),
         exit_code=0 if again else int(attempt.get("exit_code") or 0),
@@ -56,6 +56,11 @@ def _run_row(row: JobRow, attempt: Mapping[str, Any]) -> JobRow:
         paused=0.0,
         paused_at=None,
     )
+
+
+def _list_nodes(attempt: Mapping[str, Any]) -> str:
+    """Where it ran; empty for runs of which nobody kept that."""
+    return compress(dict.fromkeys(node["node"] for node in attempt.get("nodes") or () if node.get("node")))
 
 
 def choose_runs(rows: Iterable[JobRow], wanted: JobFilter) -> list[JobRow]:

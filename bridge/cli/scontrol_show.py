@@ -15,6 +15,7 @@ from overspan.bridge.cli.usage import complain
 from overspan.bridge.client import JobFilter, JobRow, Listing
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import Words
+from overspan.bridge.model.slurm_words import INVALID_JOB
 
 _EMPTY = {
     "reservations": "No reservations in the system",
@@ -22,7 +23,7 @@ _EMPTY = {
     "burstbuffer": "No burst buffer records",
     "federation": "No federation configured",
 }
-_NO_JOB = "slurm_load_jobs error: Invalid job id specified"
+_NO_JOB = f"slurm_load_jobs error: {INVALID_JOB}"
 
 
 def show(call: Call, words: Words, rest: Sequence[str]) -> int:
@@ -56,7 +57,7 @@ def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
     names = tuple(name for word in names for name in word.split(",") if name)
     for name in names:
         if not is_ref(name):
-            return complain("scontrol_print_job error: Invalid job id specified")
+            return complain(f"scontrol_print_job error: {INVALID_JOB}")
     listing = _find_jobs(call, names)
     rows = _elements_named(listing.rows, names)
     if names and not rows:
@@ -99,7 +100,7 @@ def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
     listing = _find_jobs(call, [name.partition(".")[0] for name in names], steps=True)
     steps = choose_steps(running_steps(listing.rows, gather_steps(listing.steps)), names)
     if names and not listing.rows:
-        return complain("slurm_get_job_steps error: Invalid job id specified")
+        return complain(f"slurm_get_job_steps error: {INVALID_JOB}")
     if names and not steps:
         job, _, step = names[0].partition(".")
         write(f"Job step {job}.{step} not found\n")

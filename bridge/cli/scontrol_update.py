@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
+from overspan.bridge.model.slurm_words import BAD_NODE
 
 
 class Tag(NamedTuple):
@@ -100,8 +101,8 @@ REFUSED = "Requested operation not supported on this system"
 _REFUSALS = {
     "deadline": "Access/permission denied",
     "features": "Invalid feature specification",
-    "reqnodelist": "Invalid node name specified",
-    "nodelist": "Invalid node name specified",
+    "reqnodelist": BAD_NODE,
+    "nodelist": BAD_NODE,
 }
 """What Slurm says where a cluster has no such thing."""
 

@@ -1,4 +1,7 @@
-"""Job steps as squeue -s, sacct, sstat and scontrol show them: the batch step of a script, and what srun ran. Pure."""
+"""Job steps as squeue -s, sacct, sstat and scontrol show them: the batch step of a script, and what srun ran. Pure.
+
+A group's task that runs is a step for squeue, sstat and scontrol; sacct has a line for it anyway.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _TERM, _KILL = 15, 9
 
 
 class Step(NamedTuple):
-    """A step of a row: the batch step, or what srun ran."""
+    """A step of a row: the batch step, the program of a group's task, or what srun ran."""
 
     row: JobRow
     id: str = BATCH
@@ -82,7 +85,8 @@ def list_steps(row: JobRow, found: Found) -> list[Step]:
 def running_steps(rows: Iterable[JobRow], found: Found) -> list[Step]:
     """The steps of rows that run."""
     running = (row for row in rows if row.state in _RUNS)
-    return [step for row in running for step in list_steps(row, found) if step.state in _RUNS]
+    steps = (step for row in running for step in [*_task_steps(row), *list_steps(row, found)])
+    return [step for step in steps if step.state in _RUNS]
 
 
 def choose_steps(steps: Iterable[Step], chosen: Collection[str]) -> list[Step]:
@@ -117,6 +121,14 @@ def batch_step(row: JobRow) -> Step:
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
+
+
+def _task_steps(row: JobRow) -> list[Step]:
+    """The step of a group's task that has started: its program, once on each of its nodes."""
+    if not row.group or row.task_offset is None or row.batch or row.started_at is None:
+        return []
+    step = Step(row, name=row.name, state=row.state, node_list=row.node_list, started_at=row.started_at)
+    return [step._replace(ntasks=row.nodes, nodes=row.nodes, cpus=row.cpus)]
 
 
 def srun_step(row: JobRow, step: StepRow) -> Step:

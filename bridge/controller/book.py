@@ -40,8 +40,6 @@ class Entry:
     cursor: str = ""
     retry_at: float | None = None
     """When a submission that was refused for now is tried again."""
-    refusal: str = ""
-    """What the cluster said when it refused the submission for good."""
     row: bytes | None = None
     """The encoded queue row; None until somebody asks for it after a change."""
     task_rows: tuple[bytes, ...] | None = None
@@ -51,6 +49,8 @@ class Entry:
     """Where the newest launch works and writes on its cluster."""
     obstacle: str = ""
     """What hinders it that its facts do not tell, as the listings show it (`obstacles`)."""
+    jumped: float = 0.0
+    """By how much the machine's clock had been set, in all, when the job's times were last brought in line with it."""
     unwritten: Change | None = None
     """What has taken effect although it could not be written; None where the store has everything."""
 
@@ -63,6 +63,17 @@ class Entry:
     def watched(self) -> bool:
         """Whether news of it is wanted."""
         return self.launched and not self.job.over
+
+    @property
+    def refusal(self) -> str:
+        """What the cluster said that refused the job for good; empty where none did."""
+        ending = self.job.ending
+        return ending.message if self.job.over and ending is not None else ""
+
+    @property
+    def shunned(self) -> bool:
+        """Whether the job was refused for good by a cluster that never had it."""
+        return bool(self.refusal) and not self.handle
 
     def places(self) -> tuple[str, ...]:
         """The clusters that have the job or are to have it, its bids' too."""

@@ -127,7 +127,10 @@ class Cluster:
     @property
     def displaced(self) -> bool:
         """Whether its launches are in another place than the configuration says now. Raises as `open`."""
-        return bool(self.home) and self.has_launches() and self.home != self.place
+        # Asked for each call of each job, and hardly ever so: the launches are looked for last.
+        if not self.home or self.home == self._place:
+            return False
+        return self.has_launches() and self.home != self.place
 
     @property
     def adapter(self) -> Adapter:
@@ -253,6 +256,13 @@ class Cluster:
         if gap != self.gap:
             log.info("cluster %s: %s", self.name, gap or "all is answered again", extra={"cluster": self.name})
         self.gap = gap
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much."""
+        self._heard_at = None
+        self.gap_since += seconds
+        if self.stale_since is not None:
+            self.stale_since += seconds
 
     def unwatched(self) -> None:
         """Nobody waits for its news any more."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from overspan.bridge.controller.allocations import Allocations
 from overspan.bridge.controller.arrays import Arrays
 from overspan.bridge.controller.backoff import unanswered
 from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.clock import describe_jump
 from overspan.bridge.controller.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.crontabs import Crontabs
 from overspan.bridge.controller.dependencies import Dependencies
@@ -72,6 +73,8 @@ class Parts:
     """Variables for all work, by which it finds this daemon and its commands."""
     personal: bool = False
     """Whether there are several users, so that each cluster is to be reached as each of them."""
+    take_jump: Callable[[], float] = lambda: 0.0
+    """Seconds by which the machine's clock was set since this was last asked; `clock` shows it from then on."""
 
 
 class Controller:
@@ -381,6 +384,24 @@ class Controller:
             if self.clusters.find(name) is None
         ]
         return {"format": 1, "now": now, "columns": columns, "stale": stale}
+
+    async def heed_clock(self) -> None:
+        """Take in that the machine's clock was set, if it was: what is due stays as far away as it was.
+
+        What follows the calendar does not: jobs and schedules are looked at by the new clock.
+        """
+        self.parts.timers.look()
+        seconds = self.parts.take_jump()
+        if not seconds:
+            return
+        log.warning("%s", describe_jump(seconds))
+        self.since += seconds
+        self.parts.timers.move(seconds)
+        for cluster in self.clusters:
+            cluster.move_clock(seconds)
+        self.failover.move_clock(seconds)
+        self.schedules.look_again()
+        await self.recorder.move_clock(seconds)
 
     async def _forget(self) -> None:
         """Drop jobs that finished longer ago than the retention, now and then."""

@@ -47,6 +47,7 @@ def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
         "host": origin.host,
         "state": job.state.value,
         "reason": job.reason,
+        "refusal": entry.refusal,
         "held": job.held,
         "expected_start": job.expected_start,
         "suspended": job.suspended,
@@ -140,8 +141,8 @@ def _describe_attempt(attempt: Attempt, places: dict[int, Placement], newest: bo
         "nodes": [
             {
                 "index": node.index,
-                # Only the present grant's places are known; those of earlier launches are in the timeline.
-                "node": places[node.index].node if newest and node.index in places else "",
+                # Addresses and devices are those of the present grant alone.
+                "node": node.node or (places[node.index].node if newest and node.index in places else ""),
                 "address": places[node.index].address if newest and node.index in places else "",
                 "gpus": list(places[node.index].gpus) if newest and node.index in places else [],
                 "started_at": node.started_at,

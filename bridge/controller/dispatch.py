@@ -442,9 +442,7 @@ def _refuse(draft: Draft, message: str, now: float) -> None:
     if others:
         draft.advance(events.Move(now, others[0].cluster, message, True, others[0].candidate))
         return
-    # For the submitter, who may wait for the verdict.
-    draft.entry.refusal = word_refusals(draft.job, message)
-    draft.advance(events.Refused(now, draft.entry.refusal))
+    draft.advance(events.Refused(now, word_refusals(draft.job, message)))
 
 
 def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:

@@ -91,6 +91,8 @@ class Draft:
     add: list[OutboxRow] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     wake_at: float | None = None
+    jumped: float | None = None
+    """By how much the machine's clock had been set, in all, where its times were brought in line with it."""
 
     @property
     def cluster(self) -> str:

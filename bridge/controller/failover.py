@@ -48,6 +48,10 @@ class Failover:
         else:
             self._arm(entry.job.id, max(at, self._again.get(entry.job.id, at)))
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much."""
+        self._again = {job_id: at + seconds for job_id, at in self._again.items()}
+
     def _arm(self, job_id: int, at: float) -> None:
         def ring() -> None:
             self._recorder.spawn(self._fail_over(job_id), f"failing over job {job_id}")

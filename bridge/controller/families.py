@@ -26,6 +26,7 @@ class Families:
         self._ended: dict[int, set[int]] = {}
         """Jobs that joined groups that somebody has asked for, and are over."""
         recorder.followers.append(self.follow)
+        recorder.wakes.withdrawn = self._withdraw
 
     def follow(self, before: Job | None, entry: Entry) -> None:
         """A job has changed: it may have joined a group, or be one that ends."""
@@ -45,6 +46,11 @@ class Families:
                 self._members.pop(group, None)
         if job.id in self._members and self._ends(job.id):
             self._sweep(job.id)
+
+    def _withdraw(self, job: Job) -> None:
+        """A job that was to join a group is no job any more."""
+        if job.spec.parent in self._ended:
+            self._ended[job.spec.parent].discard(job.id)
 
     def members(self, group: int) -> list[int]:
         """The live jobs that have joined a group."""

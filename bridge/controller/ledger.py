@@ -91,6 +91,9 @@ class Ledger(Protocol):
     async def forget(self, before: float) -> int:
         """Drop jobs that ended before that time; how many."""
 
+    async def withdraw(self, job_id: int) -> bool:
+        """Drop a job that is over and owes no call, with its receipt; False where it is not so."""
+
     async def schedules(self) -> list[StoredSchedule]:
         """Every schedule, by id."""
 

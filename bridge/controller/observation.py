@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from overspan.adapters.contract import Observation, Report
+from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.controller.backoff import next_try
 from overspan.bridge.controller.bell import Bell
 from overspan.bridge.controller.bids import follow_bid
@@ -19,6 +19,7 @@ from overspan.bridge.controller.drafts import Draft
 from overspan.bridge.controller.outbox import ORDER
 from overspan.bridge.controller.places import Places
 from overspan.bridge.controller.recording import Recorder
+from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import LaunchLost
@@ -26,6 +27,8 @@ from overspan.bridge.model.spec import Backoff
 
 log = logging.getLogger(__name__)
 
+SKEW = 5.0
+"""Seconds by which a cluster's clock may differ from this machine's without more ado."""
 GRACE = 0.05
 """Seconds that a call under way still has when there is another launch to watch."""
 
@@ -155,14 +158,14 @@ class Observer:
     async def _write(self, cluster: Cluster, observation: Observation) -> None:
         watched = self.recorder.book.watched(cluster.name)
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
-        now = self.recorder.clock()
+        now, decides = self.recorder.clock(), self.recorder.decider_of
 
         def work(drafts: list[Draft]) -> None:
             for draft in drafts:
                 report = reports[draft.job.id]
                 is_launch = draft.entry.handle == report.handle and draft.entry.watched
                 if is_launch or follow_bid(draft, cluster.name, report, now):
-                    follow_report(draft, report, now)
+                    follow_report(draft, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
 
         if reports:
             await self.recorder.change(reports, work)
@@ -183,14 +186,17 @@ class Observer:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def follow_report(draft: Draft, report: Report, now: float) -> None:
-    """Copy a launch's news into the draft, up to its end or to the job's next launch."""
+def follow_report(draft: Draft, report: Report, now: float, *, dated: bool = False) -> None:
+    """Copy a launch's news into the draft, up to its end or to the job's next launch.
+
+    `dated`: the daemon decides, so what cannot be of its time is dated now.
+    """
     launch = draft.job.launch
     for event in report.events:
         if draft.job.launch != launch:
             break
         try:
-            draft.follow(event)
+            draft.follow(date_report(draft.job, event, now, SKEW) if dated else event)
         except Exception:
             # One line that makes no sense must not stop all others.
             log.exception("job %d: the event %r changes nothing", draft.job.id, event, extra={"job": draft.job.id})

@@ -90,6 +90,14 @@ class Outbox:
             row = self._rows[token] = row._replace(next_try_at=next_try_at)
             self._postpone(row)
 
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much: calls that wait for a time wait as long as before."""
+        for token, row in self._rows.items():
+            if row.next_try_at:
+                self._rows[token] = row._replace(next_try_at=row.next_try_at + seconds)
+        self._later = {lane: [(at + seconds, token) for at, token in later] for lane, later in self._later.items()}
+        self._unanswered = {token: since + seconds for token, since in self._unanswered.items()}
+
     def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
         """The oldest calls that may be made now; they count as tried from here on."""
         self._wake(lane, now)

@@ -21,6 +21,7 @@ from overspan.bridge.controller.outbox import SUBMIT, Lane, Outbox
 from overspan.bridge.controller.rows import job_row
 from overspan.bridge.controller.timers import Timers
 from overspan.bridge.controller.waits import Waits
+from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
@@ -39,6 +40,8 @@ Work = Callable[[list[Draft]], T]
 Follower = Callable[[Job | None, Entry], None]
 """Told of a job after its change is committed: its facts before (None: it is new here), and its entry."""
 
+_AT_ONCE = 500
+"""Jobs of one transaction."""
 RETRY_SECONDS = 5.0
 """How long after a failed write something that is due is tried again."""
 
@@ -55,6 +58,8 @@ class Wakes:
     sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
     """They were, and what was answered is written; `overtaken`: some are not wanted any more."""
     watched: Callable[[str], None] = lambda cluster: None
+    withdrawn: Callable[[Job], None] = lambda job: None
+    """A job was refused, and is no job any more."""
     unreached: Callable[[list[int]], None] = lambda job_ids: None
     """Jobs whose cluster does not answer, and surely knows nothing of them."""
 
@@ -73,6 +78,8 @@ class Recorder:
         self.followers: list[Follower] = []
         self.decider_of: DeciderOf = lambda cluster, handle: Decider.SUPERVISOR
         self.waits = Waits()
+        self._jumped = 0.0
+        """Seconds by which the machine's clock was set since the start, in all."""
         self._running: set[asyncio.Task[Any]] = set()
 
     async def load(self) -> None:
@@ -110,12 +117,34 @@ class Recorder:
         """Write new jobs and what they owe, the schedule they are a run of, the receipt, in one transaction."""
         await self._uninterrupted(self._insert(entries, schedule, receipt))
 
+    async def withdraw(self, job_id: int) -> None:
+        """Forget a job that was refused before anybody had its number, as if it had never been. Raises StoreFailed."""
+        await self._uninterrupted(self._withdraw(job_id))
+
     async def draw(self, array_id: int, ranges: Ranges, reason: str = "None") -> bool:
         """Make jobs of an array's elements, in one transaction with the array; False when they wait no longer.
 
         `reason` is why the others go on waiting.
         """
         return await self._uninterrupted(self._draw(array_id, ranges, reason))
+
+    async def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much: what is due of the jobs stays as far away as it was."""
+        # From here on each change brings its jobs in line before anything else.
+        self._jumped += seconds
+        self.outbox.move_clock(seconds)
+        for entry in self.book:
+            if entry.retry_at is not None:
+                entry.retry_at += seconds
+        live = [entry.job.id for entry in self.book if not entry.job.over]
+        for begin in range(0, len(live), _AT_ONCE):
+            part = live[begin : begin + _AT_ONCE]
+            try:
+                await self.change(part, lambda drafts: None)
+            except OverspanError as error:
+                log.warning("the clock of %d jobs: %s; trying again", len(part), error)
+                for job_id in part:
+                    self._arm(job_id, self.clock() + RETRY_SECONDS)
 
     async def close(self) -> None:
         """Wait for the changes under way, and write what took effect ahead of the store."""
@@ -171,6 +200,9 @@ class Recorder:
         async with self.book.locked(job_ids):
             entries = [entry for entry in map(self.book.get, dict.fromkeys(job_ids)) if entry is not None]
             drafts = [open_draft(entry, self.outbox) for entry in entries]
+            jumped, now = self._jumped, self.clock()
+            for draft in drafts:
+                self._move_times(draft, jumped, now)
             result = work(drafts)
             now = self.clock()
             for draft in drafts:
@@ -180,6 +212,18 @@ class Recorder:
                 self._rearm(draft)
             self.book.forget_finished(now)
             return result
+
+    def _move_times(self, draft: Draft, jumped: float, now: float) -> None:
+        """Bring a job in line with a clock that was set, where nobody who decides about it does."""
+        seconds = jumped - draft.entry.jumped
+        decider = self.decider_of(draft.cluster, draft.newest_handle) if seconds and draft.launched else None
+        if not seconds:
+            return
+        if is_moved(draft.job) and (draft.job.granted_at is None or decider is Decider.DAEMON):
+            draft.advance(events.ClockSet(now, seconds))
+            draft.jumped = jumped
+        else:
+            draft.entry.jumped = jumped
 
     async def _commit(self, drafts: list[Draft], urgent: bool) -> None:
         if not drafts:
@@ -257,10 +301,22 @@ class Recorder:
             self._take_in(drafts)
             return True
 
+    async def _withdraw(self, job_id: int) -> None:
+        async with self.book.locked((job_id,)):
+            entry = self.book.get(job_id)
+            if entry is None or not entry.shunned or entry.unwritten is not None:
+                return
+            if await self.ledger.withdraw(job_id):
+                self.book.remove(job_id)
+                self.timers.drop(f"job:{job_id}")
+                self.wakes.withdrawn(entry.job)
+                self.wakes.jobs.ring(job_id)
+
     def _draft_new(self, entries: list[Entry]) -> list[Draft]:
         now = self.clock()
         drafts = []
         for entry in entries:
+            entry.jumped = self._jumped
             draft = Draft(entry, entry.job, [])
             draft.timeline.append(submitted(entry.job))
             self.completion.complete(draft, now, self.decider_of, self.waits)
@@ -281,11 +337,15 @@ class Recorder:
             fields = {"job": stored.job.id}
             log.error("job %d in memory was not the one in the store", stored.job.id, extra=fields)
             self.book.remove(stored.job.id)
-            self.book.add(entry_of(stored))
+            again = entry_of(stored)
+            again.jumped = self._jumped
+            self.book.add(again)
 
     def _publish(self, draft: Draft, new: bool = False) -> None:
         entry = draft.entry
         before = None if new else entry.job
+        if draft.jumped is not None:
+            entry.jumped = draft.jumped
         watched = entry.watched and draft.handle is None
         if draft.handle is not None:
             self.book.unwatch(entry)

@@ -207,6 +207,11 @@ class Schedules:
         if kept is not None:
             self.recorder.spawn(self._look(kept), f"looking at schedule c{schedule_id}")
 
+    def look_again(self) -> None:
+        """See what is due of every schedule by a clock that was set."""
+        for schedule_id in list(self._kept):
+            self.poke(schedule_id)
+
     def live(self, schedule_id: int) -> list[int]:
         """The jobs of a schedule that are not over, oldest first."""
         return sorted(self._live.get(schedule_id, ()))

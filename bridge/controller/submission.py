@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
-from overspan.bridge.controller.book import Entry
+from overspan.bridge.controller.book import Entry, entry_of
 from overspan.bridge.controller.clusters import Cluster, Clusters
 from overspan.bridge.controller.fitting import find_misfit
 from overspan.bridge.controller.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
@@ -22,17 +22,17 @@ from overspan.bridge.controller.rights import deny
 from overspan.bridge.controller.standing_notes import StandingNotes
 from overspan.bridge.controller.trials import describe_trial
 from overspan.bridge.controller.verdicts import await_verdict
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
+from overspan.bridge.model.slurm_words import BAD_PARTITION
 from overspan.bridge.model.spec import Candidate, JobSpec
 from overspan.bridge.readers.submission import SCRIPT, Submission
 from overspan.bridge.store.records import JobQuery, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
 FAILED = "Batch job submission failed"
-BAD_PARTITION = "invalid partition specified"
 BAD_GRES = "Invalid generic resource (gres) specification"
 LARGE = 32 * 1024
 """Letters of a text from which on it is read in a thread, so that nobody waits for it."""
@@ -148,10 +148,13 @@ class Submitter:
             await self._hear(entry, submission.kind)
             return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
         found = await self.recorder.ledger.find(JobQuery(ids=(receipt.job_id,)))
+        if found and entry_of(found[0]).shunned and await self.recorder.ledger.withdraw(receipt.job_id):
+            # The daemon died before it could say so: the cluster is asked again, and what it says is the answer.
+            return None
         return _answer(found[0].job, found[0].cluster, reading) if found else None
 
     async def _hear(self, entry: Entry, kind: str) -> None:
-        """Wait for the verdict of a cluster that gives one. Raises Rejected in its words."""
+        """Wait for the verdict of a cluster that gives one. Raises Rejected in its words; then there is no job."""
         name = entry.cluster
         try:
             adapter = self.clusters.get(name).adapter
@@ -160,11 +163,16 @@ class Submitter:
         if not isinstance(adapter, Verdict):
             return
         refusal = await await_verdict(self.recorder, self.clusters, entry, adapter.verdict_seconds)
-        if refusal is not None:
-            raise Rejected(
-                word_refusal(refusal) if kind == SCRIPT else refusal,
-                remedy=f"`span show {entry.job.id}` keeps it; `span sinfo -M {name}` shows what is there",
-            )
+        if refusal is None:
+            return
+        remedy = f"`span sinfo -M {name}` shows what is there"
+        if entry.job.spec.cron is None:
+            # Nobody has its number, so there is no job, as with Slurm. A schedule's run is its record for the user.
+            try:
+                await self.recorder.withdraw(entry.job.id)
+            except StoreFailed:
+                remedy = f"`span show {entry.job.id}` keeps it; {remedy}"
+        raise Rejected(word_refusal(refusal) if kind == SCRIPT else refusal, remedy=remedy)
 
     async def _try(self, job: Job, cluster: Cluster) -> str:
         """What would become of the job; as with Slurm it costs an id."""
@@ -273,10 +281,16 @@ class Submitter:
         if choice and spec.array is None:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
-            await _admit(cluster, job, submission.kind, trial=choice and spec.array is not None)
+            await _admit(cluster, job, submission.kind, trial=self._is_sent_later(job, cluster))
             if "," in spec.partition and own:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
         return job
+
+    def _is_sent_later(self, job: Job, cluster: Cluster) -> bool:
+        """Whether a cluster's verdict on a job would come too late for the submitter, and a trial may tell it now."""
+        if cluster.stale_since is not None and not job.spec.choice:
+            return False
+        return job.spec.array is not None or (job.begin or 0.0) > self.recorder.clock()
 
     async def _read(self, submission: Submission) -> Reading:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())
@@ -350,7 +364,7 @@ def _word_passed(passed: Sequence[Departure], rest: str) -> tuple[str, ...]:
 async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
     """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission.
 
-    `trial`: also where the cluster gives a verdict, which comes too late for another cluster to be chosen.
+    `trial`: also where the cluster gives a verdict on what it is sent.
     """
     adapter = cluster.adapter
     if not isinstance(adapter, Admission) or (isinstance(adapter, Verdict) and not trial):

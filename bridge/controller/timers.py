@@ -6,74 +6,91 @@ there after a restart.
 
 from __future__ import annotations
 
-import datetime
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from apscheduler.schedulers.asyncio import AsyncIOScheduler
-
-FARTHEST = 253402214400.0
-"""The last day of the year 9999, the farthest that a date can be."""
+_STEP = 1.0
+"""Seconds; less is no sleep."""
 
 
 class Timers(Protocol):
     """Calls functions at times on the event loop."""
 
     def set(self, name: str, at: float, call: Callable[[], None]) -> None:
-        """Call the function at that time, seconds since the epoch; at once for a time that has passed."""
+        """Call the function at that time, seconds since the epoch; soon for a time that has passed."""
 
     def drop(self, name: str) -> None:
         """Forget the timer, if there is one."""
+
+    def move(self, seconds: float) -> None:
+        """The clock was set by so much: what is due stays as far away as it was."""
+
+    def look(self) -> None:
+        """See whether time has passed that the event loop does not count, as a machine's sleep."""
 
     def close(self) -> None:
         """Forget all."""
 
 
-class ScheduledTimers:
-    """Timers kept by APScheduler, which is loaded with the first one: an idle daemon needs none."""
+@dataclass(slots=True)
+class _Timer:
+    at: float
+    call: Callable[[], None]
+    handle: asyncio.TimerHandle
 
-    def __init__(self) -> None:
-        self._scheduler: AsyncIOScheduler | None = None
-        self._calls: dict[str, Callable[[], None]] = {}
+
+class LoopTimers:
+    """Timers of the event loop; times are those of a clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._timers: dict[str, _Timer] = {}
+        self._distance: float | None = None
+        """The clock less the event loop's, as it was last seen."""
 
     def set(self, name: str, at: float, call: Callable[[], None]) -> None:
         """Call the function at that time; a timer of that name is replaced."""
-        scheduler = self._scheduler or self._start()
-        when = datetime.datetime.fromtimestamp(min(max(at, 0.0), FARTHEST), datetime.UTC)
-        self._calls[name] = call
-        scheduler.add_job(
-            self._ring,
-            "date",
-            run_date=when,
-            args=(name, call),
-            id=name,
-            replace_existing=True,
-            misfire_grace_time=None,
-        )
+        self.drop(name)
+        self._timers[name] = _Timer(at, call, self._arm(name, at))
 
     def drop(self, name: str) -> None:
         """Forget the timer, if there is one."""
-        if self._calls.pop(name, None) is not None and self._scheduler is not None and self._scheduler.get_job(name):
-            self._scheduler.remove_job(name)
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.handle.cancel()
+
+    def move(self, seconds: float) -> None:
+        """The clock was set by so much: what is due stays as far away as it was."""
+        for timer in self._timers.values():
+            timer.at += seconds
+        if self._distance is not None:
+            self._distance += seconds
+
+    def look(self) -> None:
+        """Arm all timers anew where the event loop's clock, which stands still while the machine sleeps, is behind."""
+        distance = self._clock() - asyncio.get_running_loop().time()
+        if self._distance is not None and abs(distance - self._distance) < _STEP:
+            return
+        self._distance = distance
+        for name, timer in self._timers.items():
+            timer.handle.cancel()
+            timer.handle = self._arm(name, timer.at)
 
     def close(self) -> None:
         """Forget all."""
-        if self._scheduler is not None:
-            self._scheduler.shutdown(wait=False)
-            self._scheduler = None
-        self._calls.clear()
+        for name in list(self._timers):
+            self.drop(name)
 
-    def _start(self) -> AsyncIOScheduler:
-        from apscheduler.schedulers.asyncio import AsyncIOScheduler
+    def _arm(self, name: str, at: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(max(0.0, at - self._clock()), self._ring, name)
 
-        self._scheduler = AsyncIOScheduler(timezone=datetime.UTC)
-        self._scheduler.start()
-        return self._scheduler
-
-    async def _ring(self, name: str, call: Callable[[], None]) -> None:
-        # A coroutine, so that the scheduler runs it on the event loop and not in a thread. Between its being due and
-        # here the timer may have been dropped or set anew.
-        if self._calls.get(name) is call:
-            del self._calls[name]
-            call()
+    def _ring(self, name: str) -> None:
+        timer = self._timers[name]
+        if timer.at > self._clock():
+            # The event loop's clock was ahead, if only by a rounding.
+            timer.handle = self._arm(name, timer.at)
+            return
+        del self._timers[name]
+        timer.call()

@@ -1,15 +1,19 @@
 """The effect of a wall clock that was set: delays and limits count the time that has passed, not what a clock shows.
 
-What has happened since the launch got its resources moves with the clock, and so does what is due after it. What
-people named by the calendar (a begin time, a deadline) stays.
+What has happened since the launch got its resources moves with the clock, and so does what is due after it. Of a job
+that waits it is what it has waited for a cluster, and the end of a back-off. What people named by the calendar (a begin
+time, a deadline) stays.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Callable, Optional
 
+from overspan.bridge.lifecycle.lookup import find_node
 from overspan.bridge.model import events
+from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
 
 _Move = Callable[[Optional[float]], Any]
@@ -17,10 +21,44 @@ _Move = Callable[[Optional[float]], Any]
 
 
 def _clock_set(job: Job, event: events.ClockSet) -> Optional[Job]:
-    if job.granted_at is None or job.over:
+    if job.over:
         return None
+    if job.granted_at is None:
+        moved = _move_waiting(job, event.seconds)
+        return None if moved == job else moved
     # Earlier launches may have been on another machine.
     return move_times(job, event.seconds, job.granted_at)
+
+
+def _move_waiting(job: Job, seconds: float) -> Job:
+    return replace(
+        job,
+        begin=job.begin + seconds if job.backs_off and job.begin is not None else job.begin,
+        offered_at=None if job.offered_at is None else job.offered_at + seconds,
+        resolved=tuple(one if one.at is None else one._replace(at=one.at + seconds) for one in job.resolved),
+        bids=tuple(replace(bid, at=bid.at + seconds) for bid in job.bids),
+        passed=tuple(one._replace(at=one.at + seconds) if one.raced else one for one in job.passed),
+    )
+
+
+def is_moved(job: Job) -> bool:
+    """Whether a job has times that move when the clock is set."""
+    return not job.over and (job.granted_at is not None or _move_waiting(job, 1.0) != job)
+
+
+def date_report(job: Job, event: Event, now: float, slack: float = 0.0) -> Event:
+    """The report, dated now where its time cannot be: it was told by a clock that is wrong, or was before it was set.
+
+    What is told lies between the start of what it is about and now; a clock elsewhere may be off by `slack` seconds.
+    """
+    begun = -math.inf
+    if isinstance(event, (events.NodeStarted, events.NodeEnded)):
+        found = find_node(job, event.task, event.attempt, event.node, event.run)
+        if found is None:
+            return event
+        _, attempt, node = found
+        begun = attempt.launched_at if node.started_at is None else node.started_at
+    return event if begun - slack <= event.at <= now + slack else event._replace(at=now)
 
 
 def move_times(job: Job, seconds: float, since: float) -> Job:

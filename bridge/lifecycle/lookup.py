@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Optional
 
@@ -11,6 +12,12 @@ from overspan.bridge.model.job import Attempt, Job, NodeRun, Task
 def find_task(job: Job, name: str) -> Optional[Task]:
     """The task of that name; None when there is none."""
     return next((task for task in job.tasks if task.name == name), None)
+
+
+def name_nodes(job: Job, task: str, runs: Iterable[NodeRun]) -> tuple[NodeRun, ...]:
+    """The node runs of a task's attempt, with the nodes that they ran on as far as they are known."""
+    nodes = {place.index: place.node for place in job.placements if place.task == task}
+    return tuple(replace(run, node=nodes.get(run.index, "")) for run in runs)
 
 
 def find_attempt(job: Job, name: str, number: int) -> Optional[tuple[Task, Attempt]]:

@@ -123,7 +123,7 @@ def _set_begin(job: Job, event: events.SetBegin) -> Optional[Job]:
     if job.state is not State.PENDING or job.granted_at is not None:
         return None
     reason = "None" if job.reason == "BeginTime" else job.reason
-    return replace(job, begin=event.begin, reason=reason)
+    return replace(job, begin=event.begin, backs_off=False, reason=reason)
 
 
 def _set_dependency(job: Job, event: events.SetDependency) -> Optional[Job]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
+from overspan.bridge.lifecycle.lookup import name_nodes
 from overspan.bridge.lifecycle.needs import find_failed_need, is_spared
 from overspan.bridge.lifecycle.probes import describe_overdue
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
@@ -36,7 +37,7 @@ def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
         cause = task.wanted
     closed = replace(
         attempt,
-        nodes=tuple(replace(run, next_start=None) for run in attempt.nodes),
+        nodes=name_nodes(job, task.name, (replace(run, next_start=None) for run in attempt.nodes)),
         state=CONSEQUENCES[cause].state,
         ended_at=at,
         cause=cause,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Optional
 
-from overspan.bridge.lifecycle.lookup import find_node, find_task, put_node
+from overspan.bridge.lifecycle.lookup import find_node, find_task, name_nodes, put_node
 from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attempt, put_task
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.lifecycle.settlement import reset
@@ -49,7 +49,7 @@ def _refused(job: Job, event: events.Refused) -> Optional[Job]:
     if job.granted_at is not None or job.ending is not None or job.over:
         return None
     state, reason, _ = CONSEQUENCES[Cause.REFUSED]
-    return replace(job, ending=Ending(Cause.REFUSED, event.at, state, reason))
+    return replace(job, ending=Ending(Cause.REFUSED, event.at, state, reason, message=event.message))
 
 
 def _node_started(job: Job, event: events.NodeStarted) -> Optional[Job]:
@@ -164,7 +164,7 @@ def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job
         for old, new in zip(job.tasks, again.tasks)
     )
     reason = job.reason if job.held else "BeginTime"
-    return replace(again, tasks=tasks, begin=begin, held=job.held, reason=reason)
+    return replace(again, tasks=tasks, begin=begin, backs_off=True, held=job.held, reason=reason)
 
 
 def _is_cancelled(task: Task) -> bool:
@@ -176,10 +176,11 @@ def _lose_attempts(job: Job, cause: Cause, event: events.LaunchLost) -> Job:
     for task in job.tasks:
         attempt = task.current
         if attempt is not None and attempt.live:
-            nodes = tuple(
+            ends = (
                 replace(node, ended_at=event.at, cause=cause) if node.live else replace(node, next_start=None)
                 for node in attempt.nodes
             )
+            nodes = name_nodes(job, task.name, ends)
             state = CONSEQUENCES[cause].state
             lost = replace(attempt, nodes=nodes, state=state, ended_at=event.at, cause=cause, detail=event.detail)
             task = replace(put_attempt(task, lost), state=move(task.state, State.PENDING), ready_at=None, wanted=None)

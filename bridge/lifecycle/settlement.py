@@ -75,6 +75,7 @@ def reset(job: Job) -> Job:
         placements=(),
         ending=None,
         begin=None,
+        backs_off=False,
         expected_start=None,
         exit_code=0,
         signal=0,

@@ -44,6 +44,8 @@ class NodeRun:
     detail: str = ""
     next_start: Optional[float] = None
     """When this node alone is started again (`restart: node`)."""
+    node: str = ""
+    """Where it ran, from the attempt's end on: the placements are those of the next one then."""
 
     @property
     def live(self) -> bool:
@@ -160,6 +162,8 @@ class Ending:
     """Whether termination delays no longer count."""
     grace: Optional[int] = None
     """Seconds between TERM and KILL; None: each task's own."""
+    message: str = ""
+    """What the cluster said that refused the job."""
 
     @property
     def requeues(self) -> bool:
@@ -287,6 +291,8 @@ class Job:
     """The highest number that a launch or a bid of it had."""
     unstarted: int = 0
     """How many of the numbers up to the present launch's were bids that nobody started."""
+    backs_off: bool = False
+    """Whether `begin` is the end of a back-off, and no time that anybody named by the calendar."""
 
     @property
     def over(self) -> bool:

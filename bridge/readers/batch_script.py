@@ -12,6 +12,7 @@ from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.names import check_task_name, find_collisions, member_name
 from overspan.bridge.model.sbatch_options import Treatment
+from overspan.bridge.model.slurm_words import BAD_PARTITION, TOO_LONG
 from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import parse_dependency
@@ -118,7 +119,7 @@ def _check_components(components: Sequence[GivenOptions], context: ReadContext) 
             raise refused_submission("Invalid --nice value", place_of(options, "nice"), remedy)
         if "partition" in options and not options["partition"].value:
             line = "Batch job submission failed: Invalid partition name specified"
-            raise refused_script("invalid partition specified: (null)", line, place=place_of(options, "partition"))
+            raise refused_script(f"{BAD_PARTITION}: (null)", line, place=place_of(options, "partition"))
         _check_times(options, context)
     if len(components) > 1 and any("array" in options for options in components):
         raise refused_submission("Invalid job array specification", None, "a hetjob cannot be an array")
@@ -130,7 +131,7 @@ def _check_times(options: GivenOptions, context: ReadContext) -> None:
     shortest = read_option(options, "time-min", parse_time_limit)
     longest = read_option(options, "time", parse_time_limit)
     begin = read_option(options, "begin", lambda text: parse_when(text, context.now))
-    line = "Requested time limit is invalid (missing or exceeds some limit)"
+    line = TOO_LONG
     if deadline is not None and deadline < context.now:
         raise refused_submission(line, place_of(options, "deadline"), "the deadline is over")
     if shortest and longest and shortest > longest:

@@ -13,6 +13,7 @@ from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.hostlists import count
 from overspan.bridge.model.resources import parse_gpu_counts, parse_gres
 from overspan.bridge.model.sizes import parse_memory
+from overspan.bridge.model.slurm_words import BAD_NODE
 from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions
 from overspan.bridge.readers.sbatch_errors import (
     SbatchUsage,
@@ -258,7 +259,7 @@ def _check_hosts(given: Given) -> None:
     try:
         count(given.value or "")
     except ValueError as error:
-        raise refused_submission("Invalid node name specified", given.place, str(error)) from None
+        raise refused_submission(BAD_NODE, given.place, str(error)) from None
 
 
 def _check_licenses(given: Given) -> None:

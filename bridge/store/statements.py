@@ -204,11 +204,26 @@ def forget(connection: Connection, before: float, count: int) -> int:
     chosen = select(job.c.id).where(job.c.ended_at < before, ~owed, ~used).order_by(job.c.ended_at).limit(count)
     ids = list(connection.scalars(chosen))
     if ids:
-        # Positions must go on behind the rows that are deleted, also after a restart.
-        set_meta(connection, "last_seq", str(highest_seq(connection)))
-        for table, column in ((job, "id"), (spec, "job_id"), (timeline, "job_id")):
-            connection.execute(delete(table).where(table.c[column].in_(ids)))
+        _delete(connection, ids)
     return len(ids)
+
+
+def withdraw(connection: Connection, job_id: int) -> bool:
+    """Delete a job that is over and owes no call, and its receipt; False, and nothing done, where it is not so."""
+    owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
+    chosen = select(job.c.id).where(job.c.id == job_id, job.c.ended_at.is_not(None), ~owed)
+    if connection.scalar(chosen) is None:
+        return False
+    _delete(connection, [job_id])
+    connection.execute(delete(receipt).where(receipt.c.job_id == job_id))
+    return True
+
+
+def _delete(connection: Connection, ids: Sequence[int]) -> None:
+    # Positions must go on behind the rows that are deleted, also after a restart.
+    set_meta(connection, "last_seq", str(highest_seq(connection)))
+    for table, column in ((job, "id"), (spec, "job_id"), (timeline, "job_id")):
+        connection.execute(delete(table).where(table.c[column].in_(ids)))
 
 
 def get_meta(connection: Connection, key: str) -> str | None:

@@ -172,6 +172,10 @@ class Store(ScheduleMethods):
             if count < _FORGET_AT_ONCE:
                 return total
 
+    async def withdraw(self, job_id: int) -> bool:
+        """Delete a job that is over and owes no call, with its receipt; False where it is not so."""
+        return bool(await self._call(lambda connection: int(statements.withdraw(connection, job_id))))
+
     # --- outbox -------------------------------------------------------------------------------------------------------
 
     async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:

@@ -18,15 +18,16 @@ class Clock:
     """Remembers the distance between the two clocks."""
 
     def __init__(self) -> None:
-        self._distance, _ = _measure()
+        self.distance, _ = _measure()
+        """The wall clock less the time since boot, in seconds, as it was last told."""
 
     def take_jump(self) -> float:
         """Seconds by which the wall clock was set since this was last told; 0.0 where it was not."""
         distance, error = _measure()
-        seconds = distance - self._distance
+        seconds = distance - self.distance
         if abs(seconds) < LEAST_SECONDS + error:
             return 0.0
-        self._distance = distance
+        self.distance = distance
         return seconds
 
 

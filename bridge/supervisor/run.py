@@ -13,8 +13,8 @@ import signal
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
+from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.lifecycle.decision import Decisions, decide
-from overspan.bridge.lifecycle.lookup import find_node
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -216,12 +216,7 @@ class Run:
         """A report, which may have been dated before the clock was set; what has no such place in time is new."""
         if not self._clock_set or not isinstance(event, (events.NodeStarted, events.NodeEnded)):
             return event
-        found = find_node(self.job, event.task, event.attempt, event.node, event.run)
-        if found is None:
-            return event
-        _, attempt, node = found
-        begun = attempt.launched_at if node.started_at is None else node.started_at
-        return event if begun <= event.at <= now else event._replace(at=now)
+        return date_report(self.job, event, now)
 
     # --- acting ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+from overspan.bridge.controller import timers
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.store import Store
 from overspan.bridge.store.writer import Unit, Writer
@@ -52,31 +53,11 @@ def wall_time() -> float:
     return START + asyncio.get_running_loop().time()
 
 
-class LoopTimers:
-    """The controller's timers on the loop's own."""
+class LoopTimers(timers.LoopTimers):
+    """The controller's timers in the simulated world."""
 
     def __init__(self) -> None:
-        self._handles: dict[str, asyncio.TimerHandle] = {}
-
-    def set(self, name: str, at: float, call: Callable[[], None]) -> None:
-        """Call the function at that time."""
-        self.drop(name)
-        self._handles[name] = asyncio.get_running_loop().call_at(at - START, self._ring, name, call)
-
-    def _ring(self, name: str, call: Callable[[], None]) -> None:
-        self._handles.pop(name, None)
-        call()
-
-    def drop(self, name: str) -> None:
-        """Forget the timer."""
-        handle = self._handles.pop(name, None)
-        if handle is not None:
-            handle.cancel()
-
-    def close(self) -> None:
-        """Forget all."""
-        for name in list(self._handles):
-            self.drop(name)
+        super().__init__(wall_time)
 
 
 class Life:

@@ -9,6 +9,7 @@ from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.getopt import VALUE, Option, Words
+from overspan.bridge.model.slurm_words import INVALID_JOB
 
 _OPTIONS = (
     Option("error-filter", "", VALUE, "print the stderr of this task alone", "TASK"),
@@ -46,7 +47,7 @@ def run(call: Call) -> int:
         if step == "batch":
             raise InvalidRequest("a batch step has no srun")
     except (InvalidRequest, NotFound):
-        say(call, "error: Could not get job step info: Invalid job id specified")
+        say(call, f"error: Could not get job step info: {INVALID_JOB}")
         return 1
     return become("sattach", [step, *_entry_words(words)], folder, call.environment)
 

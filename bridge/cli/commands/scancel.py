@@ -13,6 +13,7 @@ from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.getopt import VALUE, Option, Words
+from overspan.bridge.model.slurm_words import INVALID_JOB
 
 if TYPE_CHECKING:
     from overspan.bridge.client.exchange import Failed
@@ -117,7 +118,7 @@ def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
     if live and signal_step(str(live[0].id), step, number, call.environment):
         return 0
     if not words.has("quiet"):
-        sys.stderr.write(f"scancel: error: Kill job error on job step id {ref}: Invalid job id specified\n")
+        sys.stderr.write(f"scancel: error: Kill job error on job step id {ref}: {INVALID_JOB}\n")
     return 1
 
 
@@ -139,7 +140,7 @@ def _report(words: Words, order: CancelOrder, errors: Sequence[Failed]) -> int:
             head, _, text = message.partition(": ")
             text = text if head.startswith("job ") and text else message
             if kind == "not_found" or (order.signal and text == _ENDED):
-                text = "Invalid job id specified"
+                text = INVALID_JOB
             sys.stderr.write(f"scancel: error: Kill job error on job id {ref}: {text}\n")
     return code
 

@@ -16,6 +16,7 @@ from overspan.bridge.cli.usage import complain, help_text, read_words
 from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.slurm_words import INVALID_JOB, TOO_LONG
 
 OPTIONS = (
     Option("all", "a"),
@@ -41,7 +42,6 @@ _COMMANDS = """\
   hold|uhold|release|requeue|requeuehold|suspend|resume|top ID...
   update JobId=ID TimeLimit=.. Priority=.. Nice=.. JobName=.. Comment=.. StartTime=.. Dependency=..
   write batch_script ID [FILE|-], ping, version"""
-_INVALID = "Invalid job id specified"
 
 Order = Callable[[Client, str], None]
 ORDERS: dict[str, Order] = {
@@ -121,7 +121,7 @@ def _for_each(words: Words, refs: Iterable[str], act: Callable[[str], None], tex
     for ref in refs:
         try:
             if not is_ref(ref):
-                raise NotFound(_INVALID)
+                raise NotFound(INVALID_JOB)
             act(ref)
         except OverspanError as error:
             if error.transient:
@@ -138,7 +138,7 @@ def _for_each(words: Words, refs: Iterable[str], act: Callable[[str], None], tex
 def _explain(error: OverspanError) -> str:
     """The reason in Slurm's words, without the id that stands behind it."""
     if isinstance(error, NotFound):
-        return _INVALID
+        return INVALID_JOB
     head, _, text = error.message.partition(": ")
     if text == "Job/step already completing or completed":
         return "Job has already finished"
@@ -172,13 +172,13 @@ def _absolute(client: Client, ref: str, values: dict[str, Any]) -> dict[str, Any
         return values
     rows = client.queue(JobFilter(ids=(ref,), tasks=True)).rows
     if not rows:
-        raise NotFound(_INVALID)
+        raise NotFound(INVALID_JOB)
     rest = {name: value for name, value in values.items() if name != "time_limit_by"}
     if rows[0].time_limit is None:
         return rest
     limit = rows[0].time_limit + values["time_limit_by"]
     if limit <= 0:
-        raise InvalidRequest("Requested time limit is invalid (missing or exceeds some limit)")
+        raise InvalidRequest(TOO_LONG)
     return {**rest, "time_limit": limit}
 
 
@@ -193,11 +193,11 @@ def _write_script(call: Call, words: Words, rest: Sequence[str]) -> int:
     ref = rest[1]
     try:
         if not is_ref(ref):
-            raise NotFound(_INVALID)
+            raise NotFound(INVALID_JOB)
         with call.client() as client:
             text = client.script(ref)
     except NotFound:
-        return complain(f"job script retrieval failed: {_INVALID}", 0)
+        return complain(f"job script retrieval failed: {INVALID_JOB}", 0)
     name = rest[2] if len(rest) > 2 else f"slurm-{ref}.sh"
     if name == "-":
         write(text)
@@ -226,7 +226,7 @@ def _notify(call: Call, words: Words, rest: Sequence[str]) -> int:
         with call.client() as client:
             client.show(rest[0])
     except (NotFound, InvalidRequest):
-        return complain(f"job notify failure: {_INVALID}")
+        return complain(f"job notify failure: {INVALID_JOB}")
     return 0
 
 

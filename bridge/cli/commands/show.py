@@ -81,6 +81,7 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     facts = [
         ("Job", f"{job.get('id')}  {job.get('name')}"),
         ("State", paint(state, _COLOURS.get(state, "red"), colour) + reason),
+        *(("Refused", line) for line in str(job.get("refusal") or "").splitlines()),
         ("Exit", _exit(job) if state not in ("PENDING", "CONFIGURING", "RUNNING") else ""),
         ("User", f"{job.get('user')}"),
         ("Cluster", " ".join(filter(None, (place, str(job.get("native_id") or ""))))),

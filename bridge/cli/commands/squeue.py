@@ -18,6 +18,7 @@ from overspan.bridge.client import Client, JobFilter, JobRow, Listing
 from overspan.bridge.client.records import EXTENTS
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.slurm_words import INVALID_JOB
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of these accounts"),
@@ -166,7 +167,7 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     names = words.listed("nodelist") + words.listed("nodes") + words.listed("node")
     rows = _on_nodes(client, listing.rows, names)
     if not rows and len(words.listed("jobs")) == 1 and not _is_known(client, wanted.ids, listing.now):
-        return complain("slurm_load_jobs error: Invalid job id specified")
+        return complain(f"slurm_load_jobs error: {INVALID_JOB}")
     if words.has("array") or any("_" in ref for ref in wanted.ids):
         from overspan.bridge.cli.elements import name_elements, split_elements
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.model.slurm_answers import HOST_KINDS, answer_hosts, slurm_version
+from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.supervisor.steps.allocation import Allocation, Endpoint, parse_allocation, read_key
 
 _USAGE = "usage: srun [OPTION...] PROGRAM [ARGUMENT...]\nThe options are those of `span help srun`.\n"
@@ -69,7 +70,7 @@ def _run_step(words: Sequence[str], mounted: Mounted) -> int:
     job = first.last("jobid", str(allocation.job))
     if job != str(allocation.job):
         say(f"error: {NO_DAEMON}, and so no other job")
-        return fail(f"Unable to confirm allocation for job {job}: Invalid job id specified")
+        return fail(word_lost_allocation(job))
     return run_words(words, allocation)
 
 

@@ -16,6 +16,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
+from overspan.bridge.model.slurm_words import INVALID_JOB
 from overspan.bridge.supervisor.steps import channel as wire
 from overspan.bridge.supervisor.steps.accounting import StepRecord, read_steps
 from overspan.bridge.supervisor.steps.allocation import read_allocation
@@ -37,7 +38,7 @@ def main(words: Sequence[str]) -> int:
         records = read_steps(allocation.folder, allocation.launch)
         record = next((one for one in records if one.number == int(number)), None)
         if record is None or not record.running:
-            return _refuse("Invalid job id specified")
+            return _refuse(INVALID_JOB)
         if "layout" in options:
             write_all(1, describe_layout(record).encode())
             return 0
@@ -46,7 +47,7 @@ def main(words: Sequence[str]) -> int:
             return _signal(channel, int(options["signal"]))
     except FileNotFoundError:
         # The job is over, and its run directory was packed.
-        return _refuse("Invalid job id specified")
+        return _refuse(INVALID_JOB)
     except (OSError, ValueError) as error:
         return _refuse(getattr(error, "strerror", None) or str(error))
     signal.signal(signal.SIGINT, signal.SIG_DFL)

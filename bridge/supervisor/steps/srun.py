@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple, Optional
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.patterns import FilenameFields
+from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.supervisor import kernel
 from overspan.bridge.supervisor.steps.accounting import StepRecord, describe_step, finish_step, note_end, note_start
@@ -57,7 +58,7 @@ def main(words: Sequence[str]) -> int:
     except FileNotFoundError:
         # The job is over, and its run directory was packed.
         job = os.environ.get("SLURM_JOB_ID") or os.path.basename(run_dir)
-        return fail(f"Unable to confirm allocation for job {job}: Invalid job id specified")
+        return fail(word_lost_allocation(job))
     except (OSError, ValueError) as error:
         return fail(f"Unable to confirm allocation for job: {error}")
     return run_words(words, allocation)
@@ -79,7 +80,7 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
         return error_code()
     if is_over(allocation.folder):
         say(f"Check SLURM_JOB_ID environment variable. Expired or invalid job {allocation.job}")
-        return fail(f"Unable to confirm allocation for job {allocation.job}: Invalid job id specified")
+        return fail(word_lost_allocation(allocation.job))
     own = find_own(allocation, os.environ)
     if not allocation.batch:
         allocation, order = _confine(allocation, order, own)

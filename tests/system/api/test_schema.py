@@ -26,7 +26,7 @@ from overspan.bridge.api.server import Server
 from overspan.bridge.config.settings import load_settings
 from overspan.bridge.controller.controller import Controller, Parts
 from overspan.bridge.controller.reading import read
-from overspan.bridge.controller.timers import ScheduledTimers
+from overspan.bridge.controller.timers import LoopTimers
 from overspan.bridge.store.store import Store
 
 SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
@@ -57,7 +57,7 @@ class Service:
         config.write_text("clusters:\n  local: {kind: local, cpus: 4, memory: 8G}\n")
         store = Store.open(self.folder / "overspan.db")
         settings = load_settings(str(config), str(self.folder / "none.yaml"))
-        parts = Parts(store, settings, str(self.folder), ScheduledTimers(), time.time, read)
+        parts = Parts(store, settings, str(self.folder), LoopTimers(time.time), time.time, read)
         self.controller = await Controller.open(parts)
         self.app = build_app(self.controller)
         self.server = Server(self.app)

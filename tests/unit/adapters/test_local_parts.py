@@ -15,10 +15,6 @@ from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import (
     NEVER_FITS,
     NO_GRES,
-    NO_NODE,
-    NO_PARTITION,
-    NO_RESERVATION,
-    TOO_LONG,
     TOO_MUCH_MEMORY,
     describe_misfit,
     find_refusal,
@@ -31,6 +27,7 @@ from overspan.adapters.local.settings import Partition, Settings, read_settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Gres, Resources
+from overspan.bridge.model.slurm_words import BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
 from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
 
 MACHINE = Capacity(2000, 4096, ("A100",))
@@ -158,7 +155,7 @@ def test_hosts_of_a_batch_script_are_this_machine() -> None:
         {"exclude": "o[1-2]"},
         {"nodelist": "n[1-99999999]"},
     ):
-        assert refusal(bad) == NO_NODE
+        assert refusal(bad) == BAD_NODE
     assert refusal({"exclude": own}) == NEVER_FITS
     # What a job file says to Slurm clusters is nothing to this machine.
     assert refusal({"nodelist": "other"}, Form.RUN) == ""
@@ -168,7 +165,7 @@ def test_one_of_several_partitions_is_enough() -> None:
     settings = Settings(partitions=(Partition("short", 60), Partition("long")))
     assert find_refusal(job(TaskSpec("t", time=61), partition="short,long"), settings, MACHINE) == ""
     assert find_refusal(job(TaskSpec("t", time=61), partition="short,short"), settings, MACHINE) == TOO_LONG
-    assert find_refusal(job(TaskSpec("t"), partition="long,none"), settings, MACHINE) == NO_PARTITION.format("none")
+    assert find_refusal(job(TaskSpec("t"), partition="long,none"), settings, MACHINE) == f"{BAD_PARTITION}: none"
 
 
 def test_the_only_generic_resource_is_the_gpu() -> None:
@@ -211,7 +208,7 @@ def test_the_file_system_of_a_path_is_the_innermost_mount() -> None:
 
 @pytest.mark.parametrize(
     ("form", "name", "refusal"),
-    [(Form.BATCH, "no-such", NO_RESERVATION), (Form.BATCH, "", ""), (Form.RUN, "of-slurm", "")],
+    [(Form.BATCH, "no-such", BAD_RESERVATION), (Form.BATCH, "", ""), (Form.RUN, "of-slurm", "")],
 )
 def test_a_machine_has_no_reservations(form: Form, name: str, refusal: str) -> None:
     task = TaskSpec("t", form=form, native={"slurm": {"reservation": name}})

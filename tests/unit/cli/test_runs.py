@@ -36,6 +36,14 @@ EARLIER = [
 ]
 
 
+def test_each_run_has_the_nodes_that_it_ran_on() -> None:
+    nodes = [{"index": 0, "node": "n1"}, {"index": 1, "node": "n2"}, {"index": 2, "node": "n1"}]
+    first, last = split_runs(ROW, {"tasks": [{"attempts": [{**FIRST, "nodes": nodes}, THIRD]}]})
+    assert (first.node_list, batch_step(first).node_list, last.node_list) == ("n[1-2]", "n1", "n3")
+    lost = {**FIRST, "nodes": [{"index": 0, "node": ""}]}
+    assert split_runs(ROW, {"tasks": [{"attempts": [lost, THIRD]}]})[0].node_list == "Unknown"
+
+
 def test_a_row_tells_of_the_last_run_or_of_none_yet() -> None:
     assert runs(ROW, FIRST, SECOND, THIRD) == [*EARLIER, ("RUNNING", 40.0, 50.0, None, 0, 0, "n3")]
     ended = {**THIRD, "ended_at": 60.0, "state": "FAILED", "exit_code": 3}

@@ -13,6 +13,7 @@ from overspan.bridge.cli.records_text import step_record, write_records
 from overspan.bridge.cli.steps import (
     STEP_FORMAT,
     STEP_LETTERS,
+    choose_steps,
     derived_exit,
     list_steps,
     order_by_number,
@@ -114,6 +115,24 @@ def test_the_tables_of_running_steps() -> None:
         "   CPUFreqReq=Default Dist=Block",
         "   SrunHost:Pid=node1:35",
     ]
+
+
+def test_running_tasks_of_a_group_are_steps() -> None:
+    trainer = JOB._replace(task_offset=0, group="rl", name="trainer", batch=False)
+    server = trainer._replace(task_offset=1, raw_id=8, name="server", nodes=1, cpus=1, node_list="node3")
+    waits = trainer._replace(task_offset=2, raw_id=9, name="eval", state="PENDING", started_at=None)
+    over = trainer._replace(task_offset=3, raw_id=10, name="prep", state="COMPLETED", ended_at=950.0)
+    rows, own = [trainer, server, waits, over], {7: [RUNS._replace(task_offset=0)]}
+    steps = order_by_number(running_steps(rows, own))
+    assert render(parse_letters(STEP_FORMAT, STEP_LETTERS), steps, NOW, header=False) == (
+        "            7.3       sh      main      ada      0:50 node[1-2]\n"
+        "        7.batch  trainer      main      ada      1:40 node[1-2]\n"
+        "        8.batch   server      main      ada      1:40 node3\n"
+    )
+    assert [(step.ntasks, step.nodes, step.cpus) for step in steps] == [(3, 2, 3), (2, 2, 3), (1, 1, 1)]
+    assert [step.ref for step in choose_steps(steps, ["8"])] == ["8.batch"]
+    # A task has a line of its own in sacct.
+    assert [line.id for line in as_lines([trainer, server], own)] == ["7+0", "7+0.3", "7+1"]
 
 
 def test_columns_of_a_newer_daemon_are_left_out() -> None:

@@ -197,6 +197,15 @@ class FakeLedger:
     async def forget(self, before: float) -> int:
         return 0
 
+    async def withdraw(self, job_id: int) -> bool:
+        self._write()
+        found = self.jobs.get(job_id)
+        if found is None or not found.job.over or any(row.job_id == job_id for row in self.rows.values()):
+            return False
+        del self.jobs[job_id]
+        self.receipts = {token: receipt for token, receipt in self.receipts.items() if receipt.job_id != job_id}
+        return True
+
     def _set_schedule(self, changed: StoredSchedule) -> bool:
         old = self.schedule_rows.get(changed.id)
         if old is None or old.version != changed.version - 1:

@@ -43,6 +43,7 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now = START
+        self.jump = 0.0
         self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
 
     def __call__(self) -> float:
@@ -54,8 +55,20 @@ class FakeClock:
     def drop(self, name: str) -> None:
         self._timers.pop(name, None)
 
+    def move(self, seconds: float) -> None:
+        self._timers = {name: (at + seconds, call) for name, (at, call) in self._timers.items()}
+
+    def look(self) -> None:
+        pass
+
     def close(self) -> None:
         self._timers.clear()
+
+    def take_jump(self) -> float:
+        """Seconds by which the machine's clock was set (`jump`); time itself did not pass."""
+        seconds, self.jump = self.jump, 0.0
+        self.now += seconds
+        return seconds
 
     def due(self) -> dict[str, float]:
         """Names and times of the timers that are set."""
@@ -243,6 +256,7 @@ class Bench:
             clock=self.clock,
             reader=self.reader,
             opener_of=lambda kind: self._open,
+            take_jump=self.clock.take_jump,
         )
         self.controller = await Controller.open(parts)
         return self.controller

@@ -11,7 +11,6 @@ from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Rejected
-from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 
 NEVER = "Requested node configuration is not available"
@@ -139,8 +138,7 @@ def test_the_last_verdict_is_the_end_in_the_words_of_all() -> None:
         with pytest.raises(Rejected) as caught:
             await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
         assert caught.value.message == "local: Invalid qos specification\nfar: Invalid account"
-        assert bench.job().state is State.FAILED
-        assert len(bench.ledger.rows) == 0
+        assert (bench.ledger.jobs, bench.ledger.rows) == ({}, {})
 
     watch(scene, JudgingCluster(), JudgingCluster("far"))
 

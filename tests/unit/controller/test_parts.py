@@ -18,7 +18,6 @@ from overspan.bridge.controller.clusters import Clusters, find_opener
 from overspan.bridge.controller.listing import check_states
 from overspan.bridge.controller.orders import parse_signal
 from overspan.bridge.controller.outbox import Outbox
-from overspan.bridge.controller.timers import ScheduledTimers
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -98,25 +97,6 @@ def test_deferred_calls_wait_for_their_time() -> None:
     assert outbox.next_time(lane) is None and list(outbox.lanes()) == [lane]
 
 
-def test_timers_ring_on_the_event_loop() -> None:
-    async def scene() -> None:
-        timers = ScheduledTimers()
-        over = asyncio.Event()
-        rung: list[str] = []
-        timers.drop("never set")
-        timers.set("far", 1e18, lambda: rung.append("far"))
-        timers.set("gone", 4.0, lambda: rung.append("gone"))
-        timers.drop("gone")
-        timers.set("past", 5.0, lambda: rung.append("past"))
-        timers.set("later", 6.0, over.set)
-        await asyncio.wait_for(over.wait(), 60)
-        assert rung == ["past"]
-        timers.drop("past")
-        timers.close()
-
-    asyncio.run(scene())
-
-
 def test_bells() -> None:
     async def scene() -> None:
         bell = Bell()
@@ -191,3 +171,21 @@ def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     assert opened == []
     _ = clusters.get("other").adapter, clusters.get("other").adapter
     assert opened == ["other"]
+
+
+def test_a_cluster_in_its_place_is_used_without_a_look_for_its_launches() -> None:
+    """Each call of each job asks for the adapter; the look goes through all that is owed."""
+    looks: list[bool] = []
+
+    def look() -> bool:
+        looks.append(True)
+        return True
+
+    cluster = Clusters(_settings(near="near"), "/state", lambda kind: lambda config: FakeCluster()).get("near")
+    cluster.home = cluster.place
+    cluster.has_launches = look
+    assert cluster.adapter is cluster.adapter and looks == []
+    cluster.home = "near elsewhere"
+    with pytest.raises(Unreachable, match="jobs of near are at near elsewhere"):
+        _ = cluster.adapter
+    assert looks

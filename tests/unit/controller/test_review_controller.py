@@ -8,7 +8,6 @@ import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, start_job, turn, until
 
 from overspan.bridge.controller.book import KEEP_FINISHED, KEEP_SECONDS, Book, Entry
-from overspan.bridge.controller.timers import ScheduledTimers
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.job import new_job
@@ -21,27 +20,6 @@ def _finished(job_id: int, ended_at: float) -> Entry:
     object.__setattr__(job, "state", State.COMPLETED)
     object.__setattr__(job, "ended_at", ended_at)
     return Entry(job, "local", "me")
-
-
-def test_a_timer_that_is_due_can_still_be_dropped() -> None:
-    async def scene() -> None:
-        rung: list[str] = []
-        timers = ScheduledTimers()
-        timers.set("a", 0.0, lambda: rung.append("dropped"))
-        # The scheduler has handed it out, and its coroutine has not run yet.
-        assert timers._scheduler is not None
-        timers._scheduler._process_jobs()
-        timers.drop("a")
-        timers.set("b", 0.0, lambda: rung.append("replaced"))
-        timers._scheduler._process_jobs()
-        timers.set("b", 4e9, lambda: rung.append("later"))
-        await turn()
-        assert rung == []
-        timers.drop("b")
-        assert timers._scheduler.get_jobs() == []
-        timers.close()
-
-    asyncio.run(scene())
 
 
 def test_finished_jobs_leave_memory_though_nobody_looks_at_the_queue() -> None:

@@ -32,6 +32,9 @@ class VirtualClock(FakeClock):
         if handle is not None:
             handle.cancel()
 
+    def move(self, seconds: float) -> None:
+        raise NotImplementedError
+
     def close(self) -> None:
         for name in list(self._handles):
             self.drop(name)

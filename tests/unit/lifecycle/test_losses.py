@@ -205,3 +205,19 @@ def test_a_group_that_restarts_together_repeats_all() -> None:
     world = _second_stage(restart=RestartScope.GROUP)
     assert world.apply(lost(world, Cause.NODE))
     assert [task.state for task in world.job.tasks] == [State.PENDING, State.PENDING]
+
+
+def test_an_attempt_that_is_over_keeps_where_it_ran() -> None:
+    world = World(group(primary(num_nodes=2, retry=RETRY))).run()
+    world.apply(events.LaunchLost(world.now, 0, Cause.NODE.value))
+    world.advance(3600)
+    world.apply(events.Granted(world.now, (("trainer", 0, "m1", "", ()), ("trainer", 1, "", "", ()))))
+    world.decide()
+    world.begin()
+    # A later grant may come before the end of what ran elsewhere is known, and behind it.
+    world.apply(events.Granted(world.now, (("trainer", 1, "m3", "", ()),)))
+    world.end("trainer", 1)
+    world.apply(events.Granted(world.now, (("trainer", 0, "", "", ()),)))
+    first, second = world.job.task("trainer").attempts[:2]
+    assert [run.node for run in first.nodes] == ["n0", "n1"]
+    assert [run.node for run in second.nodes] == ["m1", "m3"]

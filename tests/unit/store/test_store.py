@@ -324,6 +324,31 @@ def test_a_receipt_is_written_once_with_its_job_and_goes_by_age(
         store.close()
 
 
+def test_a_job_that_is_withdrawn_leaves_nothing_but_its_number(
+    tmp_path: Path, make_job: MakeJob, start_of: StartOf
+) -> None:
+    store = Store.open(tmp_path / "span.db")
+
+    async def go() -> None:
+        live, over = make_job(1), make_job(2)
+        await store.insert([start_of(live)], receipt=Receipt("a1", "ada", 1000.0, job_id=1))
+        await store.insert([start_of(over)], receipt=Receipt("a2", "ada", 1000.0, job_id=2))
+        assert not await store.withdraw(2)
+        assert await store.apply([Change(ended(over, 2000.0, State.FAILED), over.version)]) == [True]
+        # A call is owed still.
+        assert not await store.withdraw(2)
+        await store.settle([row.token for row in await store.outbox() if row.job_id == 2])
+        seq = store.last_seq
+        assert await store.withdraw(2)
+        assert [found.job.id for found in await store.find(JobQuery())] == [1]
+        assert await store.timeline(2) == [] and await store.find_receipt("a2", "ada") is None
+        assert await store.find_receipt("a1", "ada") is not None
+        assert (store.last_seq, await store.next_ids(1)) == (seq, 3)
+
+    asyncio.run(go())
+    store.close()
+
+
 def test_closed_store_refuses(tmp_path: Path, make_job: MakeJob, start_of: StartOf) -> None:
     store = Store.open(tmp_path / "span.db")
     store.close()
