@@ -54,7 +54,7 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --eval-annotations --backport typing \
-		bridge/model bridge/lifecycle bridge/supervisor
+		bridge/model bridge/lifecycle bridge/runtime
 
 soak: setup rigs ## 10,000 seeds of the simulation, and 100 kills on each kind of cluster (hours)
 	SIMULATION_SEEDS=0:10000 OVERSPAN_KILLS=100 $(QUIET) $(BIN)/pytest -n 3 --timeout 20000 tests/simulation \

@@ -1,1 +1,1 @@
-"""Adapters: one package for each kind of cluster, all of them behind `contract`."""
+"""Adapters (`overspan.adapters`): one package for each kind of cluster, all of them behind `contract`."""

@@ -20,7 +20,7 @@ from tests.rigs.kube import PYTHON_IMAGE, KubeRig, open_kube
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.kubernetes.connection import open_connection
+from overspan.adapters.kubernetes.api.connection import open_connection
 from overspan.adapters.kubernetes.settings import read_settings
 
 WIDE = 1000

@@ -1,1 +1,1 @@
-"""The bridge: what jobs are, what follows from events, and the daemon that carries it out."""
+"""The bridge (`overspan.bridge`): what jobs are, what follows from events, the daemon, the commands."""

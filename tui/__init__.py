@@ -1,1 +1,1 @@
-"""The terminal UI of `span top`."""
+"""The terminal UI of `span top` (`overspan.tui`)."""

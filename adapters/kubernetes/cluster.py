@@ -28,41 +28,41 @@ from overspan.adapters.contract import (
     before_sending,
 )
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
-from overspan.adapters.kubernetes.checking import check_cluster
-from overspan.adapters.kubernetes.connection import Connection, open_connection
-from overspan.adapters.kubernetes.discovery import find_rung
-from overspan.adapters.kubernetes.evidence import is_slow, read_trouble
-from overspan.adapters.kubernetes.failed_probes import read_failures
-from overspan.adapters.kubernetes.following import TICK_SECONDS, Follower
-from overspan.adapters.kubernetes.foresight import Foresight
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.gathering import Gatherer
-from overspan.adapters.kubernetes.keeping import Keeper
-from overspan.adapters.kubernetes.launches import Handle, Launches, parse_handle
-from overspan.adapters.kubernetes.lifetimes import longest_time
-from overspan.adapters.kubernetes.live_logs import LiveLogs
-from overspan.adapters.kubernetes.logs import Logs
-from overspan.adapters.kubernetes.names import parse_token
-from overspan.adapters.kubernetes.nodes import ask_nodes, ask_sizes
-from overspan.adapters.kubernetes.ordering import Orderer
-from overspan.adapters.kubernetes.output_files import OutputFiles, note_unwritable
-from overspan.adapters.kubernetes.partitions import (
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.discovery import find_rung
+from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
+from overspan.adapters.kubernetes.launches.foresight import Foresight
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gathering import Gatherer
+from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_handle
+from overspan.adapters.kubernetes.launches.ordering import Orderer
+from overspan.adapters.kubernetes.launches.patience import find_patience
+from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.submission import Submitter, admit
+from overspan.adapters.kubernetes.launches.traces import find_traces, remove_traces
+from overspan.adapters.kubernetes.logs.keeping import Keeper
+from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
+from overspan.adapters.kubernetes.logs.logs import Logs
+from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unwritable
+from overspan.adapters.kubernetes.manifests.lifetimes import longest_time
+from overspan.adapters.kubernetes.manifests.names import parse_token
+from overspan.adapters.kubernetes.manifests.partitions import (
     find_refusal,
     find_unknown_node,
     list_partitions,
     names_nodes,
     settle_partition,
 )
-from overspan.adapters.kubernetes.patience import find_patience
+from overspan.adapters.kubernetes.observation.evidence import is_slow, read_trouble
+from overspan.adapters.kubernetes.observation.failed_probes import read_failures
+from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, Follower
+from overspan.adapters.kubernetes.observation.nodes import ask_nodes, ask_sizes
+from overspan.adapters.kubernetes.observation.records import PodRecord
+from overspan.adapters.kubernetes.observation.sizes import PORTION, Sizes
+from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
-from overspan.adapters.kubernetes.records import PodRecord
-from overspan.adapters.kubernetes.releasing import Releaser
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
-from overspan.adapters.kubernetes.sizes import PORTION, Sizes
-from overspan.adapters.kubernetes.stories import Story
-from overspan.adapters.kubernetes.submission import Submitter, admit
-from overspan.adapters.kubernetes.traces import find_traces, remove_traces
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 

@@ -19,10 +19,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from overspan.adapters.archives import Item, list_items, write_archive
-from overspan.adapters.kubernetes.names import label_launch, name_archive
-from overspan.adapters.kubernetes.scripts import ARCHIVES_DIR, FILES_DIR, RUN_DIR, UNPACK, make_command
-from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.volumes import (
+from overspan.adapters.kubernetes.manifests.names import label_launch, name_archive
+from overspan.adapters.kubernetes.manifests.scripts import ARCHIVES_DIR, FILES_DIR, RUN_DIR, UNPACK, make_command
+from overspan.adapters.kubernetes.manifests.volumes import (
     VOLUME_PREFIX,
     Mounts,
     check_targets,
@@ -31,6 +30,7 @@ from overspan.adapters.kubernetes.volumes import (
     mount_volume,
     resolve_target,
 )
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec

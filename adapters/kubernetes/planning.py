@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.kubernetes.commands import DOCUMENT as COMMANDS_DOCUMENT
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.gang import WORDS, Choice, Rung
-from overspan.adapters.kubernetes.limits import note_job
-from overspan.adapters.kubernetes.rendering import Objects, choose, render
-from overspan.adapters.kubernetes.services import PLAN
+from overspan.adapters.kubernetes.launches.gang import WORDS, Choice, Rung
+from overspan.adapters.kubernetes.manifests.commands import DOCUMENT as COMMANDS_DOCUMENT
+from overspan.adapters.kubernetes.manifests.limits import note_job
+from overspan.adapters.kubernetes.manifests.rendering import Objects, choose, render
+from overspan.adapters.kubernetes.manifests.services import PLAN
 from overspan.adapters.kubernetes.settings import SOFT, Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job

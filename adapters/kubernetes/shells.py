@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from overspan.adapters.abilities import Entrance, ShellRequest
-from overspan.adapters.kubernetes.evidence import has_begun
-from overspan.adapters.kubernetes.records import MAIN, PodRecord
-from overspan.adapters.kubernetes.scripts import PROGRAM_VARIABLE
+from overspan.adapters.kubernetes.manifests.scripts import PROGRAM_VARIABLE
+from overspan.adapters.kubernetes.observation.evidence import has_begun
+from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Conflict
 

@@ -14,7 +14,7 @@ from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
-from overspan.bridge.supervisor.archive import build_archive
+from overspan.bridge.runtime.archive import build_archive
 
 _TIMEOUT = 20
 _OLDEST = (3, 9)
@@ -24,7 +24,7 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "fuse.ssh
 _PROBE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from overspan.bridge.supervisor.isolation import probe
+from overspan.bridge.runtime.core.isolation import probe
 print(json.dumps({"version": list(sys.version_info[:3]), "probe": list(probe())}))
 """
 

@@ -40,7 +40,7 @@ from overspan.adapters.local.steps import list_steps
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.runtime.core import kernel
 
 _log = logging.getLogger(__name__)
 

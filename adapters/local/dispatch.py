@@ -26,9 +26,9 @@ from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.adapters.local.throttles import Line
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
-from overspan.bridge.supervisor.losses import is_damage, list_losses, word_damage
-from overspan.bridge.supervisor.mounts import sweep_links
-from overspan.bridge.supervisor.shortages import is_shortage
+from overspan.bridge.runtime.core.losses import is_damage, list_losses, word_damage
+from overspan.bridge.runtime.core.mounts import sweep_links
+from overspan.bridge.runtime.core.shortages import is_shortage
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from overspan.adapters.local.packs import open_file
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.bridge.model.events import Event, Launch, LaunchLost, NodeEnded, NodeStarted, Refused, event_from_document
-from overspan.bridge.supervisor.records import read_record
+from overspan.bridge.runtime.core.records import read_record
 
 END = {"end": True}
 """The last line of a journal: nothing will follow."""

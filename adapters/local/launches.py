@@ -52,7 +52,7 @@ from overspan.bridge.model.events import (
 )
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
-from overspan.bridge.supervisor import losses
+from overspan.bridge.runtime.core import losses
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from overspan.adapters.local.packs import pack_run
 from overspan.adapters.local.rundir import RunDirectory, parse_handle, remove
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
-from overspan.bridge.supervisor.losses import list_losses
-from overspan.bridge.supervisor.shortages import is_shortage
+from overspan.bridge.runtime.core.losses import list_losses
+from overspan.bridge.runtime.core.shortages import is_shortage
 
 _log = logging.getLogger(__name__)
 

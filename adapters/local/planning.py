@@ -12,7 +12,7 @@ from overspan.bridge.model.names import member_host, member_name
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, TaskSpec
-from overspan.bridge.supervisor.environment import domain_of
+from overspan.bridge.runtime.core.environment import domain_of
 
 
 def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:

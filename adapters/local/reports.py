@@ -11,8 +11,8 @@ from overspan.adapters.local.journals import News, read_news
 from overspan.adapters.local.launches import Run
 from overspan.adapters.local.rundir import RunDirectory, parse_handle
 from overspan.bridge.model.events import Event, Queued
-from overspan.bridge.supervisor.losses import is_damage, word_damage
-from overspan.bridge.supervisor.shortages import is_shortage
+from overspan.bridge.runtime.core.losses import is_damage, word_damage
+from overspan.bridge.runtime.core.shortages import is_shortage
 
 
 class Reports:

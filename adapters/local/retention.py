@@ -6,7 +6,7 @@ import os
 import shutil
 
 from overspan.adapters.local.rundir import remove
-from overspan.bridge.supervisor.losses import FOLDER
+from overspan.bridge.runtime.core.losses import FOLDER
 
 
 def forget_runs(root: str, before: float) -> int:

@@ -17,10 +17,10 @@ from overspan.adapters.local import journals
 from overspan.adapters.local.rundir import RunDirectory, read_document
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, Granted, Launch, LaunchLost, NodeEnded, NodeStarted
-from overspan.bridge.supervisor.leftovers import end_leftovers
-from overspan.bridge.supervisor.losses import Loss, is_damage, name_loss, read_loss, word_damage, write_loss
-from overspan.bridge.supervisor.records import list_records
-from overspan.bridge.supervisor.shim import UNKILLABLE_TIMEOUT
+from overspan.bridge.runtime.core.leftovers import end_leftovers
+from overspan.bridge.runtime.core.losses import Loss, is_damage, name_loss, read_loss, word_damage, write_loss
+from overspan.bridge.runtime.core.records import list_records
+from overspan.bridge.runtime.core.shim import UNKILLABLE_TIMEOUT
 
 GRACE = 30.0
 """Seconds between TERM and KILL: the default of a task, whose own may not be readable."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from overspan.adapters.abilities import Step
 from overspan.adapters.local.rundir import RunDirectory
-from overspan.bridge.supervisor.steps.accounting import StepRecord, read_steps
+from overspan.bridge.runtime.srun.accounting import StepRecord, read_steps
 
 _log = logging.getLogger(__name__)
 

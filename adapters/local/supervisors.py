@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from overspan.adapters.local.forkserver import Forked, ForkServer, read_status
 from overspan.adapters.local.rundir import RunDirectory, find_end, read_document, remove, write_at
 from overspan.bridge.model.events import Event, event_to_document
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.orders import URGENT
-from overspan.bridge.supervisor.shortages import EX_TEMPFAIL, is_shortage, word_shortage
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.orders import URGENT
+from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage, word_shortage
 
 _log = logging.getLogger(__name__)
 

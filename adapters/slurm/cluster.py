@@ -38,40 +38,47 @@ from overspan.adapters.contract import (
     Unmet,
     before_sending,
 )
-from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
-from overspan.adapters.slurm.arrays import MOST
-from overspan.adapters.slurm.checking import check_cluster
-from overspan.adapters.slurm.forms import needs_nodes, refuse_unknown
-from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.access.imports import Importer
+from overspan.adapters.slurm.access.login import invite
+from overspan.adapters.slurm.access.native_steps import NativeSteps
+from overspan.adapters.slurm.access.shells import Shells
+from overspan.adapters.slurm.access.traces import end_words, index_handles, list_traces
+from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
+from overspan.adapters.slurm.commands.job_steps import Steps
+from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.diagnosis.checking import check_cluster
+from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.handles import is_handle
-from overspan.adapters.slurm.imports import Importer
-from overspan.adapters.slurm.login import invite
-from overspan.adapters.slurm.logs import Logs, find_written
-from overspan.adapters.slurm.native_steps import NativeSteps
-from overspan.adapters.slurm.notes import list_notes
-from overspan.adapters.slurm.ordering import Orderer
-from overspan.adapters.slurm.predecessors import Predecessors
-from overspan.adapters.slurm.pyslurm_reader import LibraryQuestions
-from overspan.adapters.slurm.questions import Questions
-from overspan.adapters.slurm.relays import Relays
-from overspan.adapters.slurm.rendering import DEFAULT_ROOT, Renderer, Scene, explain, resolve_root, without_array
+from overspan.adapters.slurm.observation.watching import Watch, next_kill
+from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.orders.ordering import Orderer
+from overspan.adapters.slurm.rendering.forms import needs_nodes, refuse_unknown
+from overspan.adapters.slurm.rendering.notes import list_notes
+from overspan.adapters.slurm.rendering.renderer import (
+    DEFAULT_ROOT,
+    Renderer,
+    Scene,
+    explain,
+    resolve_root,
+    without_array,
+)
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, describe_place, read_settings
-from overspan.adapters.slurm.shells import Shells
-from overspan.adapters.slurm.staging import check_sources, list_carried, preview_carried, preview_staged
-from overspan.adapters.slurm.steps import Steps
-from overspan.adapters.slurm.submission import BATCH, Submitter
-from overspan.adapters.slurm.throttles import Throttles
-from overspan.adapters.slurm.traces import end_words, index_handles, list_traces
+from overspan.adapters.slurm.submission.arrays import MOST
+from overspan.adapters.slurm.submission.predecessors import Predecessors
+from overspan.adapters.slurm.submission.submitter import BATCH, Submitter
+from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
 from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
-from overspan.adapters.slurm.watching import Watch, next_kill
+from overspan.adapters.slurm.unshared.relays import Relays
+from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.shared.cluster import SharedCluster
+from overspan.adapters.slurm.users.cluster import SharedCluster
 
 
 def open_configured(config: ClusterConfig) -> Adapter:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from overspan.adapters.slurm.group_script import render_sruns
-from overspan.adapters.slurm.images import FOLDER, HOSTS, quote_words
-from overspan.adapters.slurm.needs import Need, render_gres
-from overspan.adapters.slurm.parcels import SECRETS
-from overspan.adapters.slurm.plans import Plan
-from overspan.adapters.slurm.script import Submission
+from overspan.adapters.slurm.groups.plans import Plan
+from overspan.adapters.slurm.groups.script import render_sruns
+from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS, quote_words
+from overspan.adapters.slurm.rendering.needs import Need, render_gres
+from overspan.adapters.slurm.rendering.script import Submission
+from overspan.adapters.slurm.unshared.parcels import SECRETS
 from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.sizes import format_memory
-from overspan.bridge.supervisor.remote.images import is_held
+from overspan.bridge.runtime.slurm.images import is_held
 
 
 def render_submission(submission: Submission) -> str:

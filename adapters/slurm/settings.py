@@ -8,7 +8,7 @@ from typing import Any
 
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.setting_values import Readers, read_seconds, read_values
-from overspan.adapters.slurm.images import RUNTIMES
+from overspan.adapters.slurm.rendering.images import RUNTIMES
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
 

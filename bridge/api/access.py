@@ -12,7 +12,7 @@ from overspan.bridge.api.asking import Anyone, Reader
 from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
 from overspan.bridge.api.jobs import answer
-from overspan.bridge.controller.access import Access, ShellWish
+from overspan.bridge.controller.features.access import Access, ShellWish
 
 Ref = Annotated[str, Path(max_length=300)]
 ClusterName = Annotated[str, Path(max_length=256)]

@@ -12,7 +12,7 @@ from overspan.bridge.api.asking import Reader
 from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import Variables, Words, no_nul
 from overspan.bridge.api.jobs import answer
-from overspan.bridge.controller.allocations import Allocations, StepWish
+from overspan.bridge.controller.features.allocations import Allocations, StepWish
 
 Ref = Annotated[str, Path(max_length=300)]
 

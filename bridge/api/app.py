@@ -20,7 +20,7 @@ from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.leftovers import Sweep
+from overspan.bridge.controller.features.leftovers import Sweep
 
 FORMATS = [1]
 

@@ -14,7 +14,7 @@ from fastapi import Depends, Path, Request
 
 from overspan.adapters.identities import Accounts
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.rights import Asker, deny
+from overspan.bridge.controller.orders.rights import Asker, deny
 
 PEER = "peer_uid"
 """Where the server leaves the number of the user who connected."""

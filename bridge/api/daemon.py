@@ -30,7 +30,7 @@ from overspan.bridge.config.paths import (
 )
 from overspan.bridge.config.settings import Settings, load_settings
 from overspan.bridge.config.shims import ensure_shims
-from overspan.bridge.controller.clusters import check_kind
+from overspan.bridge.controller.core.clusters import check_kind
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
@@ -135,10 +135,10 @@ async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
     from overspan.bridge.api.asking import Reception, SharedReception
     from overspan.bridge.api.server import Server, bind_socket, remove_socket
-    from overspan.bridge.controller.clock import DaemonClock
     from overspan.bridge.controller.controller import Controller, Parts
-    from overspan.bridge.controller.reading import read
-    from overspan.bridge.controller.timers import LoopTimers
+    from overspan.bridge.controller.core.clock import DaemonClock
+    from overspan.bridge.controller.core.timers import LoopTimers
+    from overspan.bridge.controller.submission.reading import read
 
     paths, settings, shared = place.paths, place.settings, place.shared
     environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)

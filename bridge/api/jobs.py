@@ -21,10 +21,10 @@ from overspan.bridge.api.bodies import (
 from overspan.bridge.api.failures import describe_error
 from overspan.bridge.api.parameters import LogFilter
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.listing import check_states
-from overspan.bridge.controller.requests import CancelRequest, Filters, Update
-from overspan.bridge.controller.rights import Asker
-from overspan.bridge.controller.submission import Submitted
+from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
+from overspan.bridge.controller.orders.rights import Asker
+from overspan.bridge.controller.submission.submitter import Submitted
+from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.submission import Submission

@@ -15,7 +15,7 @@ from overspan.bridge.api.failures import describe_error
 from overspan.bridge.api.jobs import row_document
 from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.listing import Selection
+from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.errors import OverspanError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from overspan.bridge.api.bodies import LATEST
-from overspan.bridge.controller.listing import FINISHED_WITHIN, Selection, check_states
-from overspan.bridge.controller.logs import LogQuery
+from overspan.bridge.controller.views.listing import FINISHED_WITHIN, Selection, check_states
+from overspan.bridge.controller.views.logs import LogQuery
 
 MAX_PART = 4 << 20
 """Bytes of a log in one answer."""

@@ -16,8 +16,8 @@ from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
 from overspan.bridge.cli.row_texts import BITSTRING
 from overspan.bridge.client.records import JobRow, rows_from_document
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.listing import Selection, list_queue
-from overspan.bridge.controller.rows import CORE
+from overspan.bridge.controller.views.listing import Selection, list_queue
+from overspan.bridge.controller.views.rows import CORE
 
 _LAYOUT = parse_letters(DEFAULT_FORMAT, LETTERS)
 _KEPT = 8

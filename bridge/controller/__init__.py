@@ -1,5 +1,5 @@
-"""The async loops of the daemon: submit, dispatch, observe, carry out orders, wait for times, remember history.
+"""The daemon's work on jobs: `core` commits and dispatches, `submission` and `orders` take what users ask for.
 
-One event loop, one writer. Every change of a job goes through `recording.Recorder`, which commits before anybody
-sees it.
+One event loop, one writer. Every change of a job goes through `core.recording.Recorder`, which commits before anybody
+sees it. `features` are what goes beyond one job on one cluster; `views` are what is shown, and change nothing.
 """

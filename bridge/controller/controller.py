@@ -13,37 +13,37 @@ from typing import Any
 from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.access import Access
-from overspan.bridge.controller.allocations import Allocations
-from overspan.bridge.controller.arrays import Arrays
-from overspan.bridge.controller.backoff import unanswered
-from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.clock import describe_jump
-from overspan.bridge.controller.clusters import Cluster, Clusters, OpenerOf
-from overspan.bridge.controller.crontabs import Crontabs
-from overspan.bridge.controller.dependencies import Dependencies
-from overspan.bridge.controller.details import describe_end, describe_job
-from overspan.bridge.controller.dispatch import Dispatcher
-from overspan.bridge.controller.drafts import Completion
-from overspan.bridge.controller.failover import Failover
-from overspan.bridge.controller.families import Families
-from overspan.bridge.controller.history import Handles, list_history
-from overspan.bridge.controller.ledger import Ledger
-from overspan.bridge.controller.leftovers import Leftovers
-from overspan.bridge.controller.listing import Selection, list_queue
-from overspan.bridge.controller.logs import Logs
-from overspan.bridge.controller.observation import Observer
-from overspan.bridge.controller.obstacles import Obstacles
-from overspan.bridge.controller.orders import Orders
-from overspan.bridge.controller.places import Places
-from overspan.bridge.controller.recording import Clock, Recorder
-from overspan.bridge.controller.references import Directory
-from overspan.bridge.controller.releases import Releases
-from overspan.bridge.controller.resubmission import Resubmitter
-from overspan.bridge.controller.schedules import Schedules
-from overspan.bridge.controller.steps import STEP_COLUMNS, Steps
-from overspan.bridge.controller.submission import Reader, Submitter
-from overspan.bridge.controller.timers import Timers
+from overspan.bridge.controller.core.backoff import unanswered
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.clock import describe_jump
+from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
+from overspan.bridge.controller.core.dispatch import Dispatcher
+from overspan.bridge.controller.core.drafts import Completion
+from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.controller.core.observation import Observer
+from overspan.bridge.controller.core.places import Places
+from overspan.bridge.controller.core.recording import Clock, Recorder
+from overspan.bridge.controller.core.releases import Releases
+from overspan.bridge.controller.core.timers import Timers
+from overspan.bridge.controller.features.access import Access
+from overspan.bridge.controller.features.allocations import Allocations
+from overspan.bridge.controller.features.arrays import Arrays
+from overspan.bridge.controller.features.crontabs import Crontabs
+from overspan.bridge.controller.features.dependencies import Dependencies
+from overspan.bridge.controller.features.failover import Failover
+from overspan.bridge.controller.features.families import Families
+from overspan.bridge.controller.features.leftovers import Leftovers
+from overspan.bridge.controller.features.schedules import Schedules
+from overspan.bridge.controller.orders.orders import Orders
+from overspan.bridge.controller.orders.references import Directory
+from overspan.bridge.controller.submission.resubmission import Resubmitter
+from overspan.bridge.controller.submission.submitter import Reader, Submitter
+from overspan.bridge.controller.views.details import describe_end, describe_job
+from overspan.bridge.controller.views.history import Handles, list_history
+from overspan.bridge.controller.views.listing import Selection, list_queue
+from overspan.bridge.controller.views.logs import Logs
+from overspan.bridge.controller.views.obstacles import Obstacles
+from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
 from overspan.bridge.store.records import JobQuery, TimelineRow

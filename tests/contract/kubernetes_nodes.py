@@ -15,9 +15,9 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_exec import Run
 from tests.fakes.kubernetes_objects import Document, Key, Refused, from_rfc3339
 
-from overspan.adapters.kubernetes.quantities import sum_requests
-from overspan.adapters.kubernetes.records import GO, NOTICE
-from overspan.adapters.kubernetes.scripts import POD_DIR
+from overspan.adapters.kubernetes.api.quantities import sum_requests
+from overspan.adapters.kubernetes.manifests.scripts import POD_DIR
+from overspan.adapters.kubernetes.observation.records import GO, NOTICE
 
 _LATE = {
     "reason": "DeadlineExceeded",

@@ -13,9 +13,9 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.rigs.kube import SMALL_IMAGE, KubeRig
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes.answers import Answer
-from overspan.adapters.kubernetes.connection import Connection, open_connection
-from overspan.adapters.kubernetes.records import PodRecord, read_pod
+from overspan.adapters.kubernetes.api.answers import Answer
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 

@@ -25,12 +25,12 @@ from tests.rigs.plugin import kube_namespace, kube_rig
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Node
-from overspan.adapters.kubernetes.answers import is_quota
-from overspan.adapters.kubernetes.checking import check_cluster
-from overspan.adapters.kubernetes.discovery import Right, may
-from overspan.adapters.kubernetes.nodes import ask_nodes
+from overspan.adapters.kubernetes.api.answers import is_quota
+from overspan.adapters.kubernetes.api.discovery import Right, may
+from overspan.adapters.kubernetes.api.watch import Pace, PodWatch
+from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
+from overspan.adapters.kubernetes.observation.nodes import ask_nodes
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.watch import Pace, PodWatch
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, Unreachable
 
 __all__ = ["kube_namespace", "kube_rig", "nothing_is_dropped"]

@@ -14,12 +14,18 @@ from tests.rigs.kube import SMALL_IMAGE, KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes.checking import check_cluster
-from overspan.adapters.kubernetes.discovery import may
-from overspan.adapters.kubernetes.evidence import explain_waiting, is_slow, judge_end, judge_gone, read_trouble
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.records import PodRecord
-from overspan.adapters.kubernetes.rights import EXTRAS, list_rights
+from overspan.adapters.kubernetes.api.discovery import may
+from overspan.adapters.kubernetes.api.rights import EXTRAS, list_rights
+from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.observation.evidence import (
+    explain_waiting,
+    is_slow,
+    judge_end,
+    judge_gone,
+    read_trouble,
+)
+from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.causes import Cause
 

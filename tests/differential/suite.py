@@ -18,7 +18,7 @@ from tests.differential import player
 from tests.differential.case import Case
 from tests.rigs.slurm import SlurmRig, Variant
 
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.runtime.core import kernel
 
 if TYPE_CHECKING:
     from tests.system.conftest import Span

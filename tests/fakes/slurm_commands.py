@@ -24,7 +24,7 @@ from tests.fakes.slurm_formats import (
 )
 from tests.fakes.slurm_jobs import NativeJob, Request, read_indices
 
-from overspan.adapters.slurm.options import inherited, read_command
+from overspan.adapters.slurm.commands.options import inherited, read_command
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.sizes import parse_memory

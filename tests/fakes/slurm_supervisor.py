@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.fakes.slurm_controller import KILL, TERM, FakeSlurm
 from tests.fakes.slurm_jobs import Behaviour, NativeJob
 
-from overspan.adapters.slurm.journals import Part, read_orders
+from overspan.adapters.slurm.observation.journals import Part, read_orders
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from overspan.bridge.controller import timers
+from overspan.bridge.controller.core import timers
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.store import Store
 from overspan.bridge.store.writer import Unit, Writer

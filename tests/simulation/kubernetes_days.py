@@ -24,14 +24,16 @@ from tests.simulation.orders import Orders
 from tests.simulation.promises import check_timeline, check_whole
 
 from overspan.adapters.contract import Adapter, ClusterConfig
-from overspan.adapters.kubernetes import gathering, live_logs, watch
+from overspan.adapters.kubernetes.api import watch
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
-from overspan.adapters.kubernetes.names import JOB, MANAGED_BY
-from overspan.adapters.kubernetes.records import INDEX, TASK
+from overspan.adapters.kubernetes.launches import gathering
+from overspan.adapters.kubernetes.logs import live_logs
+from overspan.adapters.kubernetes.manifests.names import JOB, MANAGED_BY
+from overspan.adapters.kubernetes.observation.records import INDEX, TASK
 from overspan.adapters.kubernetes.settings import read_settings
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Parts
-from overspan.bridge.controller.reading import read
+from overspan.bridge.controller.submission.reading import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission

@@ -15,10 +15,10 @@ from tests.fakes.kubernetes_objects import Document, Key, Refused, from_rfc3339,
 from tests.fakes.slurm_jobs import Behaviour
 from tests.simulation.clockwork import Chaos
 
-from overspan.adapters.kubernetes.evidence import NOT_BEGUN
-from overspan.adapters.kubernetes.quantities import add_amounts, read_amounts, sum_requests
-from overspan.adapters.kubernetes.records import GO
-from overspan.adapters.kubernetes.scripts import END_OCTAL, END_VARIABLE, END_WORD, OPENED
+from overspan.adapters.kubernetes.api.quantities import add_amounts, read_amounts, sum_requests
+from overspan.adapters.kubernetes.manifests.scripts import END_OCTAL, END_VARIABLE, END_WORD, OPENED
+from overspan.adapters.kubernetes.observation.evidence import NOT_BEGUN
+from overspan.adapters.kubernetes.observation.records import GO
 
 NODES = ("node-1", "node-2", "node-3")
 UNREACHABLE_SECONDS, EVICTION_SECONDS = 40.0, 60.0

@@ -17,9 +17,9 @@ from tests.fakes.kubernetes_objects import Key, Refused
 from tests.simulation.clockwork import LIFE, Chaos
 from tests.simulation.fibers import Fiber, Fibers, Killed, Silent
 
-from overspan.adapters.kubernetes.answers import Answer, to_error
-from overspan.adapters.kubernetes.connection import Connection
-from overspan.adapters.kubernetes.logins import Way
+from overspan.adapters.kubernetes.api.answers import Answer, to_error
+from overspan.adapters.kubernetes.api.connection import Connection
+from overspan.adapters.kubernetes.api.logins import Way
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.simulation.lives import Lives
 
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.requests import CancelRequest, Update
+from overspan.bridge.controller.orders.requests import CancelRequest, Update
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job

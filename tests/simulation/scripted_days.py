@@ -14,7 +14,7 @@ from tests.simulation.promises import check_timeline, check_whole
 
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Parts
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff, JobSpec, Origin, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State

@@ -22,6 +22,7 @@ import threading
 import time
 from pathlib import Path
 
+from overspan.adapters.slurm.journals import Part, read_orders
 from tests.contract.kubernetes_nodes import FakeNodes
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
@@ -33,7 +34,6 @@ from tests.fakes.slurm_supervisor import FakeSupervisor, Programs
 from tests.fakes.slurm_supervisor import Key as NodeKey
 from tests.fakes.slurm_transport import FakeTransport
 
-from overspan.adapters.slurm.journals import Part, read_orders
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.job import Job

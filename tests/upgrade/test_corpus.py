@@ -14,24 +14,24 @@ from typing import Any
 import pytest
 from tests.upgrade.corpus import BOOT_ID, CORPUS, DATABASE, restore
 
-from overspan.adapters.kubernetes import facts as kubernetes_facts
-from overspan.adapters.kubernetes import launches as kubernetes_launches
-from overspan.adapters.kubernetes.shapes import make_shape
+from overspan.adapters.kubernetes.launches import launches as kubernetes_launches
+from overspan.adapters.kubernetes.observation import facts as kubernetes_facts
+from overspan.adapters.kubernetes.observation.shapes import make_shape
 from overspan.adapters.local import journals, rundir
 from overspan.adapters.slurm import handles as slurm_handles
-from overspan.adapters.slurm.journals import Part, read_orders
+from overspan.adapters.slurm.observation.journals import Part, read_orders
 from overspan.adapters.slurm.sets import handles as set_handles
-from overspan.bridge.controller.book import split_handle
+from overspan.bridge.controller.core.book import split_handle
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.states import State
+from overspan.bridge.runtime.core import records
 from overspan.bridge.store.migrations import REVISIONS
 from overspan.bridge.store.records import JobQuery, OutboxRow, StoredJob, TimelineRow
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.store import Store
-from overspan.bridge.supervisor import records
 
 SAID: Mapping[str, Any] = json.loads((CORPUS / "said.json").read_text())
 JOBS: Mapping[str, int] = SAID["jobs"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overspan.adapters.contract import Order
-from overspan.adapters.slurm.group_files import append_words
-from overspan.adapters.slurm.group_limits import list_limits
-from overspan.adapters.slurm.group_ordering import plan_limits
+from overspan.adapters.slurm.groups.files import append_words
+from overspan.adapters.slurm.groups.limits import list_limits
+from overspan.adapters.slurm.groups.ordering import plan_limits
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.journals import Part, read_orders
-from overspan.adapters.slurm.order_words import Steps, Words
+from overspan.adapters.slurm.observation.journals import Part, read_orders
+from overspan.adapters.slurm.orders.order_words import Steps, Words
 from overspan.adapters.slurm.sets.handles import SetHandle
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.bridge.model.errors import NotFound

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node, Order
-from overspan.adapters.slurm.forms import is_group
-from overspan.adapters.slurm.images import without_images
-from overspan.adapters.slurm.lifetimes import latest_ends
-from overspan.adapters.slurm.placement import plan_on_nodes
+from overspan.adapters.slurm.groups.lifetimes import latest_ends
+from overspan.adapters.slurm.groups.placement import plan_on_nodes
+from overspan.adapters.slurm.rendering.forms import is_group
+from overspan.adapters.slurm.rendering.images import without_images
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, RestartScope, TaskSpec

@@ -6,17 +6,17 @@ import json
 from dataclasses import replace
 
 from overspan.adapters.contract import FORMAT
-from overspan.adapters.slurm.dependencies import name_needs
-from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
-from overspan.adapters.slurm.group_rendering import GroupFiles, GroupPlace, supervisor_words
-from overspan.adapters.slurm.group_script import Host, render_group
-from overspan.adapters.slurm.images import member_words, without_images
-from overspan.adapters.slurm.placement import plan_on_nodes
-from overspan.adapters.slurm.relocation import relocate
-from overspan.adapters.slurm.script import Setting
+from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
+from overspan.adapters.slurm.groups.placement import plan_on_nodes
+from overspan.adapters.slurm.groups.rendering import GroupFiles, GroupPlace, supervisor_words
+from overspan.adapters.slurm.groups.script import Host, render_group
+from overspan.adapters.slurm.rendering.images import member_words, without_images
+from overspan.adapters.slurm.rendering.script import Setting
+from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.sets.members import MemberLaunch, narrow
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.volumes import place_volumes
+from overspan.adapters.slurm.submission.dependencies import name_needs
+from overspan.adapters.slurm.unshared.relocation import relocate
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.events import event_to_document
 from overspan.bridge.model.job import Job

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from overspan.adapters.slurm.errors import RATE_LIMIT
+from overspan.adapters.slurm.commands.errors import RATE_LIMIT
 from overspan.adapters.slurm.transports.channel import (
     NO_VARIABLES,
     Call,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.runtime.core import kernel
 
 pytestmark = pytest.mark.shared_daemon
 

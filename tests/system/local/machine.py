@@ -8,8 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.forkserver import COMM
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.local.forkserver import COMM
 
 
 def list_supervisors(root: Path) -> list[kernel.Process]:

@@ -19,8 +19,8 @@ from tests.system.local.stories import make_job, open_on, order_of, play, submit
 from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.leftovers import find_leftovers
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.leftovers import find_leftovers
 
 # Says that it was asked to end, and leaves a child that carries nothing of its environment.
 WORK = """
@@ -33,7 +33,7 @@ while :; do sleep 0.05; done
 HASTY = """
 import sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.supervisor import forkserver, host
+from overspan.bridge.runtime.local import forkserver, host
 host.PATIENCE = 0.1
 sys.exit(forkserver.main())
 """

@@ -20,8 +20,8 @@ from overspan.adapters.local import LocalCluster, forkserver
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.archive import build_archive
+from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.core import kernel
 
 # Kilobytes that a supervisor has changed. Measured: 3900 with CPython 3.11, and 4700 where each makes the decoders of
 # its plan itself.
@@ -94,7 +94,7 @@ def test_a_launch_that_it_had_not_taken_up_happens_once(
 LATE = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.supervisor import forkserver
+from overspan.bridge.runtime.local import forkserver
 fork, server = os.fork, os.getpid()
 
 def fork_and_die():
@@ -109,7 +109,7 @@ sys.exit(forkserver.main())
 SHORT = """
 import errno, os, sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.supervisor import forkserver
+from overspan.bridge.runtime.local import forkserver
 fork = os.fork
 
 def lack():

@@ -23,7 +23,7 @@ from overspan.bridge.model.events import (
     SetTime,
 )
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.runtime.core import kernel
 
 
 def test_a_killed_supervisor_is_started_again(root: Path) -> None:
@@ -81,7 +81,7 @@ def test_supervisors_of_an_earlier_daemon_are_found(root: Path) -> None:
 HARD_OF_HEARING = """
 import sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.supervisor import forkserver, host
+from overspan.bridge.runtime.local import forkserver, host
 host.LOOK_SECONDS = 3600.0
 sys.exit(forkserver.main())
 """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.system.steps.scripts import script, start_script
 
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.runtime.core import kernel
 
 if TYPE_CHECKING:
     from tests.system.conftest import Span

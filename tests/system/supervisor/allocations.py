@@ -20,8 +20,8 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.archive import build_archive
+from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.core import kernel
 
 DEADLINE = 20.0
 SOURCE = str(Path(overspan.__file__).parent.parent)
@@ -29,7 +29,7 @@ SOURCE = str(Path(overspan.__file__).parent.parent)
 SRUN = f"""#!{sys.executable}
 import os, signal, subprocess, sys
 sys.path.insert(0, {SOURCE!r})
-from overspan.bridge.supervisor import kernel
+from overspan.bridge.runtime.core import kernel
 words = sys.argv[1:]
 with open(os.environ["STAND_IN"] + "/sruns", "a") as file:
     file.write(" ".join(words) + "\\n")
@@ -56,7 +56,7 @@ HELD = """
 import runpy, sys
 sys.argv = sys.argv[1:]
 sys.path.insert(0, sys.argv[0])
-from overspan.bridge.supervisor.remote import nodes
+from overspan.bridge.runtime.slurm import nodes
 nodes.HELD_SECONDS = 3600.0
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

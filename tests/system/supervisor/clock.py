@@ -10,7 +10,7 @@ from pathlib import Path
 
 CODE = """
 import sys, time
-from overspan.bridge.supervisor import host
+from overspan.bridge.runtime.local import host
 
 wall, elapsed = time.time, time.clock_gettime
 

@@ -28,10 +28,10 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from overspan.bridge.supervisor import kernel, processes
-from overspan.bridge.supervisor.processes import Node, Shim
-from overspan.bridge.supervisor.records import NodeRecord, read_record, shim_alive
-from overspan.bridge.supervisor.shim import NodeLaunch, spawn
+from overspan.bridge.runtime.core import kernel, processes
+from overspan.bridge.runtime.core.processes import Node, Shim
+from overspan.bridge.runtime.core.records import NodeRecord, read_record, shim_alive
+from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
 
 if TYPE_CHECKING:
     from tests.waiting import WaitUntil
@@ -384,7 +384,7 @@ class Hosts:
 
     def start(self, host: str, code: str = "") -> subprocess.Popen[bytes]:
         """Start a supervisor, as the daemon does: with SIGUSR1 held back, in a session of its own."""
-        how = ["-c", code] if code else ["-m", "overspan.bridge.supervisor"]
+        how = ["-c", code] if code else ["-m", "overspan.bridge.runtime"]
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         try:
             process = subprocess.Popen(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.supervisor import kernel, processes, records
-from overspan.bridge.supervisor.processes import EndWatch, Shim, adopt, send
-from overspan.bridge.supervisor.records import NodeRecord
-from overspan.bridge.supervisor.shim import spawn
+from overspan.bridge.runtime.core import kernel, processes, records
+from overspan.bridge.runtime.core.processes import EndWatch, Shim, adopt, send
+from overspan.bridge.runtime.core.records import NodeRecord
+from overspan.bridge.runtime.core.shim import spawn
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Forked, Nodes
@@ -127,7 +127,7 @@ def test_lost_record_of_another_boot_kills_nobody(nodes: Nodes) -> None:
 
 SUPERVISOR = """
 import os, sys
-from overspan.bridge.supervisor.shim import NodeLaunch, spawn
+from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
 folder, count = sys.argv[1], int(sys.argv[2])
 for number in range(count):
     script = "while [ ! -e {0} ]; do sleep 0.05; done; exit {1}".format("go" if number % 2 else "early", number)

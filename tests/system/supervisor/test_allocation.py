@@ -15,7 +15,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, Need, NeedKind, Ready, ReadyKind, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import isolation, kernel
+from overspan.bridge.runtime.core import isolation, kernel
 
 FOREVER = "echo up; while :; do sleep 0.05; done"
 QUICK = Backoff(first=0.0)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import overspan
-from overspan.bridge.supervisor import kernel, processes
-from overspan.bridge.supervisor.forker import Forker
-from overspan.bridge.supervisor.processes import adopt, send
+from overspan.bridge.runtime.core import kernel, processes
+from overspan.bridge.runtime.core.forker import Forker
+from overspan.bridge.runtime.core.processes import adopt, send
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Nodes
@@ -100,8 +100,8 @@ def test_shim_leaves_everything_of_the_forker(nodes: Nodes, forker: Forker) -> N
 SUPERVISOR = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from overspan.bridge.supervisor.forker import Forker
-from overspan.bridge.supervisor.shim import NodeLaunch
+from overspan.bridge.runtime.core.forker import Forker
+from overspan.bridge.runtime.core.shim import NodeLaunch
 forker = Forker()
 environment = {"NAME%d" % number: "x" * 500 for number in range(200)}
 for key in sys.argv[3:]:

@@ -13,7 +13,7 @@ from tests.system.supervisor.disks import fill
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import records
+from overspan.bridge.runtime.core import records
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Hosts
@@ -92,7 +92,7 @@ def test_nothing_starts_on_a_full_disk_and_once_when_there_is_space(hosts: Hosts
 # Keeps the lock's content, and tells when a launch was put off.
 FULL_LOCK = """
 import os, sys
-from overspan.bridge.supervisor import host
+from overspan.bridge.runtime.local import host
 
 os.ftruncate, real = lambda fd, size: None, os.ftruncate
 begin = host.Host._open
@@ -109,7 +109,7 @@ sys.exit(host.main(sys.argv[1:]))
 # A disk that is full as long as a file says so, for the journal alone; tells of each try, and of those with an end.
 FULL_JOURNAL = """
 import errno, os, sys
-from overspan.bridge.supervisor import host
+from overspan.bridge.runtime.local import host
 
 real, END = os.fdatasync, b'{{"end":true}}\\n'
 

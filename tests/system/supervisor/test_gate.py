@@ -11,12 +11,13 @@ from tests.system.supervisor.conftest import Hosts, Nodes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import processes, shim
-from overspan.bridge.supervisor.records import NodeRecord, read_record
+from overspan.bridge.runtime.core import processes, shim
+from overspan.bridge.runtime.core.records import NodeRecord, read_record
 
 CODE = """
 import os, signal, sys, time
-from overspan.bridge.supervisor import child, host, shim
+from overspan.bridge.runtime.core import child, shim
+from overspan.bridge.runtime.local import host
 
 def killed(known, now):
     def first(*arguments):

@@ -13,8 +13,8 @@ import pytest
 
 from overspan.bridge.model.spec import Backoff, Form, RetryPolicy, Streams, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.isolation import NAMESPACE, probe
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.isolation import NAMESPACE, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

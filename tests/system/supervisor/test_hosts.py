@@ -19,7 +19,7 @@ WAIT = "while [ ! -e go ]; do sleep 0.02; done"
 # Idle for as long as it takes, until a file says that it was long enough.
 IDLE = """
 import os, sys
-from overspan.bridge.supervisor import host
+from overspan.bridge.runtime.local import host
 
 may_leave = host.Host._may_leave
 

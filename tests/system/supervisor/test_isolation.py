@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.supervisor import isolation, kernel, processes
-from overspan.bridge.supervisor.isolation import ENV, NAMESPACE, NSS_WRAPPER, Isolation, Probe
+from overspan.bridge.runtime.core import isolation, kernel, processes
+from overspan.bridge.runtime.core.isolation import ENV, NAMESPACE, NSS_WRAPPER, Isolation, Probe
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Forked, Nodes

@@ -106,7 +106,8 @@ def test_new_attempt_is_probed_anew_after_a_crash_too(hosts: Hosts) -> None:
 # Gives a probe less time than the default.
 IMPATIENT = """
 import sys
-from overspan.bridge.supervisor import host, probes
+from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.core import probes
 probes.TRY_SECONDS = 0.3
 sys.exit(host.main(sys.argv[1:]))
 """

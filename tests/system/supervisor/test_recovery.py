@@ -15,7 +15,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import records
+from overspan.bridge.runtime.core import records
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Hosts, Launched
@@ -27,7 +27,7 @@ WAIT = f"{COUNT}while [ ! -e go ]; do sleep 0.02; done\n"
 # Dies at the n-th write of its journal, or start of a node, before or after it; its shims go on.
 CRASH = """
 import os, signal, sys
-from overspan.bridge.supervisor import host
+from overspan.bridge.runtime.local import host
 
 place, left, own = {place}, [{number}], os.getpid()
 real = place.{function}
@@ -172,7 +172,8 @@ def test_grace_period_goes_on_from_where_it_was(hosts: Hosts) -> None:
 # Dies when it is about to send its first signal.
 DIES_SENDING = """
 import os, signal, sys
-from overspan.bridge.supervisor import host, processes
+from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.core import processes
 processes.send = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(host.main(sys.argv[1:]))
 """
@@ -194,7 +195,8 @@ def test_term_that_was_decided_and_not_sent_is_sent_again(hosts: Hosts) -> None:
 # Dies when it is about to give a notice.
 DIES_NOTIFYING = """
 import os, signal, sys
-from overspan.bridge.supervisor import host, run
+from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.core import run
 run.Run._notify = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(host.main(sys.argv[1:]))
 """

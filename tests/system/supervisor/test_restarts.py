@@ -82,7 +82,8 @@ def test_what_ignores_term_is_killed_with_its_children(hosts: Hosts) -> None:
 # Its first KILL reaches nobody, as when a program was just being started.
 MISSES = """
 import signal, sys
-from overspan.bridge.supervisor import host, processes
+from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.core import processes
 
 real, missed = processes.send, []
 

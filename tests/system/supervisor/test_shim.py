@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.supervisor import kernel, processes, records
-from overspan.bridge.supervisor.processes import adopt, send
-from overspan.bridge.supervisor.records import NodeRecord, read_record
-from overspan.bridge.supervisor.shim import NodeLaunch, spawn
+from overspan.bridge.runtime.core import kernel, processes, records
+from overspan.bridge.runtime.core.processes import adopt, send
+from overspan.bridge.runtime.core.records import NodeRecord, read_record
+from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Nodes

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 SHORT = """
 import errno, os, sys
-from overspan.bridge.supervisor import child, forker, host, shim
+from overspan.bridge.runtime.core import child, forker, shim
+from overspan.bridge.runtime.local import host
 
 def lack(module, name, number):
     whole = getattr(module, name)

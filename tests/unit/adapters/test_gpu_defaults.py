@@ -7,16 +7,16 @@ from tests.unit.adapters.kubernetes.samples import configure
 
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
-from overspan.adapters.kubernetes.resources import render_needs
-from overspan.adapters.kubernetes.sizes import PORTION
+from overspan.adapters.kubernetes.manifests.resources import render_needs
+from overspan.adapters.kubernetes.observation.sizes import PORTION
 from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.booking import list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Settings as LocalSettings
-from overspan.adapters.slurm.packing import NodeSize
-from overspan.adapters.slurm.placement import plan_group
-from overspan.adapters.slurm.questions import Site
-from overspan.adapters.slurm.rendering import Renderer, Scene
+from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.groups.packing import NodeSize
+from overspan.adapters.slurm.groups.placement import plan_group
+from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import GpuDefaults, Gpus, Resources

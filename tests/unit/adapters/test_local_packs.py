@@ -22,8 +22,8 @@ from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event, Granted, event_to_document
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.supervisor.losses import is_damage
-from overspan.bridge.supervisor.records import NodeRecord, encode_record
+from overspan.bridge.runtime.core.losses import is_damage
+from overspan.bridge.runtime.core.records import NodeRecord, encode_record
 
 LOG = b"one\ntwo\n"
 

@@ -13,12 +13,12 @@ from typing import Any
 from overspan.adapters.abilities import Step
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.local.steps import list_steps
-from overspan.bridge.controller.book import Entry
-from overspan.bridge.controller.steps import STEP_COLUMNS, Steps
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.supervisor.steps.accounting import Part, StepRecord, note_end, note_start
+from overspan.bridge.runtime.srun.accounting import Part, StepRecord, note_end, note_start
 
 PART = Part("b", ("b-0", "b-1"), (0, 1), ("0-1", "2"), 3, "Block", 0)
 RECORD = StepRecord(4, "train", "srun train", 100.0, (os.getpid(), 1), "login", (PART,))

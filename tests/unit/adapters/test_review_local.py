@@ -21,8 +21,8 @@ from overspan.adapters.local.rundir import RunDirectory, append_lines
 from overspan.adapters.local.supervisors import Supervisors
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.supervisor import kernel
-from overspan.bridge.supervisor.shortages import EX_TEMPFAIL
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL
 
 MACHINE = Capacity(4000, 4096)
 

@@ -13,7 +13,7 @@ from tests.unit.controller.fakes import Bench, begin, end, play, turn, until
 
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.bodies import MAX_BODY, SubmissionBody
-from overspan.bridge.controller import history
+from overspan.bridge.controller.views import history
 from overspan.bridge.model.errors import Place, StoreFailed
 from overspan.bridge.readers.sbatch_errors import SbatchUsage
 from overspan.bridge.store.records import Account

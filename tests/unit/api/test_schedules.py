@@ -11,7 +11,7 @@ from tests.unit.controller.fakes import Bench, read, until
 
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.asking import own_name
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.readers.submission import Submission
 

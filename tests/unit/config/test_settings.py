@@ -8,7 +8,7 @@ import pytest
 
 from overspan.bridge.config.positions import read_positioned
 from overspan.bridge.config.settings import Settings, load_settings
-from overspan.bridge.controller.clusters import Clusters, check_kind
+from overspan.bridge.controller.core.clusters import Clusters, check_kind
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 

@@ -16,8 +16,8 @@ from tests.unit.controller.fakes import START, Bench
 from tests.unit.controller.virtual_time import VirtualClock, run_virtually
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.requests import CancelRequest
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import OverspanError

@@ -25,7 +25,7 @@ from overspan.adapters.contract import (
 )
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller, Parts
-from overspan.bridge.controller.submission import Reader, Reading
+from overspan.bridge.controller.submission.submitter import Reader, Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event

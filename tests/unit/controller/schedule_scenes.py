@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from tests.unit.controller.fakes import Bench, begin, end, read, turn, until
 
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.schedule_records import ScheduleFacts

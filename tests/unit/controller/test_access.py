@@ -11,8 +11,8 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, re
 from overspan.adapters.abilities import Entrance, Foreign, Invitation, ShellRequest
 from overspan.adapters.contract import Accepted as Taken
 from overspan.adapters.contract import Launch, Refusal
-from overspan.bridge.controller.access import ShellWish
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.features.access import ShellWish
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected
 from overspan.bridge.model.spec import Form, JobSpec, RetryPolicy, TaskSpec

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, start_job, turn, until
 
 from overspan.adapters.abilities import StepEntrance, StepRequest
-from overspan.bridge.controller.allocations import COME_SECONDS, GONE_SECONDS, StepWish
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.features.allocations import COME_SECONDS, GONE_SECONDS, StepWish
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound

@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.unit.controller.fake_ledger import FakeLedger
 
-from overspan.bridge.controller.book import Book, Entry
-from overspan.bridge.controller.history import list_history
-from overspan.bridge.controller.listing import Selection, list_queue
-from overspan.bridge.controller.rows import COLUMNS, CORE, EXTENTS
+from overspan.bridge.controller.core.book import Book, Entry
+from overspan.bridge.controller.views.history import list_history
+from overspan.bridge.controller.views.listing import Selection, list_queue
+from overspan.bridge.controller.views.rows import COLUMNS, CORE, EXTENTS
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array

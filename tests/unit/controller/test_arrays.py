@@ -18,7 +18,7 @@ from tests.unit.controller.fakes import (
 
 from overspan.adapters.contract import Report
 from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.requests import CancelRequest, Filters, Update
+from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
 from overspan.bridge.lifecycle.arrays import AHEAD
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import format_array_indices

@@ -10,8 +10,8 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, u
 
 from overspan.adapters.contract import Accepted, Decider, Launch, Node, Refusal
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.requests import Update
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.orders.requests import Update
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.job import Job

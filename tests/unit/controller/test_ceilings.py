@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, until
 
-from overspan.bridge.controller.requests import Update
+from overspan.bridge.controller.orders.requests import Update
 from overspan.bridge.model.errors import Conflict
 
 

@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, u
 
 from overspan.adapters.contract import Decider, Refusal
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 
 HOUR = 3600.0

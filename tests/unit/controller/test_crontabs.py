@@ -10,7 +10,7 @@ import pytest
 from tests.unit.controller.fakes import Bench
 from tests.unit.controller.schedule_scenes import dues, facts, finish, pass_hours, play, quiet
 
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
 from overspan.bridge.readers.submission import Submission
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from overspan.bridge.controller.clock import DaemonClock, describe_jump
+from overspan.bridge.controller.core.clock import DaemonClock, describe_jump
 
 
 def test_it_shows_a_set_only_when_that_was_told(monkeypatch: pytest.MonkeyPatch) -> None:

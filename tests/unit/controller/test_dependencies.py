@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.elements import element, run
 from tests.unit.controller.fakes import Bench, end, play, start_job, turn, until
 
-from overspan.bridge.controller.requests import CancelRequest, Update
+from overspan.bridge.controller.orders.requests import CancelRequest, Update
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.submission import Submission

@@ -8,7 +8,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, tu
 
 from overspan.adapters.contract import Node, Refusal
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.readers.submission import Submission

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, start_job, turn, until
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.recording import RETRY_SECONDS
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.core.recording import RETRY_SECONDS
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import StoreFailed
 

@@ -11,12 +11,12 @@ import pytest
 from tests.unit.controller.fake_ledger import FakeLedger
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, until
 
-from overspan.bridge.controller import accounts, history
-from overspan.bridge.controller.accounts import keep_account, read_account
-from overspan.bridge.controller.book import Book, entry_of
-from overspan.bridge.controller.history import Handles, list_history
-from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.rows import COLUMNS
+from overspan.bridge.controller.core.book import Book, entry_of
+from overspan.bridge.controller.views import accounts, history
+from overspan.bridge.controller.views.accounts import keep_account, read_account
+from overspan.bridge.controller.views.history import Handles, list_history
+from overspan.bridge.controller.views.listing import Selection
+from overspan.bridge.controller.views.rows import COLUMNS
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import StoreFailed
 from overspan.bridge.model.ids import parse_array

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.controller.fakes import Bench, begin, end, give_order, play, start_job, turn, until
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.clusters import Cluster
-from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 

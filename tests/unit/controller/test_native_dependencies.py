@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, st
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, Unmet
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.requests import CancelRequest, Update
+from overspan.bridge.controller.orders.requests import CancelRequest, Update
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, Unreachable
 from overspan.bridge.model.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.controller.fakes import Bench, play
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.readers.submission import Submission
 

@@ -10,8 +10,8 @@ from tests.unit.controller.slow_cluster import SlowCluster
 
 from overspan.adapters.contract import Accepted, Launch, Refusal, before_sending
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import TimedOut

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, give_order, play, start_job, turn, until
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.bridge.controller.requests import CancelRequest, Filters, Update
+from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, NotFound, Rejected
 

@@ -11,9 +11,9 @@ from tests.unit.controller.fakes import START, Bench, FakeCluster, play, turn, u
 
 from overspan.adapters.contract import Decider, Observation, Order, Refusal
 from overspan.bridge.controller import controller
-from overspan.bridge.controller.outbox import ORDER, Outbox
-from overspan.bridge.controller.requests import CancelRequest
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.core.outbox import ORDER, Outbox
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import TimedOut
 from overspan.bridge.model.spec import Backoff, JobSpec, RestartScope, RetryPolicy, TaskSpec

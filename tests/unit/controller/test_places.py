@@ -11,10 +11,10 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, tu
 from overspan.adapters.abilities import Trace
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller import releases
-from overspan.bridge.controller.leftovers import Sweep
-from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.core import releases
+from overspan.bridge.controller.features.leftovers import Sweep
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 

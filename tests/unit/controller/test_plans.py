@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.bridge.controller.plans import describe_conditions
+from overspan.bridge.controller.views.plans import describe_conditions
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.job import new_job
 from overspan.bridge.readers.submission import Submission, read_submission

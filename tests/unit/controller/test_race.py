@@ -8,7 +8,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, end, play, turn, unt
 
 from overspan.adapters.contract import Decider, Refusal
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.readers.submission import Submission

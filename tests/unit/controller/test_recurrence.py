@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from overspan.bridge.controller.recurrence import Recurrence, local_zone
+from overspan.bridge.controller.features.recurrence import Recurrence, local_zone
 from overspan.bridge.model.schedule import Schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -9,9 +9,10 @@ import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, turn, until
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller import controller, releases
-from overspan.bridge.controller.recording import RETRY_SECONDS
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller import controller
+from overspan.bridge.controller.core import releases
+from overspan.bridge.controller.core.recording import RETRY_SECONDS
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 

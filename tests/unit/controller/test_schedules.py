@@ -24,7 +24,7 @@ from tests.unit.controller.schedule_scenes import (
 )
 
 from overspan.bridge.controller import controller
-from overspan.bridge.controller.submission import Reading
+from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.errors import Conflict, Denied, NotFound
 from overspan.bridge.model.schedule import Missed, Overlap
 from overspan.bridge.readers.submission import Submission

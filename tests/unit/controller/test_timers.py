@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.controller.timers import LoopTimers
+from overspan.bridge.controller.core.timers import LoopTimers
 
 
 class Handle:

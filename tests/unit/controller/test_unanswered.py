@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.unit.controller.fakes import Bench, play, turn, until
 from tests.unit.controller.slow_cluster import SlowCluster
 
-from overspan.bridge.controller.dispatch import AGAIN_SECONDS
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.core.dispatch import AGAIN_SECONDS
+from overspan.bridge.controller.orders.requests import CancelRequest
 
 
 def test_a_submission_without_an_answer_holds_up_no_other() -> None:

@@ -13,7 +13,7 @@ from overspan.bridge.cli.commands.show import job_text
 from overspan.bridge.cli.ends import describe_end
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.client import Outcome
-from overspan.bridge.controller.submission import Run
+from overspan.bridge.controller.submission.submitter import Run
 from overspan.bridge.model.errors import Rejected, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.schedule import Schedule

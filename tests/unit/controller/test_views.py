@@ -8,8 +8,8 @@ import pytest
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, turn, until
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.bridge.controller.listing import Selection, list_queue
-from overspan.bridge.controller.logs import LogQuery
+from overspan.bridge.controller.views.listing import Selection, list_queue
+from overspan.bridge.controller.views.logs import LogQuery
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 

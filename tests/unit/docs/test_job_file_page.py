@@ -17,7 +17,7 @@ from overspan.bridge.readers import header_fields, resource_fields, task_fields
 from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
 from overspan.bridge.readers.shapes import Effect, Record
-from overspan.bridge.supervisor.environment import Place, build_environment
+from overspan.bridge.runtime.core.environment import Place, build_environment
 
 PAGE = ROOT / "docs" / "job-file.md"
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from overspan.bridge.supervisor.clock import Clock
+from overspan.bridge.runtime.core.clock import Clock
 
 
 class Machine:

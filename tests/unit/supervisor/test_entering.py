@@ -15,9 +15,9 @@ from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from overspan.bridge.supervisor import entering
-from overspan.bridge.supervisor.commands import find_shell
-from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.runtime import shell
+from overspan.bridge.runtime.core.commands import find_shell
+from overspan.bridge.runtime.core.rundir import RunDirectory
 
 SOURCE = str(Path(overspan.__file__).parent.parent)
 MEMBERS = (("a", 0, "n1", "192.0.2.1", ()), ("b", 0, "n2", "192.0.2.2", ()))
@@ -45,30 +45,30 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def test_the_facts_are_those_of_the_journals_whole_lines(directory: RunDirectory) -> None:
-    job = entering.replay(directory, directory.read_plan().job)
+    job = shell.replay(directory, directory.read_plan().job)
     assert job.task("a").attempts[0].exit_code == 3 and job.reason == "HeldOnFailure"
 
 
 def test_environment_and_directory_are_made_again(directory: RunDirectory, tmp_path: Path) -> None:
     plan = directory.read_plan()
-    plan = plan._replace(job=entering.replay(directory, plan.job))
-    seat, argv = entering.prepare(directory, plan, ("a", 0), str(tmp_path), ("ls", "-l"))
+    plan = plan._replace(job=shell.replay(directory, plan.job))
+    seat, argv = shell.prepare(directory, plan, ("a", 0), str(tmp_path), ("ls", "-l"))
     assert (seat.pid, seat.directory, argv) == (0, str(tmp_path), ("ls", "-l"))
-    expected = {"GREETING": "hi", "OURS": "1", "OVERSPAN_TASK": "a", "OVERSPAN_ATTEMPT": "0", entering.MARK: "1"}
+    expected = {"GREETING": "hi", "OURS": "1", "OVERSPAN_TASK": "a", "OVERSPAN_ATTEMPT": "0", shell.MARK: "1"}
     assert expected.items() <= seat.environment.items()
     assert seat.environment["OVERSPAN_B_ADDRS"] == "192.0.2.2"
 
 
 @pytest.mark.parametrize(
-    ("shell", "chosen"),
+    ("program", "chosen"),
     [("/bin/sh", "/bin/sh"), ("/usr/sbin/nologin", ""), ("/bin/false", ""), ("/no/zsh", ""), ("sh", ""), ("", "")],
 )
-def test_the_users_shell_where_it_is_one(shell: str, chosen: str) -> None:
-    assert entering.choose_shell({"SHELL": shell}, False) == (chosen or find_shell())
+def test_the_users_shell_where_it_is_one(program: str, chosen: str) -> None:
+    assert shell.choose_shell({"SHELL": program}, False) == (chosen or find_shell())
 
 
 def run(directory: RunDirectory, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", "-m", "overspan.bridge.supervisor", "shell", directory.path, "0", "", *words]
+    command = [sys.executable, "-S", "-m", "overspan.bridge.runtime", "shell", directory.path, "0", "", *words]
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": SOURCE}
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
 

@@ -12,7 +12,7 @@ from overspan.bridge.model.ids import ArraySpec, IndexRange, parse_array
 from overspan.bridge.model.job import Element, Job, Placement, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
-from overspan.bridge.supervisor.environment import Place, build_environment, domain_of, has_names, list_members
+from overspan.bridge.runtime.core.environment import Place, build_environment, domain_of, has_names, list_members
 
 ORIGIN = Origin(user="alice", uid=1000, host="login1", directory="/home/alice/run")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor import host as host_module
-from overspan.bridge.supervisor.host import LOOK_SECONDS, Host
-from overspan.bridge.supervisor.processes import Shim
-from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.runtime.core.processes import Shim
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.local import host as host_module
+from overspan.bridge.runtime.local.host import LOOK_SECONDS, Host
 
 
 class NoForker:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor.isolation import (
+from overspan.bridge.runtime.core.isolation import (
     ENV,
     NAMESPACE,
     NSS_WRAPPER,

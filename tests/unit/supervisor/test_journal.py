@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.events import Cancel, Launch, NodeStarted
-from overspan.bridge.supervisor.journal import Entry, Journal
+from overspan.bridge.runtime.core.journal import Entry, Journal
 
 HEADER = {"format": 1, "job": 7, "launch": 0}
 

@@ -15,9 +15,9 @@ from overspan.adapters.log_times import find_marks
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import log_times
-from overspan.bridge.supervisor.log_times import LogTimes, add_line, is_near, thin
-from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.runtime.core import log_times
+from overspan.bridge.runtime.core.log_times import LogTimes, add_line, is_near, thin
+from overspan.bridge.runtime.core.rundir import RunDirectory
 
 
 def _job(attempts: int = 1) -> Job:

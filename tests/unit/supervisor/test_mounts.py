@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.spec import TaskSpec
-from overspan.bridge.supervisor.mounts import Ledger, link_mounts, sweep_links
+from overspan.bridge.runtime.core.mounts import Ledger, link_mounts, sweep_links
 
 
 class Cluster:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from overspan.bridge.model.events import Cancel, Restart, event_to_document
-from overspan.bridge.supervisor.orders import NumberedOrder, OrderFile
+from overspan.bridge.runtime.core.orders import NumberedOrder, OrderFile
 
 
 def _line(seq: int, event: Cancel | Restart) -> str:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from overspan.bridge.model.spec import Ready, ReadyKind
-from overspan.bridge.supervisor import probes
+from overspan.bridge.runtime.core import probes
 
 
 def fork_waiter(own_group: bool) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor import kernel, processes
-from overspan.bridge.supervisor.records import (
+from overspan.bridge.runtime.core import kernel, processes
+from overspan.bridge.runtime.core.records import (
     RECORD_SIZE,
     NodeRecord,
     begin_record,

@@ -13,16 +13,16 @@ from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor import host as host_module
-from overspan.bridge.supervisor import processes
-from overspan.bridge.supervisor.host import Host
-from overspan.bridge.supervisor.isolation import Isolation
-from overspan.bridge.supervisor.journal import Journal
-from overspan.bridge.supervisor.nodes import Nodes, Setting
-from overspan.bridge.supervisor.processes import Node, Shim
-from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.shim import NodeLaunch
-from overspan.bridge.supervisor.streams import NodeKey
+from overspan.bridge.runtime.core import processes
+from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.journal import Journal
+from overspan.bridge.runtime.core.nodes import Nodes, Setting
+from overspan.bridge.runtime.core.processes import Node, Shim
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.shim import NodeLaunch
+from overspan.bridge.runtime.core.streams import NodeKey
+from overspan.bridge.runtime.local import host as host_module
+from overspan.bridge.runtime.local.host import Host
 
 KEY = NodeKey("main", 0, 0, 0)
 

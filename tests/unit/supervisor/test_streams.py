@@ -10,8 +10,8 @@ import pytest
 
 from overspan.bridge.model.job import Element, Job, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, Streams, TaskSpec
-from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.streams import NodeKey, Paths, choose_paths, names_folder, record_paths
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, names_folder, record_paths
 
 FIRST = NodeKey("job", 0, 0, 0)
 

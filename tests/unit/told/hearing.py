@@ -16,12 +16,12 @@ from tests.unit.controller.fakes import Bench
 from overspan.adapters.contract import ClusterConfig
 from overspan.bridge.cli.commands.show import job_text
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.clusters import find_opener
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.reading import read
-from overspan.bridge.controller.requests import CancelRequest
-from overspan.bridge.controller.submission import Submitted
+from overspan.bridge.controller.core.clusters import find_opener
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.submission.submitter import Submitted
+from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.readers.submission import JOB_FILE, SCRIPT, Submission
 

@@ -18,9 +18,9 @@ from overspan.adapters.local import cluster
 from overspan.adapters.local.rundir import RunDirectory, append_lines
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
+from overspan.bridge.runtime.core.journal import Journal
+from overspan.bridge.runtime.core.losses import Loss, name_loss, word_damage, write_loss
 from overspan.bridge.store.failures import translate
-from overspan.bridge.supervisor.journal import Journal
-from overspan.bridge.supervisor.losses import Loss, name_loss, word_damage, write_loss
 
 SCRIPT = "#!/bin/sh\ntrain\n"
 WAITING = """

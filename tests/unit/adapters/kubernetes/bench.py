@@ -18,7 +18,7 @@ from tests.fakes.kubernetes_objects import Document, Key
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, LogRequest, Order, Refusal, Report
 from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.cluster import KubernetesCluster, open_cluster
-from overspan.adapters.kubernetes.records import LAUNCH
+from overspan.adapters.kubernetes.observation.records import LAUNCH
 from overspan.bridge.model.events import Event, Granted, Queued
 from overspan.bridge.model.events import Launch as Start
 from overspan.bridge.model.job import Job, new_job

@@ -12,8 +12,8 @@ from tests.leaks import nothing_is_dropped
 from tests.unit.adapters.kubernetes.bench import Bench
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes import openings, ordering
-from overspan.adapters.kubernetes.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.launches import openings, ordering
 from overspan.adapters.kubernetes.settings import Settings
 
 __all__ = ["nothing_is_dropped"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.records import PodRecord, read_pod
+from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 
 Document = dict[str, Any]
 BEGUN = "2026-11-21T22:00:00Z"

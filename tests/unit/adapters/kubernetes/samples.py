@@ -16,8 +16,8 @@ from tests.unit.adapters.slurm.samples import EXAMPLES, NOW, read_file, read_scr
 
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.kubernetes.files import Archive
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.rendering import Objects, draw, own, render
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.manifests.rendering import Objects, draw, own, render
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.bridge.model.job import Job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.adapters.kubernetes.answers import Answer, is_quota, is_transient, read_answer, to_error
+from overspan.adapters.kubernetes.api.answers import Answer, is_quota, is_transient, read_answer, to_error
 from overspan.bridge.model.errors import Conflict, Denied, NotFound, OverspanError, Rejected, Unreachable
 
 QUOTA = Answer(403, {"message": 'pods "x" is forbidden: exceeded quota: few, requested: pods=1', "reason": "Forbidden"})

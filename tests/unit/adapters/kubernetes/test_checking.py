@@ -15,11 +15,9 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.kubernetes_pods import ended, make_record, waiting
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.kubernetes.checking import check_cluster, judge_clock, judge_quota, judge_version
-from overspan.adapters.kubernetes.connection import Connection, open_connection
-from overspan.adapters.kubernetes.discovery import find_rung
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.rights import (
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.discovery import find_rung
+from overspan.adapters.kubernetes.api.rights import (
     EXTRAS,
     NEEDED,
     judge_rights,
@@ -28,8 +26,10 @@ from overspan.adapters.kubernetes.rights import (
     name_rights,
     write_grants,
 )
+from overspan.adapters.kubernetes.diagnosis.checking import check_cluster, judge_clock, judge_quota, judge_version
+from overspan.adapters.kubernetes.diagnosis.trial import NO_TOOL, SIGNAL, Patience, judge_trial, render_trial, try_names
+from overspan.adapters.kubernetes.launches.gang import Rung
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.trial import NO_TOOL, SIGNAL, Patience, judge_trial, render_trial, try_names
 
 PODGROUPS = ("podgroups", "workloads")
 

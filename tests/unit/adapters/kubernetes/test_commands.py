@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, make_launch, read_file, read_script, render_job
 
-from overspan.adapters.kubernetes import command_archive
-from overspan.adapters.kubernetes.commands import (
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.manifests import command_archive
+from overspan.adapters.kubernetes.manifests.commands import (
     ASKING,
     BODY,
     COMMAND,
@@ -27,12 +28,11 @@ from overspan.adapters.kubernetes.commands import (
     pack_program,
     render_commands,
 )
-from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.manifests.rendering import draw
+from overspan.adapters.kubernetes.manifests.scripts import COMMANDS_DIR, WORK, Work
 from overspan.adapters.kubernetes.planning import render_plan
-from overspan.adapters.kubernetes.rendering import draw
-from overspan.adapters.kubernetes.scripts import COMMANDS_DIR, WORK, Work
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.supervisor import archive
+from overspan.bridge.runtime import archive
 
 TWO = "#!/bin/sh\n#SBATCH -N 2 -n 4 --gpus-per-node=2\nsrun hostname\n"
 HET = "#!/bin/sh\n#SBATCH -n 1\n#SBATCH hetjob\n#SBATCH -n 1\nsrun hostname\n"

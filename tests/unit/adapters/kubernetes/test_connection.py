@@ -21,11 +21,11 @@ import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes import connection as connection_module
-from overspan.adapters.kubernetes import logins
-from overspan.adapters.kubernetes.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api import connection as connection_module
+from overspan.adapters.kubernetes.api import logins
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.streams import Stream
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.streams import Stream
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, TimedOut, Unreachable
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -92,7 +92,7 @@ def test_where_a_cluster_is_is_known_without_a_login(connect: Opener, tmp_path: 
 
 def test_nothing_is_read_or_loaded_before_the_first_request() -> None:
     code = (
-        "import sys; from overspan.adapters.kubernetes.connection import open_connection\n"
+        "import sys; from overspan.adapters.kubernetes.api.connection import open_connection\n"
         "from overspan.adapters.kubernetes.settings import Settings\n"
         "open_connection(Settings(kubeconfig='/none/such')).close()\n"
         "assert not {'kubernetes', 'urllib3', 'websocket'} & set(sys.modules)"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.adapters.kubernetes.end_marks import Ear, Heard, leave_out, make_mark
+from overspan.adapters.kubernetes.logs.end_marks import Ear, Heard, leave_out, make_mark
 
 MARK = make_mark("inst-7-0", "trainer", 0, 0, 0)
 AT = "2026-11-21T22:00:00.250000001Z"

@@ -17,15 +17,15 @@ from tests.unit.adapters.kubernetes.samples import (
     variables_of,
 )
 
-from overspan.adapters.kubernetes.blueprints import PodSet, read_blueprint, relocate, write_plan
-from overspan.adapters.kubernetes.environment import NODE_VARIABLES, place_members
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.records import TASK
-from overspan.adapters.kubernetes.rendering import Objects, draw, render, render_pods
-from overspan.adapters.kubernetes.scripts import PROGRAM_VARIABLE, WORK
-from overspan.adapters.kubernetes.series import draw_series
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.manifests.blueprints import PodSet, read_blueprint, relocate, write_plan
+from overspan.adapters.kubernetes.manifests.environment import NODE_VARIABLES, place_members
+from overspan.adapters.kubernetes.manifests.rendering import Objects, draw, render, render_pods
+from overspan.adapters.kubernetes.manifests.scripts import PROGRAM_VARIABLE, WORK
+from overspan.adapters.kubernetes.manifests.series import draw_series
+from overspan.adapters.kubernetes.observation.records import TASK
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.supervisor.environment import Place, build_environment
+from overspan.bridge.runtime.core.environment import Place, build_environment
 
 URL = "https://span.example.com:8443"
 GROUP = """\

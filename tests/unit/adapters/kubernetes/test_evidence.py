@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.kubernetes_pods import RUNNING, condition, ended, make_record, waiting
 
-from overspan.adapters.kubernetes.evidence import (
+from overspan.adapters.kubernetes.observation.evidence import (
     NOT_BEGUN,
     explain_waiting,
     has_begun,
@@ -16,7 +16,7 @@ from overspan.adapters.kubernetes.evidence import (
     judge_gone,
     read_trouble,
 )
-from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.causes import Cause
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, read_script, render_job
 
-from overspan.adapters.kubernetes.exporting import CLUSTER, MACHINE, SESSION, choose_exported
-from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.manifests.exporting import CLUSTER, MACHINE, SESSION, choose_exported
+from overspan.adapters.kubernetes.manifests.rendering import Objects
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
-from overspan.adapters.kubernetes.rendering import Objects
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, ended, group, placed, pod, running
 
-from overspan.adapters.kubernetes.evidence import NOT_BEGUN
-from overspan.adapters.kubernetes.facts import (
+from overspan.adapters.kubernetes.observation.evidence import NOT_BEGUN
+from overspan.adapters.kubernetes.observation.facts import (
     STUCK_SECONDS,
     Cursor,
     Progress,
@@ -19,9 +19,9 @@ from overspan.adapters.kubernetes.facts import (
     view_pods,
     write_go,
 )
-from overspan.adapters.kubernetes.records import PodRecord
-from overspan.adapters.kubernetes.shapes import Shape, TaskShape
-from overspan.adapters.kubernetes.stories import Story
+from overspan.adapters.kubernetes.observation.records import PodRecord
+from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NOW = T + 100

@@ -14,9 +14,9 @@ from tests.unit.adapters.kubernetes.samples import NOW, configure, main_of, make
 
 from overspan.adapters.kubernetes import files as subject
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.manifests.rendering import draw
 from overspan.adapters.kubernetes.planning import render_plan
-from overspan.adapters.kubernetes.rendering import draw
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job, new_job

@@ -15,10 +15,10 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 from tests.unit.adapters.kubernetes.samples import configure, read_file, render_job
 
-from overspan.adapters.kubernetes import ordering
-from overspan.adapters.kubernetes.facts import write_go
-from overspan.adapters.kubernetes.hooks import HOOK, TELL_WORDS, hook_seconds
-from overspan.adapters.kubernetes.scripts import POD_DIR, RUN_DIR
+from overspan.adapters.kubernetes.launches import ordering
+from overspan.adapters.kubernetes.manifests.hooks import HOOK, TELL_WORDS, hook_seconds
+from overspan.adapters.kubernetes.manifests.scripts import POD_DIR, RUN_DIR
+from overspan.adapters.kubernetes.observation.facts import write_go
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
 

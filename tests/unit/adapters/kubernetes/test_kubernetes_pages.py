@@ -13,9 +13,9 @@ from tests.unit.docs import pages
 from tests.unit.docs.pages import ROOT
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.kubernetes.exporting import CLUSTER, MACHINE, SESSION
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.rights import list_extras, list_rights
+from overspan.adapters.kubernetes.api.rights import list_extras, list_rights
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.manifests.exporting import CLUSTER, MACHINE, SESSION
 from overspan.adapters.kubernetes.settings import read_settings
 from overspan.bridge.model.errors import InvalidRequest
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 
-from overspan.adapters.kubernetes.calls import CREATORS, Calls
-from overspan.adapters.kubernetes.connection import Connection, open_connection
-from overspan.adapters.kubernetes.lanes import open_lane
-from overspan.adapters.kubernetes.logins import Way
+from overspan.adapters.kubernetes.api.calls import CREATORS, Calls
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.lanes import open_lane
+from overspan.adapters.kubernetes.api.logins import Way
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 

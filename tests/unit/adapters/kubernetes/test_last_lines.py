@@ -15,12 +15,12 @@ from tests.unit.adapters.kubernetes.pods import T, ended, running
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.kubernetes import live_logs
-from overspan.adapters.kubernetes import logs as logs_module
-from overspan.adapters.kubernetes.live_logs import LiveLogs
-from overspan.adapters.kubernetes.log_lines import CUT
-from overspan.adapters.kubernetes.logs import READERS, Logs, capture_all
-from overspan.adapters.kubernetes.records import PodRecord
+from overspan.adapters.kubernetes.logs import live_logs
+from overspan.adapters.kubernetes.logs import logs as logs_module
+from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
+from overspan.adapters.kubernetes.logs.log_lines import CUT
+from overspan.adapters.kubernetes.logs.logs import READERS, Logs, capture_all
+from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.errors import Unreachable
 
 PATIENCE = 120.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 from tests.unit.adapters.kubernetes.samples import configure, read_file
 
-from overspan.adapters.kubernetes.lifetimes import limit_pod, longest_time
+from overspan.adapters.kubernetes.manifests.lifetimes import limit_pod, longest_time
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
 

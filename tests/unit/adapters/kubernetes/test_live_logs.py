@@ -12,9 +12,9 @@ from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, read_log
 from tests.unit.adapters.kubernetes.conftest import list_followers
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes import live_logs as subject
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
-from overspan.adapters.kubernetes.end_marks import make_mark
+from overspan.adapters.kubernetes.logs import live_logs as subject
+from overspan.adapters.kubernetes.logs.end_marks import make_mark
 from overspan.bridge.model import events
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 

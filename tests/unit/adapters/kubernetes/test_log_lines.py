@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.adapters.kubernetes.log_lines import LOST, Mark, since_time, take_new
+from overspan.adapters.kubernetes.logs.log_lines import LOST, Mark, since_time, take_new
 
 A, B, C = "2026-11-21T22:10:37.000000001Z", "2026-11-21T22:10:37.5Z", "2026-11-21T22:10:39.25Z"
 

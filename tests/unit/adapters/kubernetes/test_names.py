@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.adapters.kubernetes.samples import NOW, TOKEN, read_file
 
-from overspan.adapters.kubernetes.names import (
+from overspan.adapters.kubernetes.manifests.names import (
     check_names,
     has_names,
     label_launch,
@@ -24,7 +24,7 @@ from overspan.adapters.kubernetes.names import (
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.supervisor import environment
+from overspan.bridge.runtime.core import environment
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SERVICE = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -13,8 +13,8 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import Bench, play, solo
 
 from overspan.adapters.contract import Node
-from overspan.adapters.kubernetes.connection import Connection
-from overspan.adapters.kubernetes.nodes import Use, ask_nodes, read_node, read_quota
+from overspan.adapters.kubernetes.api.connection import Connection
+from overspan.adapters.kubernetes.observation.nodes import Use, ask_nodes, read_node, read_quota
 from overspan.adapters.kubernetes.settings import GpuKind, Gpus, Settings
 from overspan.bridge.model.errors import Unreachable
 

@@ -12,10 +12,10 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters.contract import Refusal
-from overspan.adapters.kubernetes.calls import Calls
-from overspan.adapters.kubernetes.openings import OPEN
-from overspan.adapters.kubernetes.records import read_time
-from overspan.adapters.kubernetes.steps import LEAVE_SECONDS
+from overspan.adapters.kubernetes.api.calls import Calls
+from overspan.adapters.kubernetes.launches.openings import OPEN
+from overspan.adapters.kubernetes.launches.steps import LEAVE_SECONDS
+from overspan.adapters.kubernetes.observation.records import read_time
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.events import NodeEnded, NodeStarted

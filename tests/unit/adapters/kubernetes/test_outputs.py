@@ -13,13 +13,19 @@ from tests.unit.adapters.kubernetes.pods import pod, running
 from tests.unit.adapters.kubernetes.samples import configure, make_launch, read_script, render_job, variables_of
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.kubernetes.blueprints import relocate
-from overspan.adapters.kubernetes.logs import Logs
-from overspan.adapters.kubernetes.output_files import OutputFiles, ScriptFiles, copy_log, note_unwritable, read_output
-from overspan.adapters.kubernetes.outputs import Outputs, choose_outputs
+from overspan.adapters.kubernetes.logs.logs import Logs
+from overspan.adapters.kubernetes.logs.output_files import (
+    OutputFiles,
+    ScriptFiles,
+    copy_log,
+    note_unwritable,
+    read_output,
+)
+from overspan.adapters.kubernetes.logs.outputs import Outputs, choose_outputs
+from overspan.adapters.kubernetes.manifests.blueprints import relocate
+from overspan.adapters.kubernetes.manifests.scripts import LOG, PLACE
+from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.planning import list_notes
-from overspan.adapters.kubernetes.records import PodRecord
-from overspan.adapters.kubernetes.scripts import LOG, PLACE
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.job import Job

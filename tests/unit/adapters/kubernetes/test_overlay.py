@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, read_file, render_job
 
-from overspan.adapters.kubernetes.overlay import lay_over
+from overspan.adapters.kubernetes.manifests.overlay import lay_over
 from overspan.bridge.model.errors import InvalidRequest
 
 POD: dict[str, Any] = {

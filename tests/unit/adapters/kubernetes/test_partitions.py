@@ -13,10 +13,10 @@ from tests.unit.adapters.kubernetes.bench import Bench, play
 from tests.unit.adapters.kubernetes.samples import read_script
 
 from overspan.adapters.contract import ClusterConfig, Launch
-from overspan.adapters.kubernetes.gang import Rung
-from overspan.adapters.kubernetes.partitions import find_refusal, settle_partition
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.submission import render_launch
+from overspan.adapters.kubernetes.manifests.partitions import find_refusal, settle_partition
 from overspan.adapters.kubernetes.settings import Settings, read_settings
-from overspan.adapters.kubernetes.submission import render_launch
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overspan.adapters.kubernetes.quantities import parse_quantity, read_amounts, sum_requests
+from overspan.adapters.kubernetes.api.quantities import parse_quantity, read_amounts, sum_requests
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.unit.adapters.kubernetes.kubernetes_pods import (
     waiting,
 )
 
-from overspan.adapters.kubernetes.records import PodRecord, read_pod, read_time
+from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod, read_time
 
 
 def test_a_running_pod() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.adapters.kubernetes.answers import Answer
-from overspan.adapters.kubernetes.refusals import find_remedy
+from overspan.adapters.kubernetes.api.answers import Answer
+from overspan.adapters.kubernetes.api.refusals import find_remedy
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,20 @@ from tests.unit.adapters.kubernetes.samples import (
     variables_of,
 )
 
-from overspan.adapters.kubernetes.gang import GROUP, MAX_SHAPES, Rung
-from overspan.adapters.kubernetes.limits import note_job
+from overspan.adapters.kubernetes.launches.gang import GROUP, MAX_SHAPES, Rung
+from overspan.adapters.kubernetes.manifests.limits import note_job
+from overspan.adapters.kubernetes.manifests.rendering import (
+    PodSet,
+    choose,
+    draw,
+    own,
+    read_blueprint,
+    render,
+    render_pods,
+)
+from overspan.adapters.kubernetes.manifests.services import PLAN
+from overspan.adapters.kubernetes.observation.shapes import make_shape
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
-from overspan.adapters.kubernetes.rendering import PodSet, choose, draw, own, read_blueprint, render, render_pods
-from overspan.adapters.kubernetes.services import PLAN
-from overspan.adapters.kubernetes.shapes import make_shape
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Attempt, NodeRun

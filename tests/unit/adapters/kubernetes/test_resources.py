@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, read_file, read_script, render_job, variables_of
 
-from overspan.adapters.kubernetes.resources import note_needs, render_needs
+from overspan.adapters.kubernetes.manifests.resources import note_needs, render_needs
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import TaskSpec

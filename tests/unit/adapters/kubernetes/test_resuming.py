@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 from overspan.adapters.contract import Accepted, Refusal
 from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
-from overspan.adapters.kubernetes.launches import parse_handle
+from overspan.adapters.kubernetes.launches.launches import parse_handle
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import NodeEnded, NodeStarted

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 
 from overspan.adapters.contract import Accepted
-from overspan.adapters.kubernetes import gathering
-from overspan.adapters.kubernetes.room import Need, Room, find_shortage, read_need
+from overspan.adapters.kubernetes.launches import gathering
+from overspan.adapters.kubernetes.launches.room import Need, Room, find_shortage, read_need
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
 from overspan.bridge.model.resources import Resources

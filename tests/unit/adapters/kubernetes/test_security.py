@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.adapters.kubernetes.security import restrict_pod
+from overspan.adapters.kubernetes.manifests.security import restrict_pod
 
 
 def test_every_container_is_restricted_and_what_is_written_stays() -> None:

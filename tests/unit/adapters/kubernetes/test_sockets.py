@@ -20,10 +20,10 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, read_log_request, solo
 from tests.waiting import wait_until
 
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.sockets import own_sockets
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
-from overspan.adapters.kubernetes.connection import Connection, open_connection
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.sockets import own_sockets
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 OURS = ("kubernetes", "watch", "log of", "exec", "asyncio")

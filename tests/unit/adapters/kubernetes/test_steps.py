@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, TOKEN, T, ended, group, placed, pod, running
 
-from overspan.adapters.kubernetes.facts import Cursor, Progress, View, view_pods, write_go
-from overspan.adapters.kubernetes.records import GO as MARK
-from overspan.adapters.kubernetes.records import MEMBER
-from overspan.adapters.kubernetes.shapes import TaskShape
-from overspan.adapters.kubernetes.steps import (
+from overspan.adapters.kubernetes.launches.steps import (
     Create,
     Delete,
     Execute,
@@ -21,6 +17,10 @@ from overspan.adapters.kubernetes.steps import (
     misses_pods,
     plan_steps,
 )
+from overspan.adapters.kubernetes.observation.facts import Cursor, Progress, View, view_pods, write_go
+from overspan.adapters.kubernetes.observation.records import GO as MARK
+from overspan.adapters.kubernetes.observation.records import MEMBER
+from overspan.adapters.kubernetes.observation.shapes import TaskShape
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 

@@ -10,7 +10,7 @@ from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, 
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal, Unsent
 from overspan.adapters.kubernetes import cluster as cluster_module
-from overspan.adapters.kubernetes.calls import CREATORS
+from overspan.adapters.kubernetes.api.calls import CREATORS
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.model.job import Job

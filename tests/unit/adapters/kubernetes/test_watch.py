@@ -12,9 +12,9 @@ import pytest
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
 
-from overspan.adapters.kubernetes.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.connection import Connection, open_connection
+from overspan.adapters.kubernetes.api.watch import Pace, PodWatch
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.kubernetes.watch import Pace, PodWatch
 from overspan.bridge.model.errors import Denied, OverspanError, Unreachable
 
 QUICK = Pace(page=2, first=0.01, longest=0.05)

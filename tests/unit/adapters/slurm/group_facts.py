@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.adapters.contract import Node
-from overspan.adapters.slurm.group_rendering import GroupPlace
+from overspan.adapters.slurm.groups.rendering import GroupPlace
 
 HEAD = "name: g\nexecution: parallel\nprimary_tasks: [trainer]\ntermination_delay: 10s\n"
 

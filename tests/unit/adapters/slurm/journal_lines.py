@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.unit.adapters.slurm.samples import NOW
 
-from overspan.adapters.slurm.journals import Line, Page
+from overspan.adapters.slurm.observation.journals import Line, Page
 from overspan.bridge.model.events import (
     Event,
     Granted,

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from overspan.adapters.slurm.questions import Site
+from overspan.adapters.slurm.commands.questions import Site
 from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
 from overspan.bridge.model.errors import NotFound
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tests.unit.adapters.slurm.samples import NOW
 
-from overspan.adapters.slurm.listings import Limit
-from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.states import read_state
+from overspan.adapters.slurm.commands.listings import Limit
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.commands.states import read_state
 
 ENDED = AccountingRecord(
     shown="42",

@@ -12,12 +12,12 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watching import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.given_orders import Orders
-from overspan.adapters.slurm.ordering import Orderer
+from overspan.adapters.slurm.observation.watching import Watch, next_kill
+from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.watching import Watch, next_kill
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event, event_to_document

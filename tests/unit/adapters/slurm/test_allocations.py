@@ -12,17 +12,11 @@ import pytest
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.allocations import (
-    GUARD,
-    HOLDING,
-    choose_variables,
-    render_step,
-    step_words,
-)
+from overspan.adapters.slurm.access.allocations import GUARD, HOLDING, choose_variables, render_step, step_words
+from overspan.adapters.slurm.commands.questions import Site
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.questions import Site
-from overspan.adapters.slurm.rendering import Renderer
-from overspan.adapters.slurm.script import Setting, render_job
+from overspan.adapters.slurm.rendering.renderer import Renderer
+from overspan.adapters.slurm.rendering.script import Setting, render_job
 from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS, HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest

@@ -14,9 +14,11 @@ from tests.fakes.slurm_world import SlurmWorld
 from overspan.adapters.abilities import Finding, Import, Login
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.checking import check_cluster
+from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.findings import (
+from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.diagnosis.checking import check_cluster
+from overspan.adapters.slurm.diagnosis.findings import (
     judge_compute,
     judge_hetjobs,
     judge_kill_wait,
@@ -26,9 +28,7 @@ from overspan.adapters.slurm.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.login import invite
-from overspan.adapters.slurm.questions import Questions, Site
-from overspan.adapters.slurm.reaching import word_unreached
+from overspan.adapters.slurm.diagnosis.reaching import word_unreached
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.attempts import Attempts
 from overspan.adapters.slurm.transports.channel import Done

@@ -14,7 +14,14 @@ from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.dependencies import (
+from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.handles import make_group_handle, make_handle
+from overspan.adapters.slurm.observation.watching import Watch
+from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.orders.ordering import Orderer
+from overspan.adapters.slurm.rendering.renderer import Renderer
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.submission.dependencies import (
     Rules,
     find_problem,
     is_retryable,
@@ -22,14 +29,7 @@ from overspan.adapters.slurm.dependencies import (
     read_rules,
     render_dependency,
 )
-from overspan.adapters.slurm.given_orders import Orders
-from overspan.adapters.slurm.handles import make_group_handle, make_handle
-from overspan.adapters.slurm.ordering import Orderer
-from overspan.adapters.slurm.predecessors import Predecessors
-from overspan.adapters.slurm.questions import Site
-from overspan.adapters.slurm.rendering import Renderer
-from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.watching import Watch
+from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import Element, Job

@@ -10,14 +10,14 @@ from tests.unit.adapters.slurm.samples import read_file, read_script
 from overspan.adapters.abilities import Check, Plan
 from overspan.adapters.contract import ClusterConfig, Launch, Node
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.admission import is_unclear, read_trial, refuse_memory
+from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
+from overspan.adapters.slurm.commands.questions import Site, read_config, read_seconds, read_version
+from overspan.adapters.slurm.files.logs import expect_paths, read_paths
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.logs import expect_paths, read_paths
-from overspan.adapters.slurm.order_words import render_order
-from overspan.adapters.slurm.questions import Site, read_config, read_seconds, read_version
-from overspan.adapters.slurm.relocation import relocate
-from overspan.adapters.slurm.rendering import Renderer, name_run, resolve_root
+from overspan.adapters.slurm.orders.order_words import render_order
+from overspan.adapters.slurm.rendering.renderer import Renderer, name_run, resolve_root
 from overspan.adapters.slurm.settings import Settings, read_settings
+from overspan.adapters.slurm.unshared.relocation import relocate
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.events import Event

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from overspan.adapters.slurm.errors import Kind, clean, read_failure, read_submitted
+from overspan.adapters.slurm.commands.errors import Kind, clean, read_failure, read_submitted
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, TimedOut, Unreachable
 
 FAILED = "sbatch: error: Batch job submission failed: "

@@ -12,7 +12,7 @@ from tests.fakes.slurm_jobs import Behaviour
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.events import Event

@@ -15,10 +15,10 @@ from tests.fakes.slurm_jobs import Behaviour, Request
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
-from overspan.bridge.controller.history import list_history
-from overspan.bridge.controller.listing import Selection
-from overspan.bridge.controller.requests import CancelRequest
-from overspan.bridge.controller.rows import COLUMNS
+from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.views.history import list_history
+from overspan.bridge.controller.views.listing import Selection
+from overspan.bridge.controller.views.rows import COLUMNS
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.states import State

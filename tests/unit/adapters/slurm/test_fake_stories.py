@@ -16,7 +16,7 @@ from tests.fakes.slurm_jobs import Behaviour
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import SlurmWorld
 
-from overspan.bridge.controller.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.states import State

@@ -14,25 +14,33 @@ from tests.unit.adapters.slurm.group_facts import HEAD, NODES, PLACE, SERVER, TR
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 
 from overspan.adapters.contract import Launch, Order
-from overspan.adapters.slurm.forms import is_group, refuse_unknown
-from overspan.adapters.slurm.group_files import NO_FOLDER, append_words, render_placement_file
-from overspan.adapters.slurm.group_limits import list_limits
-from overspan.adapters.slurm.group_ordering import plan_limits, plan_order
-from overspan.adapters.slurm.group_rendering import render_launch
+from overspan.adapters.slurm.groups.files import NO_FOLDER, append_words, render_placement_file
+from overspan.adapters.slurm.groups.limits import list_limits
+from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
+from overspan.adapters.slurm.groups.packing import NodeSize
+from overspan.adapters.slurm.groups.placement import plan_group
+from overspan.adapters.slurm.groups.rendering import render_launch
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.journals import LIMIT, Part, Wanted, read_orders, read_page, read_parts, render_reads
-from overspan.adapters.slurm.order_words import Steps, withdraw_words
-from overspan.adapters.slurm.outcomes import Phase
-from overspan.adapters.slurm.packing import NodeSize
-from overspan.adapters.slurm.placement import plan_group
+from overspan.adapters.slurm.observation.journals import (
+    LIMIT,
+    Part,
+    Wanted,
+    read_orders,
+    read_page,
+    read_parts,
+    render_reads,
+)
+from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.orders.order_words import Steps, withdraw_words
+from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, Rejected
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
-from overspan.bridge.supervisor.orders import OrderFile
-from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.runtime.core.orders import OrderFile
+from overspan.bridge.runtime.core.rundir import RunDirectory
 
 HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/inst-7")
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.unit.adapters.slurm.samples import EXAMPLES, check_golden, read_file
 
-from overspan.adapters.slurm.group_script import Host, render_group, render_sruns
-from overspan.adapters.slurm.packing import NodeSize
-from overspan.adapters.slurm.placement import plan_group
+from overspan.adapters.slurm.groups.packing import NodeSize
+from overspan.adapters.slurm.groups.placement import plan_group
+from overspan.adapters.slurm.groups.script import Host, render_group, render_sruns
 from overspan.adapters.slurm.planning import render_placement, render_submission
-from overspan.adapters.slurm.script import Setting
+from overspan.adapters.slurm.rendering.script import Setting
 from overspan.bridge.model.job import Job
 
 HOST = Host(

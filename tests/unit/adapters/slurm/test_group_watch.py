@@ -15,12 +15,12 @@ from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watching import Bench
 
-from overspan.adapters.slurm import journal_watch
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
-from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
-from overspan.adapters.slurm.journals import LIMIT
+from overspan.adapters.slurm.observation import journal_watch
+from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.observation.journals import LIMIT
+from overspan.adapters.slurm.observation.watching import next_kill
 from overspan.adapters.slurm.transports.channel import Done
-from overspan.adapters.slurm.watching import next_kill
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import event_to_document
@@ -213,7 +213,7 @@ class TestOrders:
         from tests.unit.adapters.slurm.samples import read_file
 
         from overspan.adapters.contract import Launch
-        from overspan.adapters.slurm.group_rendering import render_launch
+        from overspan.adapters.slurm.groups.rendering import render_launch
         from overspan.adapters.slurm.settings import Settings
 
         job = read_file(HEAD + TRAINER + SERVER)

@@ -17,8 +17,9 @@ from hypothesis import given
 from tests.unit.adapters.slurm.samples import check_golden, read_file
 
 from overspan.adapters.contract import ClusterConfig, Launch, Node
-from overspan.adapters.slurm.group_rendering import GroupFiles, GroupPlace, render_launch
-from overspan.adapters.slurm.images import (
+from overspan.adapters.slurm.groups.rendering import GroupFiles, GroupPlace, render_launch
+from overspan.adapters.slurm.planning import render_placement, render_submission
+from overspan.adapters.slurm.rendering.images import (
     APPTAINER,
     HOME,
     HOSTS,
@@ -31,14 +32,13 @@ from overspan.adapters.slurm.images import (
     pyxis_options,
     quote_words,
 )
-from overspan.adapters.slurm.planning import render_placement, render_submission
-from overspan.adapters.slurm.script import Setting, Submission, render_job
+from overspan.adapters.slurm.rendering.script import Setting, Submission, render_job
+from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.settings import Settings, read_settings
-from overspan.adapters.slurm.volumes import place_volumes
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
-from overspan.bridge.supervisor.remote.images import is_held
+from overspan.bridge.runtime.slurm.images import is_held
 
 TASK = """
 name: train

@@ -18,12 +18,12 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.overdue import overrun, stay
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
-from overspan.adapters.slurm.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.listings import ExitStatus
+from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import NOTHING, Cursor, make_handle
-from overspan.adapters.slurm.listings import ExitStatus
-from overspan.adapters.slurm.outcomes import judge
-from overspan.adapters.slurm.states import read_state
-from overspan.adapters.slurm.stories import View, tell
+from overspan.adapters.slurm.observation.outcomes import judge
+from overspan.adapters.slurm.observation.stories import View, tell
 from overspan.adapters.slurm.transports.attempts import LONGEST_REFUSED, LONGEST_WAIT, Attempts
 from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
 from overspan.adapters.slurm.transports.local import LocalTransport

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from tests.unit.adapters.slurm.samples import GOLDEN
 
-from overspan.adapters.slurm import listings, nodes, sacct, squeue
-from overspan.adapters.slurm.listings import FIELD_END, RECORD_END, ExitStatus, Limit
-from overspan.adapters.slurm.states import BASES, FLAGS, NativeState, read_reason, read_state
+from overspan.adapters.slurm.commands import listings, nodes, sacct, squeue
+from overspan.adapters.slurm.commands.listings import FIELD_END, RECORD_END, ExitStatus, Limit
+from overspan.adapters.slurm.commands.states import BASES, FLAGS, NativeState, read_reason, read_state
 from overspan.bridge.model.ids import ArraySpec, IndexRange
 from overspan.bridge.model.resources import Gpus
 

@@ -18,15 +18,15 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watching import Bench
 
 from overspan.adapters.contract import Order
-from overspan.adapters.slurm import watching
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.files.library import Library
 from overspan.adapters.slurm.handles import Cursor, Handle
-from overspan.adapters.slurm.journal_watch import JournalWatch, Reading
-from overspan.adapters.slurm.library import Library
-from overspan.adapters.slurm.relays import Relays
-from overspan.adapters.slurm.sacct import AccountingRecord
+from overspan.adapters.slurm.observation import watching
+from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.observation.stories import Told, tell
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.stories import Told, tell
 from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import Event
@@ -363,7 +363,7 @@ def test_a_relay_that_cannot_be_started_is_said_once(
 
         monkeypatch.setattr(bench.link, "run", run)
         monkeypatch.setattr(Library, "bring", AsyncMock())
-        monkeypatch.setattr("overspan.adapters.slurm.relays.LOOK_SECONDS", 0.0)
+        monkeypatch.setattr("overspan.adapters.slurm.unshared.relays.LOOK_SECONDS", 0.0)
         said = []
         while answers:
             relays.keep([bench.handle])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from tests.unit.adapters.slurm.samples import read_file
 
-from overspan.adapters.slurm.options import (
+from overspan.adapters.slurm.commands.options import (
     ReservedOption,
     check_native,
     lay_over,

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.adapters.slurm.listings import ExitStatus
-from overspan.adapters.slurm.outcomes import (
+from overspan.adapters.slurm.commands.listings import ExitStatus
+from overspan.adapters.slurm.commands.states import BASES as BASE_NAMES
+from overspan.adapters.slurm.commands.states import FLAGS as FLAG_NAMES
+from overspan.adapters.slurm.commands.states import NativeState, read_state
+from overspan.adapters.slurm.observation.outcomes import (
     BASES,
     FLAGS,
     REASONS,
@@ -15,9 +18,6 @@ from overspan.adapters.slurm.outcomes import (
     queue_event,
     restart_cause,
 )
-from overspan.adapters.slurm.states import BASES as BASE_NAMES
-from overspan.adapters.slurm.states import FLAGS as FLAG_NAMES
-from overspan.adapters.slurm.states import NativeState, read_state
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.events import Event, Granted, Launch, LaunchLost, NodeEnded, NodeStarted, Queued

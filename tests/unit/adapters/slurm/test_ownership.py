@@ -9,13 +9,13 @@ import pytest
 from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
 
-from overspan.adapters.slurm.answers import Accounts, Answer, take_view
-from overspan.adapters.slurm.arrays import Lookup
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
-from overspan.adapters.slurm.outcomes import Phase
-from overspan.adapters.slurm.ownership import is_another, list_own
-from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.squeue import QueueRecord
+from overspan.adapters.slurm.observation.answers import Accounts, Answer, take_view
+from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.observation.ownership import is_another, list_own
+from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model.causes import Cause
 
 FIRST = Handle(42, run=0, job=7, launch=0, attempt=0, nodes=1, grace=30, task="main")

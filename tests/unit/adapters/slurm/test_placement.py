@@ -8,11 +8,11 @@ from hypothesis import example, given, settings
 from tests.unit.adapters.slurm.samples import EXAMPLES, read_file
 
 from overspan.adapters.contract import Node
-from overspan.adapters.slurm.lifetimes import MARGIN, latest_ends, longest_primary
-from overspan.adapters.slurm.needs import Need
-from overspan.adapters.slurm.packing import Atom, NodeSize, fits, pack
-from overspan.adapters.slurm.placement import list_kinds, measure_sizes, plan_group, plan_on_nodes
-from overspan.adapters.slurm.plans import MemberId, Plan
+from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends, longest_primary
+from overspan.adapters.slurm.groups.packing import Atom, NodeSize, fits, pack
+from overspan.adapters.slurm.groups.placement import list_kinds, measure_sizes, plan_group, plan_on_nodes
+from overspan.adapters.slurm.groups.plans import MemberId, Plan
+from overspan.adapters.slurm.rendering.needs import Need
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Resources

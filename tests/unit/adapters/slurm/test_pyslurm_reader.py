@@ -11,12 +11,12 @@ import pytest
 
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.cluster import open_questions
-from overspan.adapters.slurm.listings import ExitStatus, Limit
-from overspan.adapters.slurm.pyslurm_reader import LibraryQuestions, open_library, read_job
-from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.commands.listings import ExitStatus, Limit
+from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions, open_library, read_job
+from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.settings import read_settings
-from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.states import read_state
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.errors import InvalidRequest
 

@@ -12,8 +12,8 @@ from tests.fakes.slurm_jobs import Behaviour
 from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import read_file
 
-from overspan.adapters.slurm import references
-from overspan.adapters.slurm.references import References, list_links, name_file
+from overspan.adapters.slurm.files import references
+from overspan.adapters.slurm.files.references import References, list_links, name_file
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.states import State
 

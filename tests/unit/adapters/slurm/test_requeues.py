@@ -12,16 +12,16 @@ from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watching import Bench
 
-from overspan.adapters.slurm.answers import Accounts, Answer
-from overspan.adapters.slurm.arrays import Lookup
+from overspan.adapters.slurm.commands.listings import ExitStatus
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.commands.states import BASES, FLAGS, read_reason, read_state
 from overspan.adapters.slurm.handles import Cursor, Handle
-from overspan.adapters.slurm.listings import ExitStatus
-from overspan.adapters.slurm.outcomes import Phase
-from overspan.adapters.slurm.requeues import Future, find_successor, foresee, is_unstarted, may_be_unstarted
-from overspan.adapters.slurm.sacct import AccountingRecord
-from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.states import BASES, FLAGS, read_reason, read_state
-from overspan.adapters.slurm.stories import View, tell
+from overspan.adapters.slurm.observation.answers import Accounts, Answer
+from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.observation.requeues import Future, find_successor, foresee, is_unstarted, may_be_unstarted
+from overspan.adapters.slurm.observation.stories import View, tell
+from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 

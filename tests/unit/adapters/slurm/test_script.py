@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 
 from overspan.adapters.slurm.planning import render_submission
-from overspan.adapters.slurm.script import Setting, find_token, list_tokens, mark_comment, render_job, split_comment
+from overspan.adapters.slurm.rendering.script import (
+    Setting,
+    find_token,
+    list_tokens,
+    mark_comment,
+    render_job,
+    split_comment,
+)
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Array, Element, Job

@@ -10,12 +10,12 @@ from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 
 from overspan.adapters.contract import Launch, Order
-from overspan.adapters.slurm.forms import is_group
-from overspan.adapters.slurm.library import name_archive
-from overspan.adapters.slurm.packing import NodeSize
-from overspan.adapters.slurm.placement import plan_group
-from overspan.adapters.slurm.rendering import Rendered, Renderer, name_run
-from overspan.adapters.slurm.script import find_token
+from overspan.adapters.slurm.files.library import name_archive
+from overspan.adapters.slurm.groups.packing import NodeSize
+from overspan.adapters.slurm.groups.placement import plan_group
+from overspan.adapters.slurm.rendering.forms import is_group
+from overspan.adapters.slurm.rendering.renderer import Rendered, Renderer, name_run
+from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, member_of, narrow, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.settings import Settings

@@ -19,7 +19,7 @@ from tests.unit.adapters.slurm.watching import open_over
 
 from overspan.adapters import first_look
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.group_stories import MARGIN
+from overspan.adapters.slurm.groups.stories import MARGIN
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.members import Member
 from overspan.adapters.slurm.transports.channel import Done

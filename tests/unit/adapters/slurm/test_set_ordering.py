@@ -17,8 +17,8 @@ from tests.unit.adapters.slurm.submissions import play
 
 from overspan.adapters import first_look
 from overspan.adapters.contract import Launch, Refusal
-from overspan.adapters.slurm.group_files import render_placement_file, render_plan_file
-from overspan.adapters.slurm.placement import plan_group
+from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
+from overspan.adapters.slurm.groups.placement import plan_group
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.limits import read_limits
 from overspan.adapters.slurm.sets.members import narrow

@@ -13,8 +13,9 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.views import view
 
-from overspan.adapters.slurm.group_stories import Sight
+from overspan.adapters.slurm.groups.stories import Sight
 from overspan.adapters.slurm.handles import is_handle
+from overspan.adapters.slurm.observation.stories import Ordered
 from overspan.adapters.slurm.sets.handles import (
     MemberCursor,
     Part,
@@ -25,7 +26,6 @@ from overspan.adapters.slurm.sets.handles import (
     parse_set_cursor,
 )
 from overspan.adapters.slurm.sets.stories import SetSight, tell_set
-from overspan.adapters.slurm.stories import Ordered
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import (

@@ -12,11 +12,11 @@ from tests.unit.adapters.slurm.samples import NOW, read_file
 from tests.unit.adapters.slurm.submissions import Bench, play
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
-from overspan.adapters.slurm.sacct import AccountingRecord
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
 from overspan.adapters.slurm.sets.members import Member
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.states import read_state
 from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.bridge.model.errors import OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent

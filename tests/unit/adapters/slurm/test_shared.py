@@ -30,15 +30,15 @@ from overspan.adapters.contract import (
 from overspan.adapters.identities import KEPT_SECONDS, Accounts, Identity, find_identity, name_owner
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.opening import open_configured
-from overspan.adapters.slurm.shared import watches as watching
-from overspan.adapters.slurm.shared import works as working
-from overspan.adapters.slurm.shared.cluster import SharedCluster
-from overspan.adapters.slurm.shared.handles import join_owner, split_owner
 from overspan.adapters.slurm.transports import processes
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.transports.processes import feed_process
+from overspan.adapters.slurm.users import watches as watching
+from overspan.adapters.slurm.users import works as working
+from overspan.adapters.slurm.users.cluster import SharedCluster
+from overspan.adapters.slurm.users.handles import join_owner, split_owner
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.clusters import Clusters, find_opener
+from overspan.bridge.controller.core.clusters import Clusters, find_opener
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Denied, InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, new_job

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.abilities import ShellRequest
-from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.sets.handles import Part, SetHandle
-from overspan.adapters.slurm.settings import PARAMIKO, Settings
-from overspan.adapters.slurm.shells import (
+from overspan.adapters.slurm.access.shells import (
     Allocation,
     choose_allocation,
     list_allocations,
@@ -23,6 +20,9 @@ from overspan.adapters.slurm.shells import (
     step_words,
     visit_program,
 )
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.sets.handles import Part, SetHandle
+from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh

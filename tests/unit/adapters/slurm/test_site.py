@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.slurm_world import SlurmWorld
 
-from overspan.adapters.slurm.questions import Questions
+from overspan.adapters.slurm.commands.questions import Questions
 from overspan.adapters.slurm.transports.channel import Done
 from overspan.bridge.model.errors import Unreachable
 

@@ -24,11 +24,12 @@ from overspan.adapters.archives import describe_items, list_items, write_archive
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.ignoring import is_ignored, read_rules
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.questions import Site
-from overspan.adapters.slurm.relocation import relocate_single
-from overspan.adapters.slurm.rendering import Renderer
+from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.staging import (
+from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.unshared.relocation import relocate_single
+from overspan.adapters.slurm.unshared.staging import (
     Stager,
     check_sources,
     choose_local,
@@ -36,7 +37,6 @@ from overspan.adapters.slurm.staging import (
     place_sources,
     render_part,
 )
-from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Element, Job
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.adapters.slurm.listings import ExitStatus
-from overspan.adapters.slurm.outcomes import Phase, Ran, end_events, judge
-from overspan.adapters.slurm.states import BASES, FLAGS, read_state
+from overspan.adapters.slurm.commands.listings import ExitStatus
+from overspan.adapters.slurm.commands.states import BASES, FLAGS, read_state
+from overspan.adapters.slurm.observation.outcomes import Phase, Ran, end_events, judge
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Granted, Launch, NodeStarted

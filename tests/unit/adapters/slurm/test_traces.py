@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.unit.adapters.slurm.records import record
 
+from overspan.adapters.slurm.access.traces import end_words, index_handles, list_traces
 from overspan.adapters.slurm.handles import GroupHandle, Handle
-from overspan.adapters.slurm.traces import end_words, index_handles, list_traces
 from overspan.bridge.model.ids import parse_array
 
 SINGLE = Handle(42, run=1, job=7, launch=1, attempt=1, nodes=1, grace=30, task="main")

@@ -23,28 +23,28 @@ from tests.unit.adapters.slurm.submissions import Asked, World
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
-from overspan.adapters.slurm import submission
-from overspan.adapters.slurm.group_stories import Sight, tell_group
+from overspan.adapters.slurm.groups.stories import Sight, tell_group
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
-from overspan.adapters.slurm.images import FOLDER, HOSTS
-from overspan.adapters.slurm.journals import Page
-from overspan.adapters.slurm.outcomes import Outcome, Phase
-from overspan.adapters.slurm.parcels import encode_parcel
-from overspan.adapters.slurm.relays import render_starts
-from overspan.adapters.slurm.rendering import Renderer, Scene
+from overspan.adapters.slurm.observation.journals import Page
+from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
+from overspan.adapters.slurm.observation.stories import View
+from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS
+from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
 from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
-from overspan.adapters.slurm.staging import Packer
-from overspan.adapters.slurm.stories import View
-from overspan.adapters.slurm.unshared import read_there, refuse_unshared
-from overspan.adapters.slurm.unshared_groups import LOG
+from overspan.adapters.slurm.submission import submitter as submission
+from overspan.adapters.slurm.unshared.groups import LOG
+from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
+from overspan.adapters.slurm.unshared.parcels import encode_parcel
+from overspan.adapters.slurm.unshared.relays import render_starts
+from overspan.adapters.slurm.unshared.staging import Packer
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.model.job import Job
-from overspan.bridge.supervisor.remote.carrying import take_documents
-from overspan.bridge.supervisor.remote.sender import OVER, TAKEN, find_folder
-from overspan.bridge.supervisor.remote.settling import HERE
+from overspan.bridge.runtime.slurm.carrying import take_documents
+from overspan.bridge.runtime.slurm.sender import OVER, TAKEN, find_folder
+from overspan.bridge.runtime.slurm.settling import HERE
 
 GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\nsecrets: {KEY: s3cret}\n"
 NODES = (Node("localhost", "main", "idle", 8, 0, 8000, 0),)

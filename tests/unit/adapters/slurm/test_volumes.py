@@ -8,10 +8,10 @@ from pathlib import Path
 from tests.unit.adapters.slurm.samples import read_file
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.questions import Site
-from overspan.adapters.slurm.rendering import Renderer
+from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.rendering.renderer import Renderer
+from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.volumes import place_volumes
 
 TASK = """
 name: x

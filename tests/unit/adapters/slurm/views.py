@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.adapters.slurm.samples import NOW
 
-from overspan.adapters.slurm.outcomes import Phase, judge
-from overspan.adapters.slurm.states import read_state
-from overspan.adapters.slurm.stories import View
+from overspan.adapters.slurm.commands.states import read_state
+from overspan.adapters.slurm.observation.outcomes import Phase, judge
+from overspan.adapters.slurm.observation.stories import View
 
 NODES = ("n1", "n2")
 
@@ -15,7 +15,7 @@ START, END = NOW + 10, NOW + 70
 
 
 def view(state: str, reason: str = "None", status: tuple[int, int] = (0, 0), **changes: object) -> View:
-    from overspan.adapters.slurm.listings import ExitStatus
+    from overspan.adapters.slurm.commands.listings import ExitStatus
 
     outcome = judge(read_state(state), reason, ExitStatus(*status))
     running = outcome.phase is not Phase.QUEUED

@@ -13,15 +13,15 @@ from tests.unit.adapters.slurm.links import SITE, Link
 from tests.unit.adapters.slurm.records import record
 
 from overspan.adapters.contract import ClusterConfig, Order, Refusal, Report
-from overspan.adapters.slurm.arrays import Lookup
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.given_orders import Orders
+from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
-from overspan.adapters.slurm.ordering import Orderer
-from overspan.adapters.slurm.questions import Questions, Site
+from overspan.adapters.slurm.observation.watching import Watch
+from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.squeue import QueueRecord
-from overspan.adapters.slurm.watching import Watch
+from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import Event, event_to_document
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.bridge.supervisor.remote import addresses
-from overspan.bridge.supervisor.remote.addresses import AddressBook
+from overspan.bridge.runtime.slurm import addresses
+from overspan.bridge.runtime.slurm.addresses import AddressBook
 
 NAMES = {
     "n1": ["10.0.0.1"],

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor.archive import build_archive
-from overspan.bridge.supervisor.remote.carrying import (
+from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.slurm.carrying import (
     MOST,
     entry_words,
     pack_application,

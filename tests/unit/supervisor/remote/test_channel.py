@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.supervisor.remote import channel
-from overspan.bridge.supervisor.remote.channel import (
-    LineReader,
-    RemoteLaunch,
-    decode_launch,
-    encode_launch,
-    encode_line,
-)
+from overspan.bridge.runtime.slurm import channel
+from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_launch, encode_line
 
 LAUNCH = RemoteLaunch(
     key="train.0.0.0",

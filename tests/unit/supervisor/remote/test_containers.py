@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from tests.waiting import WaitUntil
 
-from overspan.bridge.supervisor.remote.channel import RemoteLaunch, encode_launch, encode_line
-from overspan.bridge.supervisor.remote.containers import HOLD_WORDS, MARK, find_holder, merge_image, read_variables
-from overspan.bridge.supervisor.remote.holders import Holder, Holders, holder_words
-from overspan.bridge.supervisor.remote.images import FOLDER, HOME, HOSTS, wrap_words
-from overspan.bridge.supervisor.remote.placement import Seat
-from overspan.bridge.supervisor.streams import NodeKey
+from overspan.bridge.runtime.core.streams import NodeKey
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
+from overspan.bridge.runtime.slurm.containers import HOLD_WORDS, MARK, find_holder, merge_image, read_variables
+from overspan.bridge.runtime.slurm.holders import Holder, Holders, holder_words
+from overspan.bridge.runtime.slurm.images import FOLDER, HOME, HOSTS, wrap_words
+from overspan.bridge.runtime.slurm.placement import Seat
 
 KEY = NodeKey("a", 0, 0, 0)
 IMAGE = ("--overlap", "--container-image=tiny", f"--container-mounts=/m:{HOME}/m,{HOSTS}:/etc/hosts,{FOLDER}:{FOLDER}")
@@ -119,7 +119,7 @@ class Agent:
     """An agent on this machine, and what it says."""
 
     def __init__(self, home: Path) -> None:
-        code = "from overspan.bridge.supervisor.remote.agent import main; raise SystemExit(main())"
+        code = "from overspan.bridge.runtime.slurm.agent import main; raise SystemExit(main())"
         environment = {**os.environ, "TMPDIR": str(home), "HOME": str(home)}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, env=environment)

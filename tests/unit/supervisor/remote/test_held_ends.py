@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from overspan.bridge.model.events import NodeEnded
-from overspan.bridge.supervisor.remote.nodes import HELD_SECONDS, LOST_SECONDS, RemoteNodes, Setting, _Live
-from overspan.bridge.supervisor.remote.srun import Srun
-from overspan.bridge.supervisor.rundir import RunDirectory
-from overspan.bridge.supervisor.streams import NodeKey
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.streams import NodeKey
+from overspan.bridge.runtime.slurm.nodes import HELD_SECONDS, LOST_SECONDS, RemoteNodes, Setting, _Live
+from overspan.bridge.runtime.slurm.srun import Srun
 
 KEY = NodeKey("main", 0, 0, 0)
 TERM, USR1 = 15, 10

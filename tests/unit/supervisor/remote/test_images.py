@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.spec import TaskSpec
-from overspan.bridge.supervisor import isolation
-from overspan.bridge.supervisor.remote.agent import prepare_launch
-from overspan.bridge.supervisor.remote.channel import RemoteLaunch, decode_launch
-from overspan.bridge.supervisor.remote.images import HOME, HOSTS, carry_variables, list_carried, wrap_words
+from overspan.bridge.runtime.core import isolation
+from overspan.bridge.runtime.slurm.agent import prepare_launch
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch
+from overspan.bridge.runtime.slurm.images import HOME, HOSTS, carry_variables, list_carried, wrap_words
 
 IMAGE = ("apptainer", "exec", f"--bind={HOSTS}:/etc/hosts", f"--bind=/m:{HOME}/m", "docker://a")
 MEMBERS = (("192.0.2.7", ("b-0.g", "b-0")),)

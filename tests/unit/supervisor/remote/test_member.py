@@ -14,11 +14,11 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, Launch, event_to_document
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
-from overspan.bridge.supervisor.remote.following import RULES
-from overspan.bridge.supervisor.remote.member import START_SECONDS, Member, lock_orders
-from overspan.bridge.supervisor.remote.seating import add_seats, read_seats, render_seats, seats_path
-from overspan.bridge.supervisor.run import Run, Services
-from overspan.bridge.supervisor.rundir import RunDirectory
+from overspan.bridge.runtime.core.run import Run, Services
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.slurm.following import RULES
+from overspan.bridge.runtime.slurm.member import START_SECONDS, Member, lock_orders
+from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path
 
 SPEC = JobSpec(name="g", group=True, start_timeout=60, tasks=(TaskSpec(name="a", run="x"), TaskSpec(name="b", run="y")))
 PEER = Placement("b", 0, "n9", "10.0.0.9")

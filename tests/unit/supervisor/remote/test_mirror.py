@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.supervisor.remote.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.supervisor.remote.mirror import Arrival, Mirror
-from overspan.bridge.supervisor.remote.settling import HERE, add_notice, settle_launch
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
+from overspan.bridge.runtime.slurm.mirror import Arrival, Mirror
+from overspan.bridge.runtime.slurm.settling import HERE, add_notice, settle_launch
 
 NOTHING = Arrival("", 0.0)
 

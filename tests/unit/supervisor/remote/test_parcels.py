@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor.remote.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.supervisor.remote.parcels import clear_links, read_parcel, remove_links, unpack_parcel
-from overspan.bridge.supervisor.remote.settling import HERE, settle_launch
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
+from overspan.bridge.runtime.slurm.parcels import clear_links, read_parcel, remove_links, unpack_parcel
+from overspan.bridge.runtime.slurm.settling import HERE, settle_launch
 
 
 def pack() -> str:

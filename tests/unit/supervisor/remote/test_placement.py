@@ -12,7 +12,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.job import Ending, Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.supervisor.remote.placement import (
+from overspan.bridge.runtime.slurm.placement import (
     Component,
     Placement,
     Seat,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.bridge.supervisor.remote.variables import (
+from overspan.bridge.runtime.slurm.variables import (
     count_gpus,
     merge_variables,
     pin_steps,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.supervisor.remote.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
+from overspan.bridge.runtime.slurm.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
 
 ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish."
 CANCELLED = "slurmstepd-node2: error: *** STEP 20.1 ON node2 CANCELLED AT 2026-11-21T19:03:59 ***"

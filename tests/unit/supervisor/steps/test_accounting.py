@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 
-from overspan.bridge.supervisor.steps.accounting import (
+from overspan.bridge.runtime.core.allocation import Component
+from overspan.bridge.runtime.srun.accounting import (
     StepRecord,
     describe_step,
     finish_step,
@@ -17,10 +18,9 @@ from overspan.bridge.supervisor.steps.accounting import (
     note_start,
     read_steps,
 )
-from overspan.bridge.supervisor.steps.allocation import Component
-from overspan.bridge.supervisor.steps.plan import plan_step
-from overspan.bridge.supervisor.steps.sattach import describe_layout
-from overspan.bridge.supervisor.steps.srun import read_order
+from overspan.bridge.runtime.srun.plan import plan_step
+from overspan.bridge.runtime.srun.sattach import describe_layout
+from overspan.bridge.runtime.srun.srun import read_order
 
 HET = (Component(nodes(1, "batch"), 0, 0, 0), Component(nodes(1, "b"), 0, 0, 0))
 

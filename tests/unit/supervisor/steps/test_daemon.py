@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from overspan.bridge.supervisor.steps import channel as wire
-from overspan.bridge.supervisor.steps.channel import Channel
-from overspan.bridge.supervisor.steps.daemon import await_release, first_frame
+from overspan.bridge.runtime.srun import channel as wire
+from overspan.bridge.runtime.srun.channel import Channel
+from overspan.bridge.runtime.srun.daemon import await_release, first_frame
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from overspan.bridge.cli.allocating import become
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.supervisor.steps import sattach, srun
+from overspan.bridge.runtime.srun import sattach, srun
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import parse_words
-from overspan.bridge.supervisor.steps.allocation import Component
-from overspan.bridge.supervisor.steps.layout import LayoutError, count_tasks, distribute, fold_counts
-from overspan.bridge.supervisor.steps.plan import (
+from overspan.bridge.runtime.core.allocation import Component
+from overspan.bridge.runtime.srun.layout import LayoutError, count_tasks, distribute, fold_counts
+from overspan.bridge.runtime.srun.plan import (
     Facts,
     PlanError,
     check_gpus,
@@ -20,9 +20,9 @@ from overspan.bridge.supervisor.steps.plan import (
     rank_environment,
     step_environment,
 )
-from overspan.bridge.supervisor.steps.requests import choose_readers, choose_streams, open_sinks
-from overspan.bridge.supervisor.steps.srun import find_own, read_order, share_nodes
-from overspan.bridge.supervisor.steps.wish import Flow, Manner, WishError, read_manner, read_wish
+from overspan.bridge.runtime.srun.requests import choose_readers, choose_streams, open_sinks
+from overspan.bridge.runtime.srun.srun import find_own, read_order, share_nodes
+from overspan.bridge.runtime.srun.wish import Flow, Manner, WishError, read_manner, read_wish
 
 FACTS = Facts("5", "login", "127.0.0.1", 0, 99, 0o22)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.supervisor.steps import channel as wire
-from overspan.bridge.supervisor.steps.channel import Channel, Frame
-from overspan.bridge.supervisor.steps.sattach import Attachment
-from overspan.bridge.supervisor.steps.viewers import Viewers, connect_step
+from overspan.bridge.runtime.srun import channel as wire
+from overspan.bridge.runtime.srun.channel import Channel, Frame
+from overspan.bridge.runtime.srun.sattach import Attachment
+from overspan.bridge.runtime.srun.viewers import Viewers, connect_step
 
 
 def _output(rank: int, text: str, kind: bytes = wire.OUTPUT) -> Frame:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from overspan.bridge.model.patterns import FilenameFields
-from overspan.bridge.supervisor.steps import channel as wire
-from overspan.bridge.supervisor.steps.allocation import draw_step
-from overspan.bridge.supervisor.steps.channel import AuthenticationError, Channel, Codec, greet, welcome
-from overspan.bridge.supervisor.steps.multi_prog import ProgramError, read_programs
-from overspan.bridge.supervisor.steps.output import Sink, choose_target, fold_ranks
-from overspan.bridge.supervisor.steps.talk import code_of, describe_end
+from overspan.bridge.runtime.core.allocation import draw_step
+from overspan.bridge.runtime.srun import channel as wire
+from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Codec, greet, welcome
+from overspan.bridge.runtime.srun.multi_prog import ProgramError, read_programs
+from overspan.bridge.runtime.srun.output import Sink, choose_target, fold_ranks
+from overspan.bridge.runtime.srun.talk import code_of, describe_end
 
 KEY = b"k" * 32
 

@@ -1,0 +1,113 @@
+"""What a cluster has, asked of its API: which ways to start a group as one, and who Overspan is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from overspan.adapters.kubernetes.api.answers import to_error
+from overspan.adapters.kubernetes.api.connection import Connection
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.settings import KUEUE, NATIVE, SOFT, Settings
+
+SCHEDULING = "scheduling.k8s.io"
+KUEUE_GROUP = "kueue.x-k8s.io"
+_NATIVE = (Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2)
+"""Newest first; each version has fields of its own."""
+
+
+class Right(NamedTuple):
+    """One thing that a login may do; `part` is a subresource."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    part: str = ""
+    everywhere: bool = False
+    """In all namespaces, or on something that is in none."""
+
+    @property
+    def name(self) -> str:
+        """The resource as RBAC writes it."""
+        return f"{self.resource}/{self.part}" if self.part else self.resource
+
+
+class Found(NamedTuple):
+    """How groups start as one, and what was seen; `meant` is false where the settings ask for another way."""
+
+    rung: Rung
+    seen: str
+    meant: bool = True
+
+
+def may(connection: Connection, right: Right, namespace: str) -> bool:
+    """Whether the login has a right (SelfSubjectAccessReview). Raises Unreachable and other refusals."""
+    asked = {"verb": right.verb, "resource": right.resource, "group": right.group}
+    if right.part:
+        asked["subresource"] = right.part
+    if not right.everywhere:
+        asked["namespace"] = namespace
+    document = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = connection.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=document)
+    if not answer.works:
+        raise to_error(answer, "tell what this login may do")
+    return bool((answer.document.get("status") or {}).get("allowed"))
+
+
+def find_rung(connection: Connection, settings: Settings, namespace: str) -> Found:
+    """How groups start as one there, by the settings and by what the cluster has. Blocking; three questions or so.
+
+    A queue that is named decides for Kueue: who names one wants its limits. Raises Unreachable and other refusals.
+    """
+    if settings.gang == SOFT:
+        return Found(Rung.SOFT, "soft gang, as the settings say")
+    served = _ask_groups(connection)
+    if settings.gang != NATIVE and settings.queue:
+        found = _find_kueue(connection, settings, namespace, served.get(KUEUE_GROUP, ()))
+        if found is not None:
+            return found
+    if settings.gang != KUEUE:
+        found = _find_native(connection, namespace, served.get(SCHEDULING, ()))
+        if found is not None:
+            return found
+    has = "the cluster has no PodGroups that this login can create"
+    if settings.gang == NATIVE:
+        return Found(Rung.SOFT, f"soft gang: {has}, though `gang` asks for native ones", False)
+    if settings.gang == KUEUE or settings.queue:
+        return Found(Rung.SOFT, f"soft gang: Kueue's queue {settings.queue!r} is not there", False)
+    return Found(Rung.SOFT, f"soft gang: {has}, and no Kueue queue is named")
+
+
+def _ask_groups(connection: Connection) -> dict[str, Sequence[str]]:
+    """The versions of each API group."""
+    answer = connection.request("GET", "/apis")
+    if not answer.works:
+        raise to_error(answer, "tell its API groups")
+    groups: list[dict[str, Any]] = answer.document.get("groups") or []
+    return {group["name"]: [one["version"] for one in group.get("versions") or []] for group in groups}
+
+
+def _find_native(connection: Connection, namespace: str, versions: Sequence[str]) -> Found | None:
+    for rung in _NATIVE:
+        if rung not in versions:
+            continue
+        answer = connection.request("GET", f"/apis/{SCHEDULING}/{rung}")
+        names = {one.get("name") for one in answer.document.get("resources") or []} if answer.works else set()
+        right = Right("create", "podgroups", SCHEDULING)
+        if "podgroups" in names and may(connection, right, namespace):
+            return Found(rung, f"native PodGroup ({SCHEDULING}/{rung})")
+    return None
+
+
+def _find_kueue(connection: Connection, settings: Settings, namespace: str, versions: Sequence[str]) -> Found | None:
+    for version in versions:
+        path = f"/apis/{KUEUE_GROUP}/{version}/namespaces/{namespace}/localqueues/{settings.queue}"
+        status = connection.request("GET", path).status
+        # Who may not read the queue may well use it: the label is all that it takes.
+        if status in (200, 403):
+            return Found(Rung.KUEUE, f"Kueue, LocalQueue {settings.queue}")
+    return None

@@ -1,0 +1,98 @@
+"""A command run in a container, over the API's websocket (v5.channel.k8s.io, v4.channel.k8s.io).
+
+Each message begins with a channel: 1 and 2 are the command's output, 3 carries its end as a Status object. The end of
+the connection says nothing about the command.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from overspan.adapters.kubernetes.api.answers import Answer, read_answer
+from overspan.bridge.model.errors import TimedOut, Unreachable
+
+_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_OUTPUT = (1, 2)
+_STATUS = 3
+_CLOSED = 8
+"""The kind of a websocket's last message (RFC 6455, 11.8)."""
+MAX_OUTPUT = 1 << 20
+
+
+class Command(NamedTuple):
+    """What to run, and where."""
+
+    namespace: str
+    pod: str
+    container: str
+    words: Sequence[str]
+
+    @property
+    def path(self) -> str:
+        """The path and query of the request."""
+        query = [("container", self.container), ("stdout", "true"), ("stderr", "true")]
+        query += [("command", word) for word in self.words]
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}/exec?{urlencode(query)}"
+
+
+class Socket(NamedTuple):
+    """How the websocket is opened: its URL (ws, wss), headers, TLS options and proxy as websocket-client takes them."""
+
+    url: str
+    headers: Mapping[str, str]
+    tls: Mapping[str, Any]
+    proxy: Mapping[str, Any]
+
+
+def run_command(way: Socket, timeout: float) -> tuple[int, str] | Answer:
+    """Run it: exit code and output, or the refusal. Raises Unreachable when its end is not told, and TimedOut."""
+    library = importlib.import_module("websocket")
+    deadline = time.monotonic() + timeout
+    connection = library.WebSocket(sslopt=dict(way.tls))
+    headers = [f"{name}: {value}" for name, value in way.headers.items()]
+    try:
+        connection.connect(way.url, header=headers, subprotocols=list(_PROTOCOLS), timeout=timeout, **way.proxy)
+        return _read_end(connection, deadline)
+    except library.WebSocketBadStatusException as error:
+        return read_answer(error.status_code, getattr(error, "resp_body", None) or b"")
+    except (library.WebSocketTimeoutException, TimeoutError) as error:
+        raise TimedOut(f"a command in a pod did not end within {timeout:g} s") from error
+    except (library.WebSocketException, OSError) as error:
+        raise Unreachable(f"the connection to a command in a pod broke: {error}") from error
+    finally:
+        connection.shutdown()
+
+
+def _read_end(connection: Any, deadline: float) -> tuple[int, str]:
+    """Messages up to the Status; what is printed beyond a mebibyte is dropped."""
+    output = bytearray()
+    while True:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        kind, message = connection.recv_data()
+        if kind == _CLOSED:
+            raise Unreachable("the connection to a command in a pod was closed before its end")
+        if not message:
+            continue
+        if message[0] in _OUTPUT:
+            output += message[1 : 1 + max(0, MAX_OUTPUT - len(output))]
+        elif message[0] == _STATUS and len(message) > 1:
+            return read_status(message[1:]), output.decode("utf-8", "replace")
+
+
+def read_status(text: bytes) -> int:
+    """The exit code in a Status. Raises Unreachable for a command that could not be run or followed at all."""
+    try:
+        status = json.loads(text)
+        if status["status"] == "Success":
+            return 0
+        for cause in (status.get("details") or {}).get("causes") or []:
+            if cause.get("reason") == "ExitCode":
+                return int(cause["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unreachable(f"the end of a command in a pod is not readable: {text[:200]!r}") from None
+    raise Unreachable(f"a command in a pod could not be run: {status.get('message', '')}")

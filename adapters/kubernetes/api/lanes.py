@@ -1,0 +1,78 @@
+"""Lanes: connections for many requests in a row by one thread, each at half of what a pool's request takes.
+
+Only where the way is straight: through a proxy, or where the name of the server is checked in another way than usual,
+there is no lane, and requests go by the pool.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from overspan.adapters.kubernetes.api.logins import Way
+from overspan.adapters.kubernetes.api.sockets import own_sockets
+
+
+class Reply(NamedTuple):
+    """The whole of an answer."""
+
+    status: int
+    data: bytes
+
+
+class Lane:
+    """One connection of a login. Safe for one thread at a time."""
+
+    def __init__(self, way: Way, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
+        self.way = way
+        self.broken = False
+        """Whether a request failed: whatever is read from then on might be an earlier one's answer."""
+
+    def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        """One request and its whole answer. Raises OSError and HTTPException; the request may have been carried out."""
+        try:
+            self._connection.request(method, self.way.root + url, body, dict(headers))
+            response = self._connection.getresponse()
+            return Reply(response.status, response.read())
+        except BaseException:
+            self.broken = True
+            raise
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+
+def open_lane(way: Way, timeout: float) -> Lane | None:
+    """A lane whose every wait is at most `timeout` seconds; None where there is no straight way, or none now."""
+    connection = None
+    try:
+        connection = _make_connection(way, timeout)
+        if connection is None:
+            return None
+        connection.connect()
+    except OSError:
+        # The pool's own request finds the words for it.
+        if connection is not None:
+            connection.close()
+        return None
+    return Lane(way, connection)
+
+
+def _make_connection(way: Way, timeout: float) -> http.client.HTTPConnection | None:
+    """One that is not made yet. Raises OSError for certificates that cannot be read."""
+    given, url = way.configuration, urlsplit(way.host)
+    if given.proxy or not url.hostname:
+        return None
+    if url.scheme == "http":
+        return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
+    if not given.verify_ssl or given.assert_hostname is not None or getattr(given, "tls_server_name", None):
+        return None
+    context = own_sockets(ssl.create_default_context(cafile=given.ssl_ca_cert))
+    if given.cert_file:
+        context.load_cert_chain(given.cert_file, given.key_file)
+    return http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout, context=context)

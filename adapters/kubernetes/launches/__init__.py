@@ -1,0 +1,1 @@
+"""The life of launches: objects made, started together, ordered about, let go."""

@@ -1,0 +1,167 @@
+"""All pods of a group, or none: what the cluster has for it, and the objects and marks that it wants. Pure.
+
+Native PodGroups are those of kube-scheduler (scheduling.k8s.io, gate GenericWorkload; KEP-4671), whose fields have new
+names in each release. Kueue takes plain pods as a group. Without either the pods wait at their gates (soft).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Start
+
+Document = dict[str, Any]
+
+GROUP = "scheduling.k8s.io"
+KUEUE_GROUP = "kueue.x-k8s.io"
+MAX_SHAPES = 8
+"""Shapes of pods in one group that Kueue admits (its documentation of plain pod groups)."""
+MEMBER_LABEL = f"{KUEUE_GROUP}/pod-group-name"
+_QUEUE = f"{KUEUE_GROUP}/queue-name"
+_TOTAL = f"{KUEUE_GROUP}/pod-group-total-count"
+
+
+class Rung(StrEnum):
+    """How the pods of a launch start together."""
+
+    V1BETA1 = "v1beta1"
+    V1ALPHA3 = "v1alpha3"
+    V1ALPHA2 = "v1alpha2"
+    KUEUE = "kueue"
+    SOFT = "soft"
+    ALONE = "alone"
+    """Each pod as it can: there is only one, or the job starts independently."""
+
+
+NATIVE_RUNGS = (Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2)
+"""Versions of the PodGroup, the best first."""
+
+WORDS = {
+    Rung.V1BETA1: "the scheduler's PodGroup (scheduling.k8s.io/v1beta1)",
+    Rung.V1ALPHA3: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha3)",
+    Rung.V1ALPHA2: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha2)",
+    Rung.KUEUE: "a pod group of Kueue",
+    Rung.SOFT: "gates of the pods: all start when all are bound",
+    Rung.ALONE: "each pod as it can",
+}
+
+
+class Choice(NamedTuple):
+    """The way of one launch, and why it is not the cluster's best, where it is not."""
+
+    rung: Rung
+    why: str = ""
+
+
+def count_pods(job: Job) -> int:
+    """How many pods a launch starts with; tasks that are over have none."""
+    return sum(spec.num_nodes for spec, task in zip(job.spec.tasks, job.tasks, strict=True) if not task.over)
+
+
+def count_gang(job: Job) -> int:
+    """How many pods start as one."""
+    return count_pods(job) if job.spec.start is Start.TOGETHER else 1
+
+
+def choose_rung(job: Job, best: Rung, templates: Sequence[Mapping[str, Any]]) -> Choice:
+    """The way of one launch; `templates` are one pod of each task. InvalidRequest for too many shapes under Kueue."""
+    count = count_gang(job)
+    if best is Rung.KUEUE:
+        shapes = {describe_shape(pod) for pod in templates}
+        if len(shapes) > MAX_SHAPES and count > 1:
+            raise InvalidRequest(
+                f"the group has {len(shapes)} shapes of pods, and Kueue admits groups of at most {MAX_SHAPES}",
+                remedy="give tasks the same image, resources and placement where that is possible",
+            )
+        return Choice(Rung.KUEUE)
+    if count == 1:
+        return Choice(Rung.ALONE)
+    if best not in NATIVE_RUNGS:
+        return Choice(Rung.SOFT)
+    if any(task.share for task in job.spec.tasks):
+        return Choice(Rung.SOFT, "the scheduler's PodGroup finds no place for tasks that share nodes")
+    for key in ("schedulerName", "priorityClassName"):
+        if len({pod["spec"].get(key) for pod in templates}) > 1:
+            return Choice(Rung.SOFT, f"the scheduler's PodGroup wants one {key} for all tasks")
+    return Choice(best)
+
+
+def render_group(rung: Rung, token: str, count: int, template: Mapping[str, Any]) -> tuple[Document, ...]:
+    """The objects beside the pods: one flat PodGroup for all of them, which are preempted together."""
+    if rung not in NATIVE_RUNGS:
+        return ()
+    spec: Document = {"schedulingPolicy": {"gang": {"minCount": count}}}
+    spec["disruptionMode"] = "PodGroup" if rung is Rung.V1ALPHA2 else {"all": {}}
+    if template["spec"].get("priorityClassName"):
+        spec["priorityClassName"] = template["spec"]["priorityClassName"]
+    return (
+        {
+            "apiVersion": f"{GROUP}/{rung.value}",
+            "kind": "PodGroup",
+            "metadata": {"name": name_anchor(token), "labels": label_launch(token)},
+            "spec": spec,
+        },
+    )
+
+
+def mark_pod(rung: Rung, token: str, count: int, queue: str) -> tuple[dict[str, str], dict[str, str], Document]:
+    """Labels, annotations and fields of the spec that make a pod of the first attempt a part of its group."""
+    if rung in NATIVE_RUNGS:
+        return {}, {}, {"schedulingGroup": {"podGroupName": name_anchor(token)}}
+    if rung is not Rung.KUEUE:
+        return {}, {}, {}
+    labels = {_QUEUE: queue}
+    if count == 1:
+        return labels, {}, {}
+    labels[MEMBER_LABEL] = name_anchor(token)
+    return labels, {_TOTAL: str(count)}, {}
+
+
+def joins_later(rung: Rung) -> bool:
+    """Whether pods of later attempts are of the group too.
+
+    Kueue lets only those in. A PodGroup that has been placed is left: with some of its pods over, its count would never
+    be reached again.
+    """
+    return rung is Rung.KUEUE
+
+
+def describe_shape(pod: Mapping[str, Any]) -> str:
+    """What Kueue tells pods of a group apart by (its role hash): labels, containers, placement, priority, claims."""
+    spec = pod["spec"]
+    labels = pod["metadata"].get("labels") or {}
+    claims = [
+        volume["persistentVolumeClaim"] for volume in spec.get("volumes", ()) if "persistentVolumeClaim" in volume
+    ]
+    seen = {
+        "labels": {name: value for name, value in labels.items() if not name.startswith(f"{KUEUE_GROUP}/")},
+        "containers": [_describe_container(item) for item in spec["containers"]],
+        "initContainers": [_describe_container(item) for item in spec.get("initContainers", ())],
+        "claims": claims,
+        **{key: spec.get(key) for key in _PLACED_BY},
+    }
+    return json.dumps(seen, sort_keys=True)
+
+
+_PLACED_BY = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "priorityClassName",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+)
+
+
+def _describe_container(container: Mapping[str, Any]) -> list[Any]:
+    requests = (container.get("resources") or {}).get("requests")
+    return [container.get("image"), requests, container.get("ports")]

@@ -1,0 +1,233 @@
+"""The launches of one cluster: their stories, and the watches that tell of their pods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from overspan.adapters.kubernetes.api.calls import Calls
+from overspan.adapters.kubernetes.api.connection import Connection
+from overspan.adapters.kubernetes.api.watch import PodWatch
+from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.strays import reclaim
+from overspan.adapters.kubernetes.manifests.names import INSTALLATION, MANAGED_BY, MANAGER, name_anchor, parse_token
+from overspan.adapters.kubernetes.manifests.rendering import Blueprint, read_blueprint
+from overspan.adapters.kubernetes.observation.facts import View
+from overspan.adapters.kubernetes.observation.records import DOMAIN, LAUNCH, PodRecord, read_pod
+from overspan.adapters.kubernetes.observation.shapes import make_shape
+from overspan.adapters.kubernetes.observation.stories import Story
+from overspan.bridge.model.errors import NotFound, OverspanError
+
+AGAIN = DOMAIN + "again"
+"""Annotation of an anchor whose pods were given back: when they are made again, and how often that was."""
+CREATED = DOMAIN + "created"
+"""Annotation of an anchor whose objects were all made: nothing of it is made a second time."""
+WATCH_SECONDS = 5.0
+"""How long after its own changes the pods are asked for instead of believing the watch."""
+MANY = 20
+"""Unknown launches that are looked up by one list."""
+
+
+class Handle(NamedTuple):
+    """How the daemon calls a launch: NAMESPACE/TOKEN."""
+
+    namespace: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.token}"
+
+
+def parse_handle(text: str) -> Handle:
+    """Read a handle. NotFound for one that this version did not write."""
+    namespace, slash, token = text.partition("/")
+    try:
+        parse_token(token)
+    except ValueError:
+        slash = ""
+    if not slash or not namespace:
+        raise NotFound(f"{text!r} names no launch on a Kubernetes cluster")
+    return Handle(namespace, token)
+
+
+def read_handle(text: str) -> Handle | None:
+    """A handle as `parse_handle` reads it; None for another kind's, or a later version's."""
+    try:
+        return parse_handle(text)
+    except NotFound:
+        return None
+
+
+def select_installation(installation: str) -> str:
+    """The label selector of everything that one daemon has made."""
+    return f"{MANAGED_BY}={MANAGER},{INSTALLATION}={installation}"
+
+
+class Launches:
+    """Stories by token and watches by namespace and installation; both are opened at first use."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.changed = asyncio.Event()
+        self.stories: dict[str, Story] = {}
+        self._watches: dict[tuple[str, str], PodWatch] = {}
+
+    def calls(self, namespace: str) -> Calls:
+        """Calls in a namespace."""
+        return Calls(self.connection, namespace)
+
+    def watch(self, handle: Handle) -> PodWatch:
+        """The watch that has a launch's pods."""
+        return self.watch_installation(handle.namespace, parse_token(handle.token).installation)
+
+    def watch_installation(self, namespace: str, installation: str) -> PodWatch:
+        """The watch of all pods of one daemon."""
+        key = namespace, installation
+        if key not in self._watches:
+            watch = self._watches[key] = PodWatch(self.connection, namespace, select_installation(installation))
+            # One event for all of them.
+            watch.changed = self.changed
+            watch.start()
+        return self._watches[key]
+
+    def trouble(self) -> OverspanError | None:
+        """Why nothing is known of the present; None while all watches are well."""
+        return next((watch.trouble for watch in self._watches.values() if watch.trouble is not None), None)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every watch has listed its pods."""
+        return all(watch.fresh for watch in self._watches.values())
+
+    def hear(self, pod: PodRecord, at: float) -> None:
+        """Note an end that a log told."""
+        story = self.stories.get(pod.token)
+        if story is not None:
+            story.ends[pod.uid] = at
+            story.dirty = True
+            self.changed.set()
+
+    def take_news(self) -> set[str]:
+        """The launches whose pods have changed since the last call; of those that nobody follows nothing is kept."""
+        news = set[str]().union(*(watch.take_news() for watch in self._watches.values()))
+        for token in news - self.stories.keys():
+            self.forget(token)
+        return news
+
+    def view(self, story: Story) -> View:
+        """A launch's pods as the watch has them."""
+        watch = self.watch(parse_handle(story.handle))
+        return _view(story, watch.of(story.token).values(), watch.gone(story.token))
+
+    async def view_now(self, story: Story) -> View:
+        """A launch's pods as they are now, asked for."""
+        found = await self.calls(story.namespace).list("Pod", f"{LAUNCH}={story.token}")
+        watch = self.watch(parse_handle(story.handle))
+        return _view(story, [read_pod(document) for document in found], watch.gone(story.token))
+
+    def pods(self, story: Story) -> list[PodRecord]:
+        """All pods of a launch that are there, older runs too."""
+        return list(self.watch(parse_handle(story.handle)).of(story.token).values())
+
+    def know_all(self, story: Story) -> bool:
+        """Whether the watch has all pods of a launch that is over: each node has one, and all have ended."""
+        watch = self.watch(parse_handle(story.handle))
+        pods = watch.of(story.token).values()
+        seen = {(pod.task, pod.index) for pod in (*pods, *watch.gone(story.token))}
+        return (
+            watch.fresh
+            and watch.trouble is None
+            and time.monotonic() - story.made > WATCH_SECONDS
+            and all(pod.ended for pod in pods)
+            and all((task.name, index) in seen for task in story.shape.tasks for index in range(task.nodes))
+        )
+
+    async def find_all(self, handles: Iterable[Handle]) -> None:
+        """Have a story of each launch that the cluster knows."""
+        unknown = [handle for handle in handles if handle.token not in self.stories]
+        places = {(handle.namespace, parse_token(handle.token).installation) for handle in unknown}
+        for namespace, installation in places:
+            mine = [handle for handle in unknown if handle.namespace == namespace]
+            if len(mine) >= MANY:
+                for anchor in await self.calls(namespace).list("ConfigMap", select_installation(installation)):
+                    await asyncio.to_thread(self._take_anchor, namespace, anchor)
+        await asyncio.gather(*(self._read_anchor(handle) for handle in unknown))
+        await self._find_strays([self.stories[handle.token] for handle in unknown if handle.token in self.stories])
+
+    async def find(self, handle: Handle) -> Story | None:
+        """The story of a launch; None where the cluster has no anchor of it."""
+        await self.find_all([handle])
+        return self.stories.get(handle.token)
+
+    async def _read_anchor(self, handle: Handle) -> None:
+        if handle.token not in self.stories:
+            anchor = await self.calls(handle.namespace).get("ConfigMap", name_anchor(handle.token))
+            if anchor is not None:
+                self._take_anchor(handle.namespace, anchor)
+
+    async def _find_strays(self, found: Iterable[Story]) -> None:
+        """Label again what was labelled otherwise while nobody watched: no selector finds it, and it would be missed.
+
+        What changes later is seen by the watch.
+        """
+        owners: dict[str, dict[str, str]] = {}
+        for story in found:
+            owners.setdefault(story.namespace, {})[story.anchor] = story.token
+        try:
+            for namespace, mine in owners.items():
+                await reclaim(self.calls(namespace), mine)
+        except OverspanError:
+            # They are not known well enough yet.
+            for mine in owners.values():
+                for token in mine.values():
+                    self.stories.pop(token, None)
+            raise
+
+    async def read_blueprint(self, story: Story) -> Blueprint | None:
+        """What a launch's pods are made from; None where its anchor is gone or going."""
+        anchor = await self.calls(story.namespace).get("ConfigMap", name_anchor(story.token))
+        if anchor is None or anchor["metadata"].get("uid") != story.anchor or is_going(anchor):
+            return None
+        return await asyncio.to_thread(_read_plan, anchor)
+
+    def forget(self, token: str) -> None:
+        """Let go of a launch that was removed."""
+        self.stories.pop(token, None)
+        for watch in self._watches.values():
+            watch.forget(token)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        await asyncio.gather(*(watch.close() for watch in self._watches.values()))
+
+    def _take_anchor(self, namespace: str, anchor: Mapping[str, Any]) -> None:
+        metadata = anchor["metadata"]
+        token = str((metadata.get("labels") or {}).get(LAUNCH, ""))
+        if not token or token in self.stories or is_going(anchor) or "plan.json" not in (anchor.get("data") or {}):
+            return
+        blueprint = _read_plan(anchor)
+        shape, soft = make_shape(token, blueprint.job), blueprint.rung is Rung.SOFT
+        queued = blueprint.rung is Rung.KUEUE
+        story = Story(str(Handle(namespace, token)), shape, str(metadata["uid"]), namespace, soft=soft, queued=queued)
+        again, _, returns = str((metadata.get("annotations") or {}).get(AGAIN, "")).partition(" ")
+        if again:
+            story.again_at, story.returns = float(again), int(returns or 0)
+        self.stories[token] = story
+
+
+def _view(story: Story, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
+    """The pods of a launch without those of an earlier try to submit it, which have another anchor."""
+    owners = ("", story.anchor)
+    return story.view((pod for pod in pods if pod.owner in owners), [pod for pod in gone if pod.owner in owners])
+
+
+def is_going(document: Mapping[str, Any]) -> bool:
+    """Whether an object is being deleted."""
+    return bool(document["metadata"].get("deletionTimestamp"))
+
+
+def _read_plan(anchor: Mapping[str, Any]) -> Blueprint:
+    return read_blueprint(json.loads(anchor["data"]["plan.json"]))

@@ -1,0 +1,60 @@
+"""What Kueue has to hear when a group of pods is given up: it keeps such pods until somebody says so.
+
+Source: Kueue's documentation of plain pod groups, and pkg/controller/jobs/pod/pod_controller.go (0.19): a group is
+finished when all of its pods have succeeded, or all have ended and one is marked as not to be retried. A group that
+waits for its admission is closed by deleting its Workload, which has the group's name. Of pods that are more than the
+group has members it deletes the youngest; one counts until it has failed, or is gone. The place of one that succeeded
+is given to others, and never back (`reclaimablePods` of a Workload only grow).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from overspan.adapters.kubernetes.api.calls import Calls, finish_all
+from overspan.adapters.kubernetes.api.connection import Connection
+from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, MEMBER_LABEL
+from overspan.adapters.kubernetes.launches.steps import Create
+from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
+
+_log = logging.getLogger(__name__)
+
+Document = Mapping[str, Any]
+RETRIABLE = f"{KUEUE_GROUP}/retriable-in-group"
+
+
+def find_group(pods: Iterable[Document]) -> str:
+    """The name of the group that pods are to Kueue; '' where there is none to be closed."""
+    open_pods = [pod for pod in pods if (pod.get("status") or {}).get("phase") != "Succeeded"]
+    labels = [pod["metadata"].get("labels") or {} for pod in open_pods]
+    return next((str(found[MEMBER_LABEL]) for found in labels if found.get(MEMBER_LABEL)), "")
+
+
+def list_counted(pods: Iterable[PodRecord], step: Create) -> list[PodRecord]:
+    """Of the pods that new ones take the place of, those that still count (isPodRunnableOrSucceeded)."""
+    return [
+        pod
+        for pod in pods
+        if pod.task == step.task and pod.index in step.nodes and (pod.attempt, pod.run) < (step.attempt, step.run)
+        if pod.phase != "Failed" and (pod.deleting_at is None or pod.node)
+    ]
+
+
+async def mark_given_up(calls: Calls, pods: Iterable[Document]) -> None:
+    """Say on each pod of a group that no other takes its place."""
+    await finish_all(calls.mark_pod(read_pod(pod), {RETRIABLE: "false"}, {}) for pod in pods)
+
+
+async def delete_workload(connection: Connection, namespace: str, group: str) -> None:
+    """Delete what Kueue keeps of a group; without the right to, the group's marks have to do."""
+    served = await connection.call("GET", "/apis")
+    versions = {one["name"]: one.get("preferredVersion") or {} for one in served.document.get("groups") or []}
+    version = versions.get(KUEUE_GROUP, {}).get("version")
+    if not version:
+        return
+    path = f"/apis/{KUEUE_GROUP}/{version}/namespaces/{namespace}/workloads/{group}"
+    answer = await connection.call("DELETE", path, body={"kind": "DeleteOptions", "apiVersion": "v1"})
+    if not answer.works and answer.status != 404:
+        _log.warning("Kueue's workload %s cannot be deleted: %s", group, answer.message)

@@ -1,0 +1,180 @@
+"""Letting go: of ended pods whose outcome is stored, of launches that nobody watches, of orphans of a dead daemon.
+
+Nothing is remembered: what is there is compared with what is wanted, so that another process goes on where this one
+died. A pod's log is kept before its finalizer goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from overspan.adapters.kubernetes.api.calls import Calls, finish_all
+from overspan.adapters.kubernetes.launches.launches import (
+    Handle,
+    Launches,
+    parse_handle,
+    read_handle,
+    select_installation,
+)
+from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group, mark_given_up
+from overspan.adapters.kubernetes.logs.logs import Logs, capture_all
+from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
+from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
+from overspan.adapters.kubernetes.observation.stories import Story
+from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
+
+_log = logging.getLogger(__name__)
+
+CAPTURE_SECONDS = 60.0
+"""How long after its end a pod is kept for its log; the log of a lost node never comes."""
+STILL_SECONDS = 0.05
+LOOK_SECONDS = 600.0
+"""How often all launches of an installation are looked for, beside those that are known."""
+
+
+class Releaser:
+    """Removes what is not wanted any more."""
+
+    def __init__(self, launches: Launches, logs: Logs) -> None:
+        self._launches = launches
+        self._logs = logs
+        self._spared: set[str] = set()
+        self._known: dict[str, Handle] = {}
+        self._looked: dict[tuple[str, str], float] = {}
+        self._turn = asyncio.Lock()
+        self._under_way: set[str] = set()
+        self._late: dict[str, float] = {}
+        """Until when pods wait for their logs, by uid."""
+
+    def spare(self, token: str) -> None:
+        """Keep a launch that is submitted just now: the lists of a release under way may be older."""
+        self._spared.add(token)
+
+    def begin(self) -> None:
+        """New lists of what is wanted were made: they name all that was submitted before."""
+        self._spared.clear()
+
+    async def release(
+        self, namespace: str, installation: str, handles: Collection[str], tokens: Collection[str]
+    ) -> None:
+        """Remove every launch of an installation but those that are named. Raises Unreachable."""
+        async with self._turn:
+            await self._look(namespace, installation)
+            # Those of other kinds of clusters name nothing here.
+            found = map(read_handle, handles)
+            wanted = {handle.token for handle in found if handle is not None} | set(tokens)
+            present = {story.token: parse_handle(story.handle) for story in self._launches.stories.values()}
+            mine = [
+                handle
+                for handle in {**self._known, **present}.values()
+                if parse_token(handle.token).installation == installation
+            ]
+            unwanted = [handle for handle in mine if handle.token not in wanted | self._spared]
+            await finish_all(map(self.remove, unwanted))
+
+    async def _look(self, namespace: str, installation: str) -> None:
+        """Find the launches that the cluster has: by their anchors, and by pods that lost theirs."""
+        key, now = (namespace, installation), time.monotonic()
+        if now - self._looked.get(key, float("-inf")) < LOOK_SECONDS:
+            return
+        calls, selector = self._launches.calls(namespace), select_installation(installation)
+        for kind in ("ConfigMap", "Pod"):
+            for document in await calls.list(kind, selector):
+                token = str(document["metadata"]["labels"].get(LAUNCH, ""))
+                try:
+                    self._known[token] = parse_handle(f"{namespace}/{token}")
+                except NotFound:
+                    _log.warning("%s %s has no launch", kind, document["metadata"].get("name"))
+        self._looked[key] = now
+
+    async def remove(self, handle: Handle, *, wait: bool = True) -> None:
+        """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest.
+
+        `wait` is for logs that cannot be read yet: Conflict tells of them, and nothing but the name has gone.
+        """
+        await self._still(handle)
+        calls = self._launches.calls(handle.namespace)
+        story = self._launches.stories.get(handle.token)
+        for service in await _find_services(calls, handle, story):
+            await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
+        documents: list[Mapping[str, Any]] = []
+        if story is not None and not story.queued and self._launches.know_all(story):
+            pods = self._launches.pods(story)
+        else:
+            documents = await calls.list("Pod", f"{LAUNCH}={handle.token}")
+            pods = await asyncio.to_thread(lambda: [*map(read_pod, documents)])
+        group = find_group(documents)
+        # Of an end that a log told, the node knows a moment later; then the log is whole.
+        ended = [pod for pod in pods if pod.ended or (story is not None and pod.uid in story.ends)]
+        await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
+        if group:
+            await mark_given_up(calls, documents)
+        await calls.delete("ConfigMap", name_anchor(handle.token), propagate=True)
+        await finish_all(self._drop(calls, pod) for pod in pods)
+        if group:
+            await delete_workload(self._launches.connection, handle.namespace, group)
+        self._known.pop(handle.token, None)
+        self._launches.forget(handle.token)
+
+    async def _still(self, handle: Handle) -> None:
+        """Have nothing more made for a launch: a pod made after the look would keep its finalizer for ever."""
+        story = self._launches.stories.get(handle.token)
+        if story is None:
+            return
+        story.gone = True
+        while story.busy:
+            await asyncio.sleep(STILL_SECONDS)
+
+    async def tidy(self, story: Story) -> None:
+        """Remove ended pods of a live launch whose end is stored."""
+        if story.token in self._under_way:
+            return
+        self._under_way.add(story.token)
+        try:
+            over = [pod for pod in self._launches.pods(story) if story.cursor.over(pod)]
+            captured = await capture_all(self._logs, over)
+            ready = [pod for pod in over if pod.uid in captured or self._is_late(pod)]
+            calls = self._launches.calls(story.namespace)
+            await finish_all(self._drop(calls, pod) for pod in ready)
+        except OverspanError as error:
+            _log.info("ended pods of %s are removed later: %s", story.token, error)
+        finally:
+            self._under_way.discard(story.token)
+
+    async def _wait_captured(self, pods: list[PodRecord]) -> None:
+        """Keep the logs of ended pods; raises the trouble of one that may still be had later."""
+        captured = await capture_all(self._logs, pods)
+        for pod in pods:
+            if pod.uid not in captured and not self._is_late(pod):
+                raise Conflict(f"the log of pod {pod.name} cannot be read yet")
+
+    def _is_late(self, pod: PodRecord) -> bool:
+        """Whether a log was waited for long enough."""
+        now = time.monotonic()
+        late = now >= self._late.setdefault(pod.uid, now + CAPTURE_SECONDS)
+        if late:
+            _log.warning("the log of pod %s could not be kept: its node does not answer", pod.name)
+            del self._late[pod.uid]
+        return late
+
+    async def _drop(self, calls: Calls, pod: PodRecord) -> None:
+        """Delete a pod and take the finalizer off."""
+        await calls.drop_pod(pod)
+        self._late.pop(pod.uid, None)
+        self._logs.forget(pod.uid)
+
+
+async def _find_services(calls: Calls, handle: Handle, story: Story | None) -> Sequence[Mapping[str, Any]]:
+    """The Services of a launch: of one that is followed by the name it has, if any."""
+    if story is None:
+        return await calls.list("Service", f"{LAUNCH}={handle.token}")
+    if not story.shape.domain:
+        return ()
+    found = await calls.get("Service", story.shape.domain)
+    # Another launch may have the name by now.
+    mine = found is not None and (found["metadata"].get("labels") or {}).get(LAUNCH) == handle.token
+    return (found,) if found is not None and mine else ()

@@ -1,0 +1,1 @@
+"""What pods print: followed, kept in files, written where a script asked for it."""

@@ -1,0 +1,76 @@
+"""The line that tells a program's end in its pod's log: how it is made, found and left out. Pure.
+
+Facts: a kubelet gives a followed log on in pieces, each line with its time in front where that is asked for, and joins
+what the runtime had to cut (16 KiB, containerd) to one line with the time of its first part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from overspan.adapters.kubernetes.manifests.scripts import END_OCTAL, END_WORD
+from overspan.adapters.kubernetes.observation.records import PodRecord, read_time
+
+_BEGIN = bytes([int(END_OCTAL, 8)]) + END_WORD.encode()
+_HEAD, _TAIL = 64, 128
+"""Bytes of a line that are kept: its time in front, the mark at its end."""
+_ONE_PIECE = 16 << 10
+"""Lines up to this length are written at once, at the time that they tell."""
+
+
+class Heard(NamedTuple):
+    """An end that a log told: its exit code, and when (epoch seconds; None where the line does not say it)."""
+
+    code: int
+    at: float | None
+
+
+def make_mark(token: str, task: str, index: int, attempt: int, run: int) -> str:
+    """What the line of one node run has and no other: nothing prints it by accident."""
+    return hashlib.sha256(f"{token}/{task}/{index}/{attempt}/{run}".encode()).hexdigest()[:16]
+
+
+def mark_of(record: PodRecord) -> str:
+    """The mark of a pod."""
+    return make_mark(record.token, record.task, record.index, record.attempt, record.run)
+
+
+def leave_out(data: bytes, mark: str) -> bytes:
+    """Whole lines of a log without the line that tells the end; what stood before it in its line stays as it was."""
+    if _BEGIN not in data:
+        return data
+    return re.sub(re.escape(_BEGIN) + f" {mark} ".encode() + rb"[0-9]+\n", b"", data)
+
+
+class Ear:
+    """Finds the end in a log that is followed, whatever pieces it comes in and however long its lines are."""
+
+    def __init__(self, mark: str) -> None:
+        self._pattern = re.compile(re.escape(_BEGIN) + f" {mark} ".encode() + rb"([0-9]+)$")
+        self._head = self._tail = b""
+        self._size = 0
+
+    def listen(self, data: bytes) -> Heard | None:
+        """Take the next bytes; the end, once it is among them."""
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._add(line)
+            found = self._pattern.search(self._tail)
+            if found is not None:
+                return Heard(int(found[1]), self._read_time())
+            self._head = self._tail = b""
+            self._size = 0
+        self._add(rest)
+        return None
+
+    def _add(self, part: bytes) -> None:
+        self._head += part[: max(0, _HEAD - len(self._head))]
+        self._tail = (self._tail + part[-_TAIL:])[-_TAIL:]
+        self._size += len(part)
+
+    def _read_time(self) -> float | None:
+        if self._size > _ONE_PIECE:
+            return None
+        return read_time(self._head.partition(b" ")[0].decode("ascii", "replace"))

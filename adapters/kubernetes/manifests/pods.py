@@ -1,0 +1,230 @@
+"""The pods of a task: one template for all of its nodes, and what differs from node to node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from overspan.adapters.kubernetes.files import render_files
+from overspan.adapters.kubernetes.launches.gang import count_gang, joins_later, mark_pod
+from overspan.adapters.kubernetes.logs.end_marks import make_mark
+from overspan.adapters.kubernetes.manifests import names, placement
+from overspan.adapters.kubernetes.manifests.blueprints import Blueprint, PodSet
+from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
+from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, render_variables
+from overspan.adapters.kubernetes.manifests.exporting import name_exported
+from overspan.adapters.kubernetes.manifests.lifetimes import grace_of, limit_pod
+from overspan.adapters.kubernetes.manifests.overlay import lay_over
+from overspan.adapters.kubernetes.manifests.resources import render_needs
+from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE
+from overspan.adapters.kubernetes.manifests.security import restrict_pod
+from overspan.adapters.kubernetes.manifests.series import Series, draw_series
+from overspan.adapters.kubernetes.manifests.services import name_shared
+from overspan.adapters.kubernetes.observation.records import ATTEMPT, GO, INDEX, MAIN, MEMBER, RUN, TASK
+from overspan.adapters.kubernetes.observation.shapes import ends_others
+from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import TaskSpec
+
+Document = dict[str, Any]
+
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+class Template(NamedTuple):
+    """What the pods of an attempt have in common, and the rest of each."""
+
+    pod: Document
+    task: TaskSpec
+    variables: TaskVariables
+    probe: Document | None
+
+
+def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, attempt: int) -> Template:
+    """The template of an attempt. Raises InvalidRequest for what the cluster cannot do."""
+    job, token = blueprint.job, blueprint.token
+    needs = render_needs(task, settings)
+    files = render_files(token, task, blueprint.files, settings)
+    owner = Owner(token, job, blueprint.environment, settings.name)
+    shares = task.name in blueprint.shared
+    variables = render_variables(owner, task, attempt, needs.gpus, shares=shares)
+    parts = Parts(token, job, task, settings, needs, files, shares)
+    main, probe = render_main(parts)
+    main["env"] = list(variables.common)
+    spec: Document = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": bool(settings.service_account),
+        "terminationGracePeriodSeconds": grace_of(task),
+        "activeDeadlineSeconds": limit_pod(job, task, settings),
+        **_render_placing(blueprint, settings, task, parts),
+        "containers": [main],
+        "volumes": render_volumes_of(parts),
+    }
+    labels = {**settings.labels, **task.labels, **names.label_launch(token), MEMBER: token}
+    notes = {**settings.annotations, _DEFAULT_CONTAINER: MAIN}
+    pod: Document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": labels, "annotations": notes, "finalizers": [names.FINALIZER]},
+        "spec": spec,
+    }
+    pod = _finish(_lay_overlays(pod, blueprint, settings, task), settings, parts)
+    if task.name in blueprint.exported:
+        _take_variables(pod, {"secretRef": {"name": name_exported(token, job, task.name)}})
+    if variables.shared:
+        _take_variables(pod, {"configMapRef": {"name": name_shared(token, job, task.name)}})
+    if settings.security == RESTRICTED:
+        pod = restrict_pod(pod)
+    return Template(pod, task, variables, probe)
+
+
+def _take_variables(pod: Document, source: Document) -> None:
+    """Have the task's container take all that an object has; the last one counts, and `env` more (API, envFrom)."""
+    main = next(item for item in pod["spec"]["containers"] if item["name"] == MAIN)
+    main["envFrom"] = [*main.get("envFrom", ()), source]
+
+
+def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, parts: Parts) -> Document:
+    """Where the pods may run and as whom: fields of the spec that are left out where nothing is said."""
+    job = blueprint.job
+    fields: Document = {
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": placement.render_tolerations(settings, parts.needs),
+        "affinity": placement.render_affinity(blueprint.token, task, parts.needs),
+        "schedulerName": settings.scheduler,
+        "priorityClassName": settings.priority_classes.get(job.spec.qos, "") if job.spec.qos else "",
+        "serviceAccountName": settings.service_account,
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+    }
+    if names.has_names(job):
+        search = f"{names.name_domain(job)}.{settings.namespace or 'default'}.svc.{settings.cluster_domain}"
+        # So that `task-index` alone is a name too, as in SLURM_JOB_NODELIST.
+        fields["dnsConfig"] = {"searches": [search]}
+    return {key: value for key, value in fields.items() if value}
+
+
+def _lay_overlays(pod: Document, blueprint: Blueprint, settings: Settings, task: TaskSpec) -> Document:
+    """The site's part first, then the job's, then the task's."""
+    layers: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        (f"clusters.{settings.name}.kubernetes", settings.overlay),
+        ("kubernetes", blueprint.job.spec.native.get("kubernetes", {})),
+        (f"{task.name}: kubernetes", task.native.get("kubernetes", {})),
+    )
+    for where, overlay in layers:
+        pod = lay_over(pod, overlay, where) if overlay else pod
+    return pod
+
+
+def _finish(pod: Document, settings: Settings, parts: Parts) -> Document:
+    """What follows from the overlays: priority classes by the cluster's names, and the container before the task's."""
+    spec = pod["spec"]
+    wanted = spec.get("priorityClassName")
+    if wanted:
+        spec["priorityClassName"] = settings.priority_classes.get(wanted, wanted)
+    main = next(item for item in spec["containers"] if item["name"] == MAIN)
+    starters = render_starters(parts, main)
+    if starters or spec.get("initContainers"):
+        spec["initContainers"] = [*starters, *spec.get("initContainers", ())]
+    return pod
+
+
+def render_set(blueprint: Blueprint, settings: Settings, template: Template, pods: PodSet) -> list[Document]:
+    """The pods of some nodes of a template, of all without a choice."""
+    drawing = _draw(blueprint, settings, template, pods)
+    nodes = range(template.task.num_nodes) if pods.nodes is None else pods.nodes
+    return [_render_pod(drawing, index) for index in nodes]
+
+
+class _Drawing(NamedTuple):
+    """What the pods of a set are rendered from, made once."""
+
+    blueprint: Blueprint
+    template: Template
+    pods: PodSet
+    name: Series
+    host: Series
+    labels: Document
+    notes: Document
+    spec: Document
+    env: Sequence[Document]
+    """The entries that are no node's own."""
+
+
+def _draw(blueprint: Blueprint, settings: Settings, template: Template, pods: PodSet) -> _Drawing:
+    job, token, task, pod = blueprint.job, blueprint.token, template.task, template.pod
+    first = pods.attempt == _first_attempt(job, task.name) and not pods.run
+    labels: dict[str, str] = {}
+    marks: dict[str, str] = {}
+    fields: Document = {}
+    if first or joins_later(blueprint.rung):
+        labels, marks, fields = mark_pod(blueprint.rung, token, count_gang(job), settings.queue)
+    notes = {TASK: task.name, INDEX: "", ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
+    if pods.go:
+        notes[GO] = pods.go
+    spec = {**pod["spec"], "hostname": "", **fields}
+    if names.has_names(job):
+        spec["subdomain"] = names.name_domain(job)
+    known = {END_VARIABLE, *template.variables.own}
+    main = next(item for item in spec["containers"] if item["name"] == MAIN)
+
+    def name(index: int) -> str:
+        return names.name_pod(token, job, (task.name, index), pods.attempt, pods.run)
+
+    return _Drawing(
+        blueprint,
+        template,
+        pods,
+        draw_series(name, task.num_nodes),
+        draw_series(partial(names.name_host, job, task.name), task.num_nodes),
+        labels,
+        {**pod["metadata"]["annotations"], **notes, **marks},
+        spec,
+        [entry for entry in main.get("env", ()) if entry["name"] not in known],
+    )
+
+
+def _first_attempt(job: Job, task: str) -> int:
+    return len(job.task(task).attempts)
+
+
+def _render_pod(drawing: _Drawing, index: int) -> Document:
+    """One pod. What is the same in all of them is shared, not copied."""
+    blueprint, task, pods = drawing.blueprint, drawing.template.task, drawing.pods
+    job, rung, pod = blueprint.job, blueprint.rung, drawing.template.pod
+    metadata = {
+        "name": drawing.name(index),
+        **pod["metadata"],
+        "labels": {**pod["metadata"]["labels"], **placement.mark_member(job, task, index, rung), **drawing.labels},
+        "annotations": {**drawing.notes, INDEX: str(index)},
+    }
+    spec = {**drawing.spec, "hostname": drawing.host(index)}
+    company = placement.render_company(blueprint.token, task, index, rung)
+    if company:
+        spec["affinity"] = _join_affinity(spec.get("affinity", {}), company)
+    own = drawing.template.variables.render_node(index)
+    if ends_others(job.spec, task):
+        end = make_mark(blueprint.token, task.name, index, pods.attempt, pods.run)
+        own.append({"name": END_VARIABLE, "value": end})
+    spec["containers"] = [
+        _render_container(item, drawing, index, own) if item["name"] == MAIN else item for item in spec["containers"]
+    ]
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _render_container(main: Document, drawing: _Drawing, index: int, own: list[Document]) -> Document:
+    container = {**main, "env": [*drawing.env, *own]}
+    probe = drawing.template.probe
+    if probe is not None and index == 0 and "readinessProbe" not in container:
+        container["readinessProbe"] = probe
+    return container
+
+
+def _join_affinity(below: Mapping[str, Any], above: Mapping[str, Any]) -> Document:
+    """Requirements of both."""
+    joined = dict(below)
+    for kind, requirements in above.items():
+        known = joined.get(kind, {})
+        joined[kind] = {**known, **{key: [*known.get(key, ()), *terms] for key, terms in requirements.items()}}
+    return joined

@@ -1,0 +1,1 @@
+"""From pods and nodes to the events of launches. Mostly pure."""

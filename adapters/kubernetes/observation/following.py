@@ -1,0 +1,113 @@
+"""News of the launches that are watched: which of them have any, and when time alone may bring some."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from overspan.adapters.contract import Observation, Report
+from overspan.adapters.kubernetes.launches.launches import Handle, Launches, read_handle
+from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
+from overspan.adapters.kubernetes.logs.logs import Logs
+from overspan.adapters.kubernetes.observation.facts import View
+from overspan.adapters.kubernetes.observation.records import PodRecord
+from overspan.adapters.kubernetes.observation.shapes import Shape
+from overspan.adapters.kubernetes.observation.stories import Story
+
+GATHER_SECONDS = 0.01
+"""How long more news are gathered once there are some."""
+TICK_SECONDS = 1.0
+"""How often launches are looked at that time alone may change."""
+
+
+class Follower:
+    """Tells news. Only launches with changed pods, a new cursor or a time to heed are looked at."""
+
+    def __init__(
+        self, launches: Launches, live: LiveLogs, logs: Logs, holds: Callable[[Story], bool] = lambda story: False
+    ) -> None:
+        self._launches = launches
+        self._holds = holds
+        self._live = live
+        self._logs = logs
+        self._handles: dict[str, Handle | None] = {}
+        self._away = False
+        """Whether the last that was told is that a server does not answer."""
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of the launches in `since`, at the latest after `timeout` seconds. Raises the watches' trouble."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await self._find(since)
+        while True:
+            self._launches.changed.clear()
+            reports = self._collect(since)
+            left = deadline - loop.time()
+            back, self._away = self._away and self._launches.fresh, self._away and not self._launches.fresh
+            if reports or back or left <= 0:
+                return Observation(tuple(reports), time.time())
+            try:
+                async with asyncio.timeout(min(left, TICK_SECONDS)):
+                    await self._launches.changed.wait()
+                await asyncio.sleep(GATHER_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _find(self, since: Mapping[str, str]) -> None:
+        self._live.hear_only(self._launches.stories.keys())
+        self._handles = {text: self._handles.get(text) or read_handle(text) for text in since}
+        await self._launches.find_all([handle for handle in self._handles.values() if handle is not None])
+
+    def _collect(self, since: Mapping[str, str]) -> list[Report]:
+        """Reports of all launches that may have one; of none while the watches know nothing of the present."""
+        stories = self._launches.stories
+        # Launches of a later version, or of another kind of cluster, are not known to be gone.
+        absent = [text for text, handle in self._handles.items() if handle is not None and handle.token not in stories]
+        reports = [Report(text, (), since[text], gone=True) for text in absent]
+        for handle in self._handles.values():
+            if handle is not None and handle.token in stories:
+                # The watch of a launch begins with the first look at it.
+                self._launches.watch(handle)
+        trouble = self._launches.trouble()
+        if trouble is not None:
+            self._away = True
+            raise trouble
+        if not self._launches.fresh:
+            return reports
+        news, now = self._launches.take_news(), time.time()
+        for token in news & stories.keys():
+            stories[token].dirty = True
+        for text, cursor in since.items():
+            handle = self._handles[text]
+            story = stories.get(handle.token) if handle is not None else None
+            if story is None or self._holds(story):
+                continue
+            if story.dirty or story.timed or story.since != cursor:
+                report = self._tell(story, cursor, now)
+                if report is not None:
+                    reports.append(report)
+        return reports
+
+    def _tell(self, story: Story, cursor: str, now: float) -> Report | None:
+        view = self._launches.view(story)
+        report = story.tell(view, cursor, now)
+        going = [pod for pod in view.pods.values() if pod.deleting_at is not None]
+        ending = [pod for pod in going if not pod.ended]
+        self._live.hear(story.token, list_heard(story.shape, view), {pod.uid for pod in going})
+        self._logs.attend(ending)
+        story.since = cursor
+        # What was told and is not stored yet is told again.
+        story.dirty = report is not None
+        story.timed = not story.cursor.granted or bool(story.missing) or bool(ending)
+        return report
+
+
+def list_heard(shape: Shape, view: View) -> list[PodRecord]:
+    """The pods whose logs are to be followed: those that run, of tasks whose ends end others."""
+    tasks = {task.name for task in shape.tasks if task.heard}
+    return [
+        pod
+        for pod in view.pods.values()
+        if pod.task in tasks and pod.go and pod.started_at is not None and not pod.ended and pod.deleting_at is None
+    ]

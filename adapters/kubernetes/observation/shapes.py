@@ -1,0 +1,91 @@
+"""What of a launch is needed to follow it: its tasks, their nodes and where their attempts begin. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from overspan.adapters.kubernetes.launches.gang import count_pods
+from overspan.adapters.kubernetes.manifests.names import has_names, name_domain
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec, Start, TaskSpec
+
+MIN_GRACE = 1
+"""Seconds; a grace of 0 would take the pod's record away before its end is known (force deletion)."""
+
+
+@dataclass(frozen=True)
+class TaskShape:
+    """One task of a launch. `attempt` is the number of its first attempt in this launch."""
+
+    name: str
+    nodes: int
+    attempt: int
+    ready: bool = False
+    grace: int = 30
+    notice_signal: str = ""
+    has_hook: bool = False
+    """Whether it has a command for the loss of its pod (hooks.py)."""
+    heard: bool = False
+    """Whether its programs tell their ends in their logs, too."""
+    waits: bool = False
+    """Whether its pods wait at a barrier."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One launch: `tasks` are those that may run in it."""
+
+    token: str
+    job: int
+    launch: int
+    tasks: tuple[TaskShape, ...]
+    together: bool = True
+    """Whether all pods have to be there before any may start."""
+    start_timeout: int | None = None
+    """Seconds that it may hold nodes without having started; None: as the cluster says."""
+    domain: str = ""
+    """The name of its Service; '' for a launch without one."""
+
+    @property
+    def pods(self) -> int:
+        """How many pods its first attempts have."""
+        return sum(task.nodes for task in self.tasks)
+
+    def task(self, name: str) -> TaskShape | None:
+        """The task of that name; None when the launch has none."""
+        return next((task for task in self.tasks if task.name == name), None)
+
+
+def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
+    """Whether others of a group are ended when a task is done."""
+    return task.primary and any(not other.primary for other in spec.tasks)
+
+
+def has_barrier(job: Job, task: TaskSpec) -> bool:
+    """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
+
+    So do those of a job that may still go to another cluster.
+    """
+    return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
+
+
+def make_shape(token: str, job: Job) -> Shape:
+    """The shape of a job's present launch. Tasks that are over are not started again."""
+    tasks = tuple(
+        TaskShape(
+            name=spec.name,
+            nodes=spec.num_nodes,
+            attempt=len(task.attempts),
+            ready=spec.ready is not None,
+            grace=max(MIN_GRACE, spec.grace_period),
+            notice_signal=spec.notice_signal,
+            has_hook=bool(spec.on_preemption.strip()),
+            heard=ends_others(job.spec, spec),
+            waits=has_barrier(job, spec),
+        )
+        for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
+        if not task.over
+    )
+    together = job.spec.start is Start.TOGETHER
+    domain = name_domain(job) if has_names(job) else ""
+    return Shape(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)

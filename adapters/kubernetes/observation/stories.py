@@ -1,0 +1,292 @@
+"""What this process knows of each launch it follows, and the reports that come of it.
+
+Everything here can be had again from the cluster: a second process finds the same in anchors, pods and cursors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from overspan.adapters.contract import MOST_WORDS, Report
+from overspan.adapters.kubernetes.observation.evidence import REFUSED, explain_waiting
+from overspan.adapters.kubernetes.observation.facts import (
+    Cursor,
+    Key,
+    View,
+    collect,
+    find_eviction,
+    format_cursor,
+    is_placed,
+    is_unready,
+    parse_cursor,
+    tell_eviction,
+    view_pods,
+)
+from overspan.adapters.kubernetes.observation.failed_probes import Failure
+from overspan.adapters.kubernetes.observation.records import PodRecord
+from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
+from overspan.bridge.model.events import Event, Probed, Queued
+
+MISSING_SECONDS = 30.0
+"""How long a pod that must be there is waited for; a watch may be late, and a creation under way."""
+FACTS_SECONDS = 5.0
+"""How long a group waits before it is told how many of its pods have a place: most have all of them by then."""
+QUIET_SECONDS = 1.0
+"""How long nothing is told of a launch that has no reason to wait."""
+_TROUBLES = ("JobLaunchFailure", "BadConstraints")
+"""Reasons whose detail is told: they do not pass by waiting alone."""
+
+
+@dataclass
+class Story:
+    """One launch that is followed."""
+
+    handle: str
+    shape: Shape
+    anchor: str
+    """The uid of its anchor, which owns all else."""
+    namespace: str
+    cursor: Cursor = field(default_factory=Cursor)
+    """What the daemon has stored."""
+    looked: bool = False
+    """Whether the cursor was given to this process."""
+    soft: bool = False
+    """Whether its pods gather behind Overspan's own barriers."""
+    queued: bool = False
+    """Whether its pods are a group to Kueue."""
+    again_at: float = 0.0
+    """When pods that were given back are made again; 0 while none were."""
+    returns: int = 0
+    """How often its pods were given back."""
+    given_back: bool = False
+    """Whether this process has given all of them back."""
+    was_oldest: bool = False
+    """Whether no older launch gathered when it gave them back."""
+    shortage: str = ""
+    """Why not all of its pods have a place, as it was seen last."""
+    holds_since: float = 0.0
+    """Since when some of its pods have nodes while it waits; 0 while none has."""
+    verdict: Event | None = None
+    """Why it may wait no longer: told in the place of a grant."""
+    reason: str = ""
+    """Why it waits, as it was told last."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why attempts of tasks do not start after the grant, as it was told last."""
+    waits_since: float = 0.0
+    lost: dict[Key, PodRecord] = field(default_factory=dict)
+    """Node runs that have no pod and never will."""
+    gone: bool = False
+    """Whether its anchor is known to be gone."""
+    busy: int = 0
+    """Orders and submissions under way: pods may be missing for a moment."""
+    missing: dict[Key, float] = field(default_factory=dict)
+    """Since when pods are missing that must have been there."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """When programs ended well whose logs told it, by the uids of their pods: their status may not tell it yet."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """What events say of pods that do not start, by uid."""
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+    """What events say of probes that fail, by uid."""
+    probed: dict[str, Failure] = field(default_factory=dict)
+    """What was told of them last, by uid."""
+    touched: float = -math.inf
+    """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
+    made: float = -math.inf
+    """When pods were last made for it after its submission (time.monotonic)."""
+    dirty: bool = True
+    """Whether there may be something to tell."""
+    since: str = ""
+    """The cursor it was last asked with."""
+    timed: bool = False
+    """Whether time alone may bring news of it."""
+
+    @property
+    def token(self) -> str:
+        """The launch's token."""
+        return self.shape.token
+
+    def waits(self, task: str) -> bool:
+        """Whether the pods of a task wait at a barrier."""
+        shape = self.shape.task(task)
+        return shape is not None and shape.waits
+
+    def view(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
+        """Its pods as they are known, also by their logs."""
+        heard = (end_as_heard(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
+        return view_pods(heard, [*gone, *self.lost.values()])
+
+    def tell(self, view: View, since: str, now: float) -> Report | None:
+        """What is new behind a stored cursor; None for nothing."""
+        self.cursor, self.looked = parse_cursor(since, self.shape), True
+        if self.gone:
+            return Report(self.handle, (), since, gone=True)
+        if self.verdict is not None and not self.cursor.granted:
+            return Report(self.handle, (self.verdict,), since)
+        if find_eviction(view):
+            told = tell_eviction(self.shape, view, self.cursor, now)
+            return Report(self.handle, told.events, format_cursor(told.cursor, self.shape)) if told.events else None
+        if self.again_at and not self.cursor.granted:
+            # What is given back is no trace of a start, nor of an end.
+            view = View({}, {})
+        self._note_missing(view, now)
+        told = collect(self.shape, view, self.cursor, now)
+        events: tuple[Event, ...] = told.events
+        if not told.cursor.granted:
+            self.waits_since = self.waits_since or now
+            reason = self._find_reason(view, now)
+            early = not self.reason and reason == "None" and now - self.waits_since < QUIET_SECONDS
+            if reason != self.reason and not told.events and not early:
+                events, self.reason = (Queued(now, reason),), reason
+        elif self.cursor.granted:
+            events += (*self._tell_troubles(view, now), *self._tell_probes(view, told.cursor, now))
+        if not events:
+            return None
+        return Report(self.handle, events, format_cursor(told.cursor, self.shape))
+
+    def _find_reason(self, view: View, now: float) -> str:
+        """Why it waits; for want of room also how far it is, once that has stood for a while."""
+        reason = "Resources" if self.again_at else find_reason(self.shape, view, self.troubles)
+        if reason not in ("Resources", "ReqNodeNotAvail") or self.again_at == math.inf:
+            return reason
+        if not self.again_at and now - self.waits_since >= FACTS_SECONDS:
+            self.shortage = describe_shortage(self.shape, view) or self.shortage
+        return f"{reason}: {self.shortage}" if self.shortage else reason
+
+    def _tell_troubles(self, view: View, now: float) -> Iterable[Event]:
+        """Why pods of attempts under way do not start, where that has changed."""
+        found: dict[str, str] = {}
+        for (task, _, _), record in view.pods.items():
+            if record.go and not is_placed(record) and record.deleting_at is None and found.get(task, "None") == "None":
+                found[task] = word_reason([explain(record, self.troubles)])
+        for task, reason in found.items():
+            if reason != self.reasons.get(task, "None"):
+                yield Queued(now, reason, task=task)
+        self.reasons = found
+
+    def list_unready(self, view: View) -> list[tuple[TaskShape, int, PodRecord]]:
+        """The tasks that have started and are not ready, with their attempt and the pod that is probed."""
+        found = []
+        for task in self.shape.tasks if self.cursor.granted else ():
+            progress = self.cursor.tasks.get(task.name)
+            if task.ready and progress is not None and is_unready(progress):
+                record = view.pods.get((task.name, progress.attempt, 0))
+                if record is not None and not record.ready and not record.ended:
+                    found.append((task, progress.attempt, record))
+        return found
+
+    def _tell_probes(self, view: View, cursor: Cursor, now: float) -> Iterable[Event]:
+        """What probes have met, where that is another answer, or twice as many tries."""
+        for task, attempt, record in self.list_unready(view):
+            failure, last = self.failures.get(record.uid), self.probed.get(record.uid)
+            if failure is None or not is_unready(cursor.tasks[task.name]):
+                continue
+            if last is None or failure.answer != last.answer or failure.tries >= 2 * last.tries:
+                self.probed[record.uid] = failure
+                yield Probed(now, task.name, attempt, failure.tries, failure.answer)
+
+    def _note_missing(self, view: View, now: float) -> None:
+        """Give up node runs whose pod has been missing for long, without a trace."""
+        absent = [] if self.busy else list(_find_absent(self.shape, view, self.cursor))
+        self.missing = {key: self.missing.get(key, now) for key, _ in absent}
+        for key, go in absent:
+            if now - self.missing[key] >= MISSING_SECONDS:
+                self.lost[key] = ghost(self, key, go)
+
+
+def end_as_heard(record: PodRecord, at: float) -> PodRecord:
+    """The record of a pod whose program has ended with 0 at that time; one that somebody ends stays as it is."""
+    if record.ended or record.deleting_at is not None or record.disruption:
+        return record
+    return record._replace(finished_at=at, exit_code=0, reason="Completed")
+
+
+def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:
+    """The record of a pod that could not be made, or is known to be nowhere: it is told as ended."""
+    task, attempt, index = key
+    return PodRecord(
+        name="",
+        uid="",
+        namespace=story.namespace,
+        token=story.token,
+        task=task,
+        index=index,
+        attempt=attempt,
+        run=run,
+        phase="Failed" if message else "Pending",
+        node="",
+        address="",
+        go=go,
+        deleting_at=None,
+        created_at=math.inf,
+        started_at=None,
+        finished_at=None,
+        exit_code=None,
+        signal=0,
+        reason=REFUSED if message else "",
+        message=message,
+        disruption="",
+        status_reason="",
+        waiting_reason="",
+        waiting_message="",
+        scheduled=False,
+        ready=False,
+        member="",
+    )
+
+
+def _find_absent(shape: Shape, view: View, cursor: Cursor) -> Iterable[tuple[Key, str]]:
+    """Nodes of attempts under way that have no pod, no removed pod and no told end; with their attempt's `go`."""
+    for task in shape.tasks:
+        records = [record for records in view for key, record in records.items() if key[0] == task.name and record.go]
+        progress = cursor.tasks.get(task.name)
+        attempt = max([record.attempt for record in records], default=progress.attempt if progress else None)
+        if attempt is None:
+            continue
+        go = next((record.go for record in records if record.attempt == attempt), "0")
+        for index in range(task.nodes):
+            told = progress.nodes[index] % 4 if progress is not None and progress.attempt == attempt else 0
+            key = (task.name, attempt, index)
+            if told < 3 and view.find(key)[0] is None:
+                yield key, go
+
+
+def find_reason(shape: Shape, view: View, troubles: Mapping[str, str]) -> str:
+    """Why a launch waits, in Slurm's words; of several reasons the one that does not pass by itself."""
+    found: list[tuple[str, str]] = []
+    for task in shape.tasks:
+        for index in range(task.nodes):
+            record = view.pods.get((task.name, task.attempt, index))
+            if record is None or is_placed(record):
+                continue
+            found.append(explain(record, troubles))
+    return word_reason(found)
+
+
+def describe_shortage(shape: Shape, view: View) -> str:
+    """How many pods of a group have a place, and the scheduler's words about one that has none."""
+    records = [view.pods.get((task.name, task.attempt, index)) for task in shape.tasks for index in range(task.nodes)]
+    placed = sum(record is not None and bool(record.node) for record in records)
+    words = [" ".join(record.waiting_message.split()) for record in records if record is not None and not record.node]
+    said = next(filter(None, words), "")
+    if placed == len(records) or not said:
+        return ""
+    # What would be preempted is the scheduler's own affair.
+    return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:MOST_WORDS]
+
+
+def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:
+    """Why one pod does not run, in Slurm's words, and the cluster's words for trouble."""
+    reason, detail = explain_waiting(record)
+    trouble = troubles.get(record.uid, "")
+    return ("JobLaunchFailure", trouble) if trouble and reason == "None" else (reason, detail)
+
+
+def word_reason(found: Sequence[tuple[str, str]]) -> str:
+    """Of several reasons the one that does not pass by itself, with its detail."""
+    for wanted in _TROUBLES:
+        for reason, detail in found:
+            if reason == wanted:
+                return f"{reason}: {detail[:MOST_WORDS]}" if detail else reason
+    return next((reason for reason, _ in found if reason != "None"), "None")

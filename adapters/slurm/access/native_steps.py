@@ -1,0 +1,59 @@
+"""Steps of Slurm's own srun in a native job, for a command on the user's terminal.
+
+What is to run is a file on the login node that only the user can read: neither variables nor words are in a command
+line on the way. It removes itself when it starts.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from overspan.adapters.abilities import StepEntrance, StepRequest
+from overspan.adapters.slurm.access.allocations import GUARD, choose_variables, render_step, step_words
+from overspan.adapters.slurm.access.shells import CLEAN, open_terminal
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.handles import Handle, parse_any
+from overspan.adapters.slurm.rendering.renderer import resolve_root
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.bridge.model.errors import InvalidRequest
+
+
+@dataclass(frozen=True)
+class NativeSteps:
+    """Prepares steps on one cluster: `transport` is the user's, `root` is the setting."""
+
+    questions: Questions
+    transport: Transport
+    settings: Settings
+    root: str
+
+    async def prepare(self, request: StepRequest) -> StepEntrance:
+        """What to run for a step. Raises InvalidRequest for what takes none, Unreachable."""
+        handle = _find_job(request.handle)
+        words = step_words(handle.name, request.words, request.own)
+        root = resolve_root(self.root, (await self.questions.site()).home)
+        folder = f"{root}/steps/{secrets.token_hex(8)}"
+        program = ["/bin/sh", f"{folder}/step"]
+        entrance = open_terminal(self.transport, self.settings, program, request.terminal, request.alone)
+        variables = choose_variables(request.environment, request.words, self.settings.shared)
+        directory = request.directory if self.settings.shared else handle.folder
+        place = (directory, self.settings.path, f"{request.umask:04o}" if self.settings.shared else "")
+        text = f"{CLEAN}\n{render_step(folder, words, variables, place)}"
+        await self.transport.write(f"{folder}/step", text.encode("utf-8", "surrogateescape"))
+        words = ["/bin/sh", "-c", GUARD, "guard", folder]
+        guard = open_terminal(self.transport, self.settings, words, False, request.alone)
+        return StepEntrance(entrance.words, guard.words)
+
+
+def _find_job(text: str) -> Handle:
+    """The native job of a handle; a group has tasks, each with a supervisor. Raises InvalidRequest."""
+    handle = None if is_set_handle(text) else parse_any(text)
+    if not isinstance(handle, Handle):
+        raise InvalidRequest(
+            "a group takes no steps from outside: its tasks are what runs there",
+            remedy="`span shell` runs a command beside a task",
+        )
+    return handle

@@ -1,0 +1,195 @@
+"""A shell beside the work on a Slurm cluster: a step that shares what the allocation has (srun(1), --overlap).
+
+A member of a group is entered by the supervisor's application, which gives the shell what the member has. A single job
+has none on its nodes: there it is a plain shell in the job's working directory. Where the nodes share no folder, the
+application brings itself to the member's node first.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from overspan.adapters.abilities import Entrance, ShellRequest
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.groups.rendering import supervisor_words
+from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
+from overspan.adapters.slurm.rendering.renderer import resolve_root
+from overspan.adapters.slurm.rendering.script import find_token
+from overspan.adapters.slurm.sets.handles import SetHandle, is_set_handle, parse_set
+from overspan.adapters.slurm.sets.members import split_token
+from overspan.adapters.slurm.settings import LOCAL, Settings
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.openssh import OpenSsh
+from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
+from overspan.bridge.model.hostlists import expand
+from overspan.bridge.runtime.slurm.visit import visit_words
+
+_FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
+_OPEN = ("RUNNING", "COMPLETING")
+_TIMEOUT = 30.0
+_OVERLAP = (20, 11)
+"""Before, steps overlapped without being asked to (srun(1))."""
+# Variables of a job around the terminal are options of srun (srun(1), input environment variables).
+CLEAN = (
+    'for name in $(env | sed -n "s/^\\(S\\(LURM\\|RUN\\|ALLOC\\)_[A-Za-z0-9_]*\\)=.*/\\1/p"); do '
+    '[ "$name" = SLURM_CONF ] || unset "$name"; done'
+)
+"""A command for sh that removes them."""
+
+
+class Allocation(NamedTuple):
+    """One native job, or one component of a hetjob, with its nodes; its name is N, N+k or N_i (squeue(1), %i).
+
+    `text` is its working directory, or the comment of a set's job.
+    """
+
+    name: str
+    state: str
+    nodes: tuple[str, ...]
+    text: str
+
+
+def list_allocations(text: str) -> list[Allocation]:
+    """What squeue has told of a job, a line for each component."""
+    found = []
+    for line in text.splitlines():
+        if line.count("|") < 3:
+            continue  # what some site's squeue says besides
+        name, state, nodes, told = line.split("|", 3)
+        found.append(Allocation(name, state, tuple(expand(nodes)) if nodes else (), told))
+    return found
+
+
+def list_parts(found: Sequence[Allocation], handle: SetHandle, task: str) -> list[tuple[int, Allocation]]:
+    """The native jobs of a task of a set, by the attempt that each began with, the newest first."""
+    named = [(split_token(find_token(allocation.text)), allocation) for allocation in found]
+    own = [(name[2], allocation) for name, allocation in named if name and name[:2] == (handle.token, task)]
+    return sorted(own, key=lambda part: part[0], reverse=True)
+
+
+def choose_allocation(found: Sequence[Allocation], request: ShellRequest, native: str) -> Allocation:
+    """The one that has the member's node. Raises Conflict where Slurm has given it back, or not given it yet."""
+    for allocation in found:
+        if allocation.state in _OPEN and request.host in allocation.nodes:
+            return allocation
+    states = ", ".join(sorted({allocation.state for allocation in found}))
+    told = f"is {states} for Slurm" if found else "is not in Slurm's queue any more"
+    raise Conflict(
+        f"{request.host or 'the node'} of {request.task} cannot be entered: job {native} {told}",
+        remedy="`hold_on_failure` keeps the nodes of a job that fails",
+    )
+
+
+def step_words(
+    allocation: Allocation, request: ShellRequest, program: Sequence[str], version: tuple[int, ...] = ()
+) -> list[str]:
+    """The srun that runs the program; it takes nothing from the steps that are there. No version is a present one."""
+    native, plus, component = allocation.name.partition("+")
+    # A component's own number would do for no step of it (measured on 22.05).
+    words = ["srun", f"--jobid={native}", *([f"--het-group={component}"] if plus else [])]
+    words += [] if version and version < _OVERLAP else ["--overlap"]
+    words += ["--nodes=1", "--ntasks=1", "--mem=0"]
+    words += [f"--nodelist={request.host}", "--job-name=shell"]
+    return [*words, *(["--pty"] if request.terminal else []), *program]
+
+
+def member_program(
+    archive: Sequence[str], handle: GroupHandle | SetHandle, request: ShellRequest, part: str = ""
+) -> list[str]:
+    """The application on the node; `archive` are the words that start it, `part` is a set's job's folder."""
+    member = (handle.folder, str(handle.launch), part, request.task, str(request.node))
+    return [*archive, "shell", *member, *request.command]
+
+
+def visit_program(
+    archive: Sequence[str], handle: GroupHandle, request: ShellRequest, python: str, step: Sequence[str]
+) -> list[str]:
+    """The application on the login node, which brings itself to a node that shares no folder; `step` is the srun."""
+    launch = (handle.folder, str(handle.launch), str(handle.native))
+    member = (request.task, str(request.node), python)
+    return [*archive, *visit_words(launch, member, step, request.command)]
+
+
+def render_command(words: Sequence[str], path: str) -> str:
+    """The words as a command for sh; `path` is a folder where Slurm's commands are looked for first."""
+    lines = [f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []
+    return "; ".join([*lines, CLEAN, f"exec {shlex.join(words)}"])
+
+
+def open_terminal(
+    transport: Transport, settings: Settings, words: Sequence[str], terminal: bool, alone: bool = False
+) -> Entrance:
+    """The words for the user's own terminal, `alone` on a connection of their own. InvalidRequest without one."""
+    command = render_command(words, settings.path)
+    if isinstance(transport, OpenSsh):
+        # The login shell there may be any; sh is told in one word of it.
+        text = shlex.join(["exec", "/bin/sh", "-c", command])
+        return Entrance(tuple(transport.terminal_words(text, terminal, alone)))
+    if settings.transport == LOCAL:
+        return Entrance(("/bin/sh", "-c", command))
+    raise InvalidRequest(
+        f"{settings.host} is reached by {settings.transport}, which has no terminal",
+        remedy=f"set `transport: ssh`, or run there: {shlex.join(words)}",
+    )
+
+
+@dataclass(frozen=True)
+class Shells:
+    """Finds ways in on one cluster: `transport` is the user's, `questions` ask Slurm, `root` is the setting."""
+
+    questions: Questions
+    transport: Transport
+    settings: Settings
+    root: str
+
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What to run on the user's terminal. Raises Conflict, InvalidRequest, Unreachable."""
+        if not request.host:
+            raise InvalidRequest(f"it is not known yet where {request.task} runs", remedy="try again in a few seconds")
+        if is_set_handle(request.handle):
+            words = await self._enter_set(parse_set(request.handle), request)
+        else:
+            words = await self._enter_job(parse_any(request.handle), request)
+        return open_terminal(self.transport, self.settings, words, request.terminal)
+
+    async def _enter_job(self, handle: Handle | GroupHandle, request: ShellRequest) -> list[str]:
+        found = await self._ask(f"--jobs={handle.name}", f"--format={_FORMAT}")
+        allocation = choose_allocation(found, request, handle.name)
+        if isinstance(handle, GroupHandle):
+            archive = await self._bring_archive()
+            if not self.settings.shared_root:
+                step = await self._start(allocation, request, ())
+                return visit_program(archive, handle, request, self.settings.python, step)
+            return await self._start(allocation, request, member_program(archive, handle, request))
+        words = await self._start(allocation, request, request.command or ("bash",))
+        return [words[0], f"--chdir={allocation.text}", *words[1:]]
+
+    async def _enter_set(self, handle: SetHandle, request: ShellRequest) -> list[str]:
+        user = (await self.questions.site()).user
+        found = await self._ask(f"--user={user}", f"--nodelist={request.host}", f"--format={_SET_FORMAT}")
+        parts = list_parts(found, handle, request.task)
+        allocation = choose_allocation([part for _, part in parts], request, f"of {request.task}")
+        first = next(first for first, part in parts if part is allocation)
+        folder = f"members/{request.task}/{first}"
+        return await self._start(
+            allocation, request, member_program(await self._bring_archive(), handle, request, folder)
+        )
+
+    async def _start(self, allocation: Allocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
+        return step_words(allocation, request, program, (await self.questions.site()).version)
+
+    async def _ask(self, *options: str) -> list[Allocation]:
+        done = await self.questions.transport.run(["squeue", "-h", *options], timeout=_TIMEOUT)
+        if done.rc != 0 and "Invalid job id" not in done.words:
+            raise Unreachable(done.words.strip() or "squeue does not answer")
+        return list_allocations(done.text)
+
+    async def _bring_archive(self) -> tuple[str, ...]:
+        """The words of the application, which an earlier version of the daemon may not have left there."""
+        root = resolve_root(self.root, (await self.questions.site()).home)
+        await Library(self.questions.transport).bring(root)
+        return supervisor_words(self.settings, root)

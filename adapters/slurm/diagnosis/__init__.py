@@ -1,0 +1,1 @@
+"""`span check`: what is tried on a cluster, and what each answer means."""

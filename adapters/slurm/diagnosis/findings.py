@@ -1,0 +1,125 @@
+"""What answers of a Slurm cluster mean for jobs there, each with a remedy where something is missing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from overspan.adapters.abilities import Finding
+from overspan.adapters.slurm.commands.admission import is_unclear, read_trial
+from overspan.adapters.slurm.commands.questions import Site, read_seconds, read_version
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.transports.channel import Done
+
+OLDEST = (20, 2)
+OLDEST_PYTHON = (3, 9)
+_METHODS = (("user namespaces", "userns"), ("bwrap", "bwrap"), ("nss_wrapper", "nss_wrapper"))
+"""Ways to give members their names without root: what `span check` calls them, and what the probe does."""
+
+
+_UNSEEN = "set `root` to a folder that all nodes share; where there is none, `shared_root: false` lets jobs run"
+
+
+def judge_version(site: Site) -> Finding:
+    """Whether Slurm is new enough."""
+    works = site.version >= OLDEST
+    seen = ".".join(map(str, site.version)) or "not told"
+    seen += f", cluster {site.config.get('ClusterName', '?')}"
+    return Finding("Slurm", works, seen, "" if works else "Slurm 20.11 or newer is needed")
+
+
+def judge_hetjobs(site: Site) -> Finding:
+    """Whether a group of unlike nodes can be one allocation (slurm.conf(5), SchedulerType, SchedulerParameters)."""
+    scheduler = site.config.get("SchedulerType", "")
+    if not site.hetjobs:
+        remedy = "groups of unlike nodes are sets of single jobs here, but those that `share` nodes cannot run"
+        return Finding("hetjobs", False, f"{scheduler} starts none", remedy)
+    if "disable_hetjob_steps" in site.config.get("SchedulerParameters", ""):
+        remedy = "groups start one step for each node, which works; a script's own srun cannot span components"
+        return Finding("hetjobs", True, "steps over components are switched off (disable_hetjob_steps)", remedy)
+    return Finding("hetjobs", True, scheduler or "the scheduler is not told")
+
+
+def judge_pace(site: Site, settings: Settings) -> Finding:
+    """How often the cluster is asked, and what it allows (slurm.conf(5), SlurmctldParameters=rl_enable)."""
+    seen = f"one squeue each {settings.tick:g} s for all jobs"
+    parameters = site.config.get("SlurmctldParameters", "")
+    if "rl_enable" in parameters:
+        limits = [word for word in parameters.split(",") if word.startswith("rl_")]
+        seen += f"; Slurm limits the rate of questions ({', '.join(limits)})"
+    return Finding("call budget", True, seen)
+
+
+def judge_kill_wait(site: Site) -> Finding:
+    """What a longer `grace_period` costs (slurm.conf(5), KillWait)."""
+    seconds = read_seconds(site.config.get("KillWait", ""))
+    if seconds is None:
+        return Finding("KillWait", True, "not told")
+    return Finding("KillWait", True, f"{seconds} s; a longer grace_period is kept except at a time limit")
+
+
+def judge_trial(done: Done, settings: Settings) -> Finding:
+    """Whether the user may submit with the cluster's defaults."""
+    chosen = [
+        f"{name} {getattr(settings, name)}" for name in ("partition", "account", "qos") if getattr(settings, name)
+    ]
+    where = ", ".join(chosen) or "the default partition"
+    refusal = read_trial(done.rc, done.words)
+    if refusal is not None:
+        remedy = "set `partition`, `account` or `qos` of the cluster to what `sacctmgr show assoc user=$USER` lists"
+        return Finding("submit", False, f"{where}: {' '.join(refusal.message.splitlines())}", remedy)
+    if done.rc != 0 and not is_unclear(done.rc, done.words):
+        return Finding("submit", False, f"{where}: {done.words.strip()}", "try again later")
+    return Finding("submit", True, f"sbatch --test-only takes a job for {where}")
+
+
+def read_probe(text: str) -> dict[str, str]:
+    """Names and values that a probe printed."""
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def judge_login(found: Mapping[str, str], root: str) -> list[Finding]:
+    """What the login node has: its Python, and `root`."""
+    findings = [_judge_python("python (login)", found, f"on {found.get('host', '?')}")]
+    free = found.get("free", "")
+    if free.isdigit() and int(free) < 100:
+        remedy = f"free space for {root}, or set `root` to another folder of yours"
+        findings.append(Finding("root", False, f"{root} has {free} MiB left", remedy))
+    else:
+        findings.append(Finding("root", True, f"{root} can be written" + (f", {free} MiB left" if free else "")))
+    return findings
+
+
+def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> list[Finding]:
+    """What a compute node has: its Python, the root, ways to give names; what is not known where none was free.
+
+    `wanted`: the root is to be seen there.
+    """
+    if not found:
+        seen = "no compute node was free at once; each group finds its own nodes' name method when it starts"
+        return [Finding("compute node", True, seen)]
+    where = f"on {found.get('host', '?')}"
+    shared = "shared" in found
+    if not wanted:
+        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: sets are refused"
+        root_finding = Finding("shared root", True, f"{root} {seen}")
+    else:
+        seen = f"{root} {'is seen' if shared else 'is not seen'} {where}"
+        root_finding = Finding("shared root", shared, seen, "" if shared else _UNSEEN)
+    methods = (_judge_method(name, key, found, where) for name, key in _METHODS)
+    return [_judge_python("python", found, where), *methods, root_finding]
+
+
+def _judge_python(what: str, found: Mapping[str, str], where: str) -> Finding:
+    python = read_version(found.get("python", ""))
+    works = python >= OLDEST_PYTHON
+    seen = ".".join(map(str, python)) or "none"
+    remedy = "" if works else "set `python` to a Python 3.9 or newer for groups; single jobs need none"
+    return Finding(what, works, f"{seen} {where}", remedy)
+
+
+def _judge_method(name: str, key: str, found: Mapping[str, str], where: str) -> Finding:
+    if key in found:
+        return Finding(name, True, where)
+    if any(other in found for _, other in _METHODS):
+        return Finding(name, True, f"not {where}, and not needed: another way to give names works")
+    return Finding(name, False, where, "names of members need user namespaces, bwrap or nss_wrapper: ask the site")

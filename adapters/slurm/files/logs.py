@@ -1,0 +1,125 @@
+"""Where a native job and the members of a group write, and bytes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from overspan.adapters.abilities import Written
+from overspan.adapters.contract import LogPart, LogRequest
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.groups.logs import GroupLogs
+from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
+from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
+from overspan.adapters.slurm.transports.channel import Piece
+from overspan.adapters.slurm.unshared.jobs import read_there
+from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
+
+_KEPT = 5000
+_OWN_ID = re.compile(r"%\d*[jJ]")
+
+
+class Logs:
+    """Reads logs by the paths that Slurm tells; a path once told is remembered, Slurm forgets ended jobs."""
+
+    def __init__(self, questions: Questions, shared_root: bool = True) -> None:
+        self._questions = questions
+        self._shared_root = shared_root
+        self._groups = GroupLogs(questions.transport)
+        self._paths: dict[str, tuple[str, str]] = {}
+
+    async def read(self, request: LogRequest) -> LogPart:
+        """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
+
+        A batch script's output is one file, that of its first node.
+        """
+        if is_set_handle(request.handle):
+            return await self._read_set(request)
+        handle = parse_any(request.handle)
+        if isinstance(handle, GroupHandle):
+            return await self._groups.read(handle, request)
+        wanted = request.task in ("", handle.task) and request.node == 0
+        if not wanted or request.attempt not in (None, handle.attempt):
+            raise NotFound(f"job {handle.job} has no {request.stream} of task {request.task}, node {request.node}")
+        path = (await self._find(handle))[request.stream == "error"]
+        if not path or path == "/dev/null":
+            raise NotFound(f"the {request.stream} of job {handle.job} goes to {path or 'no file'}")
+        offset = request.offset
+        if offset < 0:
+            offset = max(0, (await self._read_part(handle, path, 0, 1)).size + offset)
+        piece = await self._read_part(handle, path, offset, request.limit)
+        return LogPart(piece.data, min(offset, piece.size), piece.size, path)
+
+    async def _read_part(self, handle: Handle, path: str, offset: int, limit: int) -> Piece:
+        """Bytes of a file, from the node of the job where the login node does not see it."""
+        transport = self._questions.transport
+        try:
+            return await transport.read(path, offset, limit)
+        except NotFound:
+            if self._shared_root:
+                raise
+        return await read_there(transport, handle.name, path, offset, limit)
+
+    async def _read_set(self, request: LogRequest) -> LogPart:
+        """All native jobs of a task keep one list of where it writes."""
+        handle = parse_set(request.handle)
+        task = request.task or handle.parts[0].task
+        folder = handle.task_folder(handle.part(task).task)
+        shared = GroupHandle(handle.part(task).native, handle.job, handle.launch, handle.grace, folder)
+        return await self._groups.read(shared, request)
+
+    async def _find(self, handle: Handle) -> tuple[str, str]:
+        if handle.name not in self._paths:
+            fields = await self._questions.describe(handle.name)
+            if not fields and not handle.output:
+                raise NotFound(
+                    f"Slurm no longer knows job {handle.name}, and with it where its output is",
+                    remedy="look in the folder from which it was submitted",
+                )
+            expected = handle.output, handle.error or handle.output
+            self._paths[handle.name] = read_paths(fields) if fields else expected
+            while len(self._paths) > _KEPT:
+                del self._paths[next(iter(self._paths))]
+        return self._paths[handle.name]
+
+
+def find_written(text: str, shared: bool) -> Written:
+    """Where a launch works and writes, by its handle; `shared`: the cluster sees the submitter's files."""
+    if is_set_handle(text):
+        return Written() if shared else Written(parse_set(text).folder)
+    try:
+        handle = parse_any(text)
+    except NotFound:
+        return Written()
+    if isinstance(handle, GroupHandle):
+        return Written() if shared else Written(handle.folder)
+    return Written(handle.folder, handle.output, handle.error)
+
+
+def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:
+    """Where a job writes its output and its error, as Slurm fills in the patterns (sbatch(1), FILENAME PATTERN).
+
+    Empty where the first node's name is in the pattern, or an element's own id, and for an error that goes with the
+    output.
+    """
+    task = job.spec.tasks[0]
+    element = job.element.index if job.element is not None else None
+    fields = FilenameFields(native, job.spec.name, user, array_job=native, element=element)
+    folder = task.workdir or job.spec.origin.directory
+    default = BATCH_DEFAULT if element is None else ARRAY_DEFAULT
+
+    def fill(pattern: str) -> str:
+        own = element is not None and _OWN_ID.search(pattern)
+        return "" if own or "%N" in pattern else os.path.join(folder, expand_filename(pattern, fields))
+
+    streams = task.streams
+    return fill(streams.output or default), fill(streams.error) if streams.error else ""
+
+
+def read_paths(fields: Mapping[str, str]) -> tuple[str, str]:
+    """Output and error in the fields of `scontrol show job`; an error that is not told goes with the output."""
+    output = fields.get("StdOut", "")
+    return output, fields.get("StdErr", "") or output

@@ -1,0 +1,1 @@
+"""A group as one allocation: placement, script, stories, orders."""

@@ -1,0 +1,81 @@
+"""Orders on groups: Slurm's own commands on a waiting allocation, lines for the supervisor of one that runs. Pure.
+
+What ends or changes work is written for the supervisor whatever the state: a group that starts meanwhile reads its
+orders before it starts anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overspan.adapters.contract import Order
+from overspan.adapters.slurm.groups.files import append_words
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.orders.order_words import SCANCEL, VERBS, Steps, Words, render_change, withdraw_words
+from overspan.adapters.slurm.rendering.script import render_limit
+from overspan.bridge.model import events
+
+_FOR_RUNNING = (events.Requeue, events.Restart, events.Preempt, events.Signal)
+_ON_LEADER = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
+
+
+def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bool) -> Steps | None:
+    """What carries an order out; None for one that has no form here.
+
+    `phase` is Slurm's, None where it is not known. `begun`: the supervisor is known to be there; a signal would end
+    one that is only starting, and it reads its orders in the beginning.
+    """
+    native, event = str(handle.native), order.event
+    append = append_words(handle.orders, order.token, event)
+    hint = (hint_words(native),) if begun else ()
+    pending: Words = (*SCANCEL, "--state=PENDING", native)
+    if isinstance(event, events.Cancel) and not event.task:
+        if begun:
+            return Steps((append,), hint)
+        # Behind the line: what starts in between reads it.
+        at_once: Words = (*SCANCEL, native)
+        return Steps((append, at_once if phase is Phase.STARTING else pending))
+    if isinstance(event, events.Expire):
+        return Steps((withdraw_words(native),))
+    if isinstance(event, _ON_LEADER):
+        changed = render_change(event)
+        return Steps(
+            (
+                ("scontrol", "update", f"JobId={native}", changed)
+                if changed
+                else ("scontrol", *VERBS[type(event)], native),
+            )
+        )
+    if isinstance(event, events.Suspend):
+        # The supervisor is stopped too; it learns of it, for its clocks, when it goes on.
+        return Steps((("scontrol", "suspend", native),), then=(append,))
+    if isinstance(event, events.Resume):
+        return Steps((append, ("scontrol", "resume", native)))
+    if isinstance(event, _FOR_RUNNING):
+        return Steps(()) if phase is Phase.QUEUED else Steps((append,), hint)
+    if isinstance(event, (events.Cancel, events.SetTime)):
+        return Steps((append,), hint)
+    return None
+
+
+def plan_limits(handle: GroupHandle, steps: Steps, before: Sequence[int | None], after: Sequence[int | None]) -> Steps:
+    """The steps of a new wall time with the allocation's limits: longer ones have to be had first, shorter ones follow.
+
+    Only an operator may lengthen a limit (scontrol(1)).
+    """
+    longer: list[Words] = []
+    shorter: list[Words] = []
+    for component, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old != new:
+            target = f"JobId={handle.native}" + (f"+{component}" if len(after) > 1 else "")
+            words = ("scontrol", "update", target, f"TimeLimit={render_limit(new or 0)}")
+            (longer if new is None or (old is not None and new > old) else shorter).append(words)
+    if longer:
+        return Steps(tuple(longer), then=(*steps.first, *shorter, *steps.hints))
+    return Steps(steps.first, (*shorter, *steps.hints))
+
+
+def hint_words(native: str) -> Words:
+    """Tell the batch program, and nobody else, that there are orders."""
+    return (*SCANCEL, "--state=RUNNING", "--batch", "--signal=USR1", native)

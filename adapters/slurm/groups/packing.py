@@ -1,0 +1,327 @@
+"""Packing members of tasks into nodes: several plans are tried, the one of fewest nodes is taken. Pure, deterministic.
+
+An atom is what has to be on one node: a member and those that share its node. Two atoms of one task never share a
+node, nor atoms with different options, nor anything with a task that spreads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from overspan.adapters.slurm.groups.plans import Bin, MemberId
+from overspan.adapters.slurm.rendering.needs import Need
+from overspan.bridge.model.resources import parse_gres
+
+_MOST_SIZES = 4
+_MOST_COUNTS = 8
+LEVEL_SHARE = 8
+"""Bins are raised to one shape where that adds at most one part in so many of all CPUs, and of all memory."""
+
+Key = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, order=True)
+class NodeSize:
+    """Nodes of one size in one partition (empty: any): CPUs, MiB, GPUs, and how many there are."""
+
+    partition: str
+    cpus: int
+    memory: int
+    gpus: int = 0
+    gpu_kind: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Atom:
+    """Members that run on one node; `task` is the one that the others share with, `key` its options."""
+
+    task: str
+    members: tuple[MemberId, ...]
+    need: Need
+    key: Key = ()
+    alone: bool = False
+    apart: bool = False
+    """Whether it is first tried on a node of its own: tasks of several nodes and those with GPUs."""
+
+
+@dataclass
+class _Open:
+    """A bin that is being filled."""
+
+    atoms: list[Atom]
+    need: Need
+
+
+class Packed(NamedTuple):
+    """Bins with the options of each, in order."""
+
+    bins: tuple[tuple[Key, Bin], ...]
+
+
+def add_needs(first: Need, second: Need) -> Need:
+    """What both need together on one node; all of the node's memory stays all."""
+    memory: int | None
+    if first.memory == 0 or second.memory == 0:
+        memory = 0
+    elif first.memory is None and second.memory is None:
+        memory = None
+    else:
+        memory = (first.memory or 0) + (second.memory or 0)
+    gres = _add_gres((*first.gres, *second.gres))
+    return Need(
+        first.cpus + second.cpus, memory, first.gpus + second.gpus, first.gpu_kind or second.gpu_kind, tuple(gres)
+    )
+
+
+def _add_gres(entries: Iterable[str]) -> list[str]:
+    found: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        for gres in parse_gres(entry):
+            found[gres.name, gres.kind] = found.get((gres.name, gres.kind), 0) + gres.amount
+    return [":".join([name, *([kind] if kind else []), str(amount)]) for (name, kind), amount in found.items()]
+
+
+def fits(need: Need, size: NodeSize) -> bool:
+    """Whether a node of that size has as much."""
+    if need.cpus > size.cpus or need.gpus > size.gpus or (need.memory or 0) > size.memory:
+        return False
+    return not need.gpus or not need.gpu_kind or not size.gpu_kind or need.gpu_kind == size.gpu_kind
+
+
+def pack(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> Packed | None:
+    """The best of the plans tried: fewest nodes, then fewest components, then least added; None where none fits.
+
+    Without sizes nothing is known of the nodes: every atom has one of its own.
+    """
+    keys = list(dict.fromkeys(atom.key for atom in atoms))
+    if not sizes:
+        return Packed(tuple((atom.key, _close([atom])) for atom in atoms))
+    tried: list[list[tuple[Key, Bin]]] = []
+    for bound in _bounds(sizes):
+        for way in (_pack_apart, _pack_first_fit, _pack_widest, _pack_by_size, _pack_evenly):
+            opened: list[_Open] | None = []
+            for key in keys:
+                here = [size for size in bound if not size.partition or size.partition == partition_of(key)]
+                found = way([atom for atom in atoms if atom.key == key], here or bound)
+                opened = None if found is None or opened is None else [*opened, *found]
+            if opened is not None and _all_placed(opened, sizes):
+                bins = [(item.atoms[0].key, _close(item.atoms)) for item in opened]
+                tried += [bins, _level(bins, sizes)]
+    if not tried:
+        return None
+    return Packed(tuple(min(tried, key=_cost)))
+
+
+def partition_of(key: Key) -> str:
+    """The partition that options name; empty for the default."""
+    return dict(key).get("partition", "")
+
+
+def _cost(bins: Iterable[tuple[Key, Bin]]) -> tuple[int, int, int]:
+    listed = list(bins)
+    shapes = {(key, item.need) for key, item in listed}
+    return len(listed), len(shapes), sum(item.need.cpus for _, item in listed)
+
+
+def _bounds(sizes: Sequence[NodeSize]) -> list[list[NodeSize]]:
+    """All sizes, then each of the most frequent ones alone: few large nodes must not be all that is planned for."""
+    alone = sorted(sizes, key=lambda size: (-size.count, size))
+    return [list(sizes), *([size] for size in alone[:_MOST_SIZES] if len(sizes) > 1)]
+
+
+class _By(Enum):
+    """What comes first: the largest and of equals the task of most, the task of most, the largest and of equals any."""
+
+    SIZE = auto()
+    WIDTH = auto()
+    SIZE_ALONE = auto()
+
+
+def _order(atoms: Iterable[Atom], by: _By = _By.SIZE) -> list[Atom]:
+    """The atoms in the order in which they are placed; those of one task together, in their members' order."""
+    listed = list(atoms)
+    largest: dict[str, tuple[int, ...]] = {}
+    counts: dict[str, int] = {}
+    for atom in listed:
+        size = (-atom.need.gpus, -atom.need.cpus, -(atom.need.memory or 0))
+        largest[atom.task] = min(largest.get(atom.task, size), size)
+        counts[atom.task] = counts.get(atom.task, 0) - 1
+    ranks: dict[_By, Callable[[str], tuple[int, ...]]] = {
+        _By.SIZE: lambda task: (*largest[task], counts[task]),
+        _By.WIDTH: lambda task: (counts[task], *largest[task]),
+        _By.SIZE_ALONE: lambda task: largest[task],
+    }
+    rank = {task: ranks[by](task) for task in counts}
+    return sorted(listed, key=lambda atom: (rank[atom.task], atom.task, atom.members))
+
+
+def _can_hold(need: Need, sizes: Sequence[NodeSize]) -> bool:
+    return any(fits(need, size) for size in sizes)
+
+
+def _joined(item: _Open, atom: Atom, sizes: Sequence[NodeSize]) -> Need | None:
+    """The need of the bin with the atom in it; None where it may not be there."""
+    if not item.atoms:
+        return atom.need if _can_hold(atom.need, sizes) else None
+    if atom.alone or item.atoms[0].alone:
+        return None
+    kinds = {need.gpu_kind for need in (item.need, atom.need) if need.gpus}
+    memories = (item.need.memory, atom.need.memory)
+    if len(kinds) > 1 or 0 in memories:
+        return None
+    need = add_needs(item.need, atom.need)
+    return need if _can_hold(need, sizes) else None
+
+
+def _put(item: _Open, atom: Atom, need: Need) -> None:
+    item.atoms.append(atom)
+    item.need = need
+
+
+def _open(atom: Atom) -> _Open:
+    return _Open([atom], atom.need)
+
+
+def _fill(ordered: Sequence[Atom], bins: list[_Open], sizes: Sequence[NodeSize], evenly: bool) -> list[_Open]:
+    """Each atom into a bin that has room, the first or the emptiest; the atoms that found none are given back opened.
+
+    The next member of a task cannot go where one of it went, nor where it found no room, so each task goes through the
+    bins once.
+    """
+    more: list[_Open] = []
+    for _, group in itertools.groupby(ordered, key=lambda atom: atom.task):
+        row = [*bins, *more]
+        if evenly:
+            row = sorted(row, key=_load)
+        start = 0
+        for atom in group:
+            for place in range(start, len(row)):
+                need = _joined(row[place], atom, sizes)
+                if need is not None:
+                    _put(row[place], atom, need)
+                    start = place + 1
+                    break
+            else:
+                start = len(row)
+                more.append(_open(atom))
+    return more
+
+
+def _pack_first_fit(atoms: Sequence[Atom], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
+    """Each atom into the first bin that has room."""
+    if not all(_can_hold(atom.need, sizes) for atom in atoms):
+        return None
+    return _fill(_order(atoms, by), [], sizes, False)
+
+
+def _pack_widest(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+    """As the first fit, the tasks of most nodes first."""
+    return _pack_first_fit(atoms, sizes, _By.WIDTH)
+
+
+def _pack_by_size(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+    """As the first fit, whatever the number of a task's nodes."""
+    return _pack_first_fit(atoms, sizes, _By.SIZE_ALONE)
+
+
+def _pack_apart(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+    """Tasks of several nodes and those with GPUs on nodes of their own, the small ones together."""
+    small = _pack_first_fit([atom for atom in atoms if not atom.apart], sizes)
+    large = [atom for atom in _order(atoms) if atom.apart]
+    if small is None or not all(_can_hold(atom.need, sizes) for atom in large):
+        return None
+    return [*(_open(atom) for atom in large), *small]
+
+
+def _pack_evenly(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+    """Into as few bins as can be, each atom into the emptiest: bins come out alike, so components are few."""
+    ways = (_pack_first_fit, _pack_widest, _pack_by_size)
+    filled = [found for found in (way(atoms, sizes) for way in ways) if found is not None]
+    if not filled:
+        return None
+    alone = [atom for atom in _order(atoms) if atom.alone]
+    free = [atom for atom in _order(atoms, _By.WIDTH) if not atom.alone]
+    most = min(map(len, filled)) - len(alone)
+    least = min(most, _least(free, sizes))
+    for count in (*itertools.islice(range(least, most), _MOST_COUNTS), most):
+        bins = [_Open([], Need(0)) for _ in range(count)]
+        if not _fill(free, bins, sizes, True):
+            return [*(_open(atom) for atom in alone), *(item for item in bins if item.atoms)]
+    return None
+
+
+def _least(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> int:
+    """A number of bins that no packing goes below."""
+    tasks = [atom.task for atom in atoms]
+    widest = max(map(tasks.count, dict.fromkeys(tasks)), default=0)
+    cpus = -(-sum(atom.need.cpus for atom in atoms) // max(size.cpus for size in sizes))
+    return max(widest, cpus)
+
+
+def _load(item: _Open) -> tuple[int, int, int]:
+    return item.need.gpus, item.need.cpus, item.need.memory or 0
+
+
+def _close(atoms: Sequence[Atom]) -> Bin:
+    need = atoms[0].need
+    for atom in atoms[1:]:
+        need = add_needs(need, atom.need)
+    return Bin(tuple(member for atom in atoms for member in atom.members), need)
+
+
+def _all_placed(opened: Sequence[_Open], sizes: Sequence[NodeSize]) -> bool:
+    """Whether there are enough nodes for all bins at once: those with the fewest fitting nodes choose first."""
+    left = [size.count for size in sizes]
+    choices = []
+    for item in opened:
+        wanted = partition_of(item.atoms[0].key)
+        choices.append(
+            [
+                place
+                for place, size in enumerate(sizes)
+                if fits(item.need, size) and (not size.partition or size.partition == wanted)
+            ]
+        )
+    for places in sorted(choices, key=lambda places: sum(sizes[place].count for place in places)):
+        # The smallest node that fits is the one that others can spare.
+        fitting = sorted((place for place in places if left[place]), key=lambda place: sizes[place])
+        if not fitting:
+            return False
+        left[fitting[0]] -= 1
+    return True
+
+
+def _level(bins: Sequence[tuple[Key, Bin]], sizes: Sequence[NodeSize]) -> list[tuple[Key, Bin]]:
+    """The bins of equal options, GPUs and gres raised to one shape, where that adds little."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, (key, item) in enumerate(bins):
+        groups.setdefault((key, item.need.gpus, item.need.gpu_kind, item.need.gres), []).append(place)
+    levelled = list(bins)
+    cpus = sum(item.need.cpus for _, item in bins)
+    memory = sum(item.need.memory or 0 for _, item in bins)
+    for places in groups.values():
+        needs = [bins[place][1].need for place in places]
+        if any(need.memory == 0 for need in needs):
+            continue
+        top = needs[0]._replace(
+            cpus=max(need.cpus for need in needs),
+            memory=None if needs[0].memory is None else max(need.memory or 0 for need in needs),
+        )
+        added = sum(top.cpus - need.cpus for need in needs)
+        more = sum((top.memory or 0) - (need.memory or 0) for need in needs)
+        raised = list(levelled)
+        for place in places:
+            raised[place] = (bins[place][0], Bin(bins[place][1].members, top))
+        enough = _nodes_for(raised, sizes)
+        if added * LEVEL_SHARE <= cpus and more * LEVEL_SHARE <= memory and enough:
+            levelled = raised
+    return levelled
+
+
+def _nodes_for(bins: Sequence[tuple[Key, Bin]], sizes: Sequence[NodeSize]) -> bool:
+    return _all_placed([_Open([Atom("", (), item.need, key)], item.need) for key, item in bins], sizes)

@@ -1,0 +1,235 @@
+"""A group as one allocation: its members packed into nodes, nodes of one kind into components, tasks into steps.
+
+Hetjob components never share a node, so what shares one has to be packed into one component; and a group of one
+component is an ordinary job, which starts without the backfill scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from overspan.adapters.contract import Node
+from overspan.adapters.gpu_defaults import bound_gpu_defaults, list_scaled
+from overspan.adapters.slurm.commands.options import inherited, native_options
+from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends, longest_primary
+from overspan.adapters.slurm.groups.packing import Atom, Key, NodeSize, add_needs, fits, pack, partition_of
+from overspan.adapters.slurm.groups.plans import Bin, Component, MemberId, Plan, Step
+from overspan.adapters.slurm.rendering.needs import Need, choose_gpus, count_gpus, round_need
+from overspan.bridge.model.errors import Rejected
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import TaskSpec
+
+UNAVAILABLE = "Requested node configuration is not available"
+MAX_COMPONENTS = 128
+"""Components of a hetjob (MAX_HET_JOB_COMPONENTS)."""
+MEMORY_PER_CPU = 1024
+"""MiB for each CPU of a member that names no memory, in a group where another does."""
+_AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "no_respond", "reboot", "perfctrs")
+"""States of nodes that take no job today; Slurm lets what needs them wait."""
+_FUTURE = "future"
+"""The state of nodes that are not there yet: Slurm refuses what would need them (slurm.conf(5), State)."""
+
+
+def plan_on_nodes(job: Job, nodes: Sequence[Node], default: str = "") -> Plan:
+    """Plan a group for the nodes that take jobs today, else for all there are, whatever their state: it waits then.
+
+    `default` is the partition of jobs that name none, empty for the cluster's own. Rejected where it never can fit.
+    """
+    kinds = list_kinds(nodes)
+    here = [node for node in nodes if not any(word in node.state for word in _AWAY)]
+    if here and len(here) < len(nodes):
+        try:
+            return plan_group(job, measure_sizes(here, default), kinds)
+        except Rejected:
+            pass
+    return plan_group(job, measure_sizes(nodes, default), kinds)
+
+
+def measure_sizes(nodes: Iterable[Node], default: str = "") -> tuple[NodeSize, ...]:
+    """The nodes by size; those of the default partition, the cluster's or the one named, also under no name."""
+    counts: dict[NodeSize, int] = {}
+    for node in nodes:
+        if _FUTURE in node.state:
+            continue
+        standard = node.partition == default if default else node.default
+        for partition in (node.partition, "") if standard else (node.partition,):
+            size = NodeSize(partition, int(node.cpus), node.memory, node.gpus, node.gpu_kind, 0)
+            counts[size] = counts.get(size, 0) + 1
+    return tuple(replace(size, count=count) for size, count in sorted(counts.items()))
+
+
+def list_kinds(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The types of GPU that the cluster has."""
+    return tuple(sorted({node.gpu_kind for node in nodes if node.gpu_kind}))
+
+
+def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = ()) -> Plan:
+    """Plan a group as one allocation. Rejected where no node, or too few, can hold it."""
+    refusal = None
+    for one in list_scaled(bound_gpu_defaults(job, sizes)):
+        try:
+            return _plan(one, sizes, kinds)
+        except Rejected as error:
+            refusal = refusal or error
+    raise refusal or Rejected(UNAVAILABLE)
+
+
+def _plan(job: Job, sizes: Sequence[NodeSize], kinds: Sequence[str]) -> Plan:
+    needs, notes = _round_needs(job, kinds, count_gpus(sizes))
+    atoms, more = _make_atoms(job, needs, sizes)
+    usable = [size for size in sizes if any(size.partition == partition_of(atom.key) for atom in atoms)]
+    packed = pack(atoms, usable)
+    if packed is None or (sizes and not usable):
+        raise Rejected(UNAVAILABLE, remedy=_explain(atoms, usable))
+    components, late = _make_components(job, packed.bins)
+    if len(components) > MAX_COMPONENTS:
+        raise Rejected(
+            f"the group needs {len(components)} hetjob components; Slurm takes {MAX_COMPONENTS}",
+            remedy="give its tasks the same resources, or start it as a set with `restart: task`",
+        )
+    return Plan(components, _make_steps(job, components, needs), tuple(dict.fromkeys([*notes, *more, *late])))
+
+
+def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tuple[dict[str, Need], list[str]]:
+    needs: dict[str, Need] = {}
+    notes: list[str] = []
+    for task in job.spec.tasks:
+        rounded = round_need(task, choose_gpus(task, kinds, most), kinds)
+        needs[task.name] = rounded.need
+        notes += rounded.notes
+    if any(need.memory is not None for need in needs.values()):
+        # Slurm's default for one component would be another's whole node: each member is told.
+        for name, need in needs.items():
+            if need.memory is None:
+                needs[name] = need._replace(memory=MEMORY_PER_CPU * need.cpus)
+    return needs, notes
+
+
+def _make_atoms(job: Job, needs: dict[str, Need], sizes: Sequence[NodeSize]) -> tuple[list[Atom], list[str]]:
+    """The members that share nodes, brought together under the task whose nodes they are."""
+    members: dict[MemberId, list[MemberId]] = {}
+    roots = {task.name: _root_of(job, task) for task in job.spec.tasks}
+    notes: list[str] = []
+    for task in job.spec.tasks:
+        root = roots[task.name]
+        for index in range(task.num_nodes):
+            host = MemberId(root.name, index % root.num_nodes)
+            members.setdefault(host, []).append(MemberId(task.name, index))
+    keys: dict[str, Key] = {}
+    for task in job.spec.tasks:
+        overlay = native_options(job.spec, task)
+        keys[task.name] = tuple(sorted((name, value) for name, value in overlay.options.items() if name != "time"))
+        notes += overlay.conflicts
+    for name, root in roots.items():
+        if keys[name] != keys[root.name] and name != root.name:
+            notes.append(f"the task {name!r} shares the nodes of {root.name!r}, so its own sbatch options do not count")
+    return [_make_atom(root, inside, needs, keys, job) for root, inside in sorted(members.items())], notes
+
+
+def _make_atom(
+    root: MemberId, inside: Sequence[MemberId], needs: dict[str, Need], keys: dict[str, Key], job: Job
+) -> Atom:
+    ordered = sorted(inside, key=lambda member: (member != root, member))
+    need = needs[root.task]
+    for member in ordered[1:]:
+        need = add_needs(need, needs[member.task])
+    spec = job.spec_of(root.task)
+    alone = any(job.spec_of(member.task).spread for member in ordered)
+    return Atom(root.task, tuple(ordered), need, keys[root.task], alone, spec.num_nodes > 1 or need.gpus > 0)
+
+
+def _root_of(job: Job, task: TaskSpec) -> TaskSpec:
+    seen = {task.name}
+    while task.share and task.share not in seen:
+        task = job.spec_of(task.share)
+        seen.add(task.name)
+    return task
+
+
+def _explain(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> str:
+    for atom in atoms:
+        need = atom.need
+        if sizes and not any(fits(need, size) for size in sizes):
+            names = ", ".join(dict.fromkeys(member.task for member in atom.members))
+            largest = max(sizes, key=lambda size: (size.gpus, size.cpus, size.memory))
+            asked = _describe_size(need.cpus, need.memory or 0, need.gpus, need.gpu_kind)
+            has = _describe_size(largest.cpus, largest.memory, largest.gpus, largest.gpu_kind)
+            return f"no node has {asked} for {names}: the largest has {has}"
+    partitions = sorted({partition_of(atom.key) or "the default partition" for atom in atoms})
+    there, enough = sum(size.count for size in sizes), pack(atoms, [replace(size, count=len(atoms)) for size in sizes])
+    needs = f"it needs {len(enough.bins)}" if enough is not None and len(enough.bins) > there else "it needs more"
+    return f"there are {there} nodes in {', '.join(partitions)}; {needs}"
+
+
+def _describe_size(cpus: int, memory: int, gpus: int, kind: str) -> str:
+    parts = [f"{cpus} CPUs", *([f"{memory} MiB"] if memory else [])]
+    parts += [" ".join(filter(None, (str(gpus), kind, "GPUs")))] if gpus else []
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _make_components(job: Job, bins: Sequence[tuple[Key, Bin]]) -> tuple[tuple[Component, ...], list[str]]:
+    ends = latest_ends(job)
+    groups: dict[tuple[Key, Need], list[Bin]] = {}
+    for key, item in bins:
+        groups.setdefault((key, item.need), []).append(item)
+    made = [
+        Component(tuple(sorted(group, key=lambda item: item.members)), shape, dict(key), _cover(group, ends))
+        for (key, shape), group in groups.items()
+    ]
+    leader = longest_primary(job).name
+    first = next(part for part in made if any(MemberId(leader, 0) in item.members for item in part.bins))
+    # A component without a limit stands before those with one: later ones inherit --time (sbatch(1)).
+    others = sorted(
+        (part for part in made if part is not first), key=lambda part: (part.time is not None, part.bins[0].members)
+    )
+    limits = [part.time for part in made]
+    whole = None if None in limits else max(limit or 0 for limit in limits)
+    components = (replace(first, time=whole), *others)
+    return components, _find_inherited(components)
+
+
+def _cover(bins: Sequence[Bin], ends: dict[str, int | None]) -> int | None:
+    limits = [ends[member.task] for item in bins for member in item.members]
+    return None if None in limits else max(limit or 0 for limit in limits) + MARGIN
+
+
+def _find_inherited(components: Sequence[Component]) -> list[str]:
+    """Options that a later component has without asking, because sbatch passes them on."""
+    notes = []
+    passed: dict[str, str] = {}
+    for number, component in enumerate(components):
+        for name in sorted(inherited(passed)):
+            if name not in component.options:
+                notes.append(
+                    f"component {number} has --{name}={passed[name]} too: Slurm passes it on from an earlier one"
+                )
+        passed.update(component.options)
+    return notes
+
+
+def _make_steps(job: Job, components: Sequence[Component], needs: dict[str, Need]) -> tuple[Step, ...]:
+    places: dict[str, dict[int, list[tuple[int, int]]]] = {}
+    for number, component in enumerate(components):
+        for node, item in enumerate(component.bins):
+            for member in item.members:
+                places.setdefault(member.task, {}).setdefault(number, []).append((node, member.index))
+    steps = []
+    for task in job.spec.tasks:
+        for number, listed in sorted(places[task.name].items()):
+            for row in _without_repeats(sorted(listed)):
+                nodes, members = tuple(node for node, _ in row), tuple(index for _, index in row)
+                steps.append(Step(task.name, number, members, nodes, needs[task.name]))
+    return tuple(steps)
+
+
+def _without_repeats(listed: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Several members of one task on one node (a share of a smaller task) go into steps of their own."""
+    rows: list[list[tuple[int, int]]] = []
+    for node, index in listed:
+        row = next((row for row in rows if row[-1][0] != node), None)
+        if row is None:
+            rows.append([(node, index)])
+        else:
+            row.append((node, index))
+    return rows

@@ -1,0 +1,75 @@
+"""The placement plan of a group in one allocation: bins, components, steps. Plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from overspan.adapters.slurm.rendering.needs import Need
+
+
+@dataclass(frozen=True, order=True)
+class MemberId:
+    """One node of a task."""
+
+    task: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Bin:
+    """What one node is asked for, and who runs on it."""
+
+    members: tuple[MemberId, ...]
+    need: Need
+
+
+@dataclass(frozen=True)
+class Component:
+    """Bins of one shape, partition and options: an ordinary job, or one component of a hetjob.
+
+    `shape` covers every bin. `time` is seconds for its tasks, delays and grace; None is no limit of its own.
+    """
+
+    bins: tuple[Bin, ...]
+    shape: Need
+    options: Mapping[str, str] = field(default_factory=dict)
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One srun: a task's members in one component. `members[r]` runs on the component's node `nodes[r]`, rising.
+
+    `image` are the words before the program's own that run it in the task's image.
+    """
+
+    task: str
+    component: int
+    members: tuple[int, ...]
+    nodes: tuple[int, ...]
+    need: Need
+    image: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A group as one allocation. Component 0 holds the primary that lasts longest; the batch script runs there."""
+
+    components: tuple[Component, ...]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hetjob(self) -> bool:
+        """Whether it needs a heterogeneous job."""
+        return len(self.components) > 1
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it takes."""
+        return sum(len(component.bins) for component in self.components)
+
+    def steps_of(self, task: str) -> tuple[Step, ...]:
+        """The steps of one task."""
+        return tuple(step for step in self.steps if step.task == task)

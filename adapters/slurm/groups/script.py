@@ -1,0 +1,132 @@
+"""The batch script of a group in one allocation: a supervisor that starts every task with srun."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from overspan.adapters.slurm.commands.options import render_directives, render_words
+from overspan.adapters.slurm.groups.plans import Component, Plan, Step
+from overspan.adapters.slurm.rendering.needs import Need, own_cpus, render_gres, render_memory
+from overspan.adapters.slurm.rendering.script import Setting, Submission, mark_comment, render_instant, render_limit
+from overspan.adapters.slurm.submission.dependencies import render_dependency
+from overspan.bridge.model.job import Job
+
+_OWN = frozenset(
+    {
+        *("comment", "requeue", "no-requeue", "export", "hold", "input", "open-mode"),
+        *("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu"),
+        *("mem", "mem-per-cpu", "mem-per-gpu"),
+        *("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"),
+    }
+)
+"""Native options that would undo the plan of a group's allocation; `resources:` says what a task needs."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What runs in the batch script: the supervisor's words, its log (a file name pattern), its working directory."""
+
+    command: tuple[str, ...]
+    log: str
+    directory: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The cluster's own options for what the job does not say (account, QOS); `each` are those of every component."""
+    each: Mapping[str, str] = field(default_factory=dict)
+
+
+def render_group(job: Job, plan: Plan, setting: Setting, host: Host) -> Submission:
+    """The submission of a group by its plan: an ordinary job for one component, else a hetjob.
+
+    Never requeued by Slurm: a hetjob whose leader loses its node comes back alone (measured on 22.05), so a lost node
+    ends the allocation, and the daemon submits the group again.
+    """
+    shared = {**_shared_options(job, setting, host), **host.options}
+    lines = ["#!/bin/bash"]
+    rest: dict[str, str] = {}
+    for number, component in enumerate(plan.components):
+        if number:
+            lines.append("#SBATCH hetjob")
+        options = {**(shared if number == 0 else {}), **host.each, **component_options(component)}
+        written, unwritten = render_directives(options)
+        lines += written
+        rest |= unwritten
+    script = "\n".join([*lines, f"exec {shlex.join(host.command)}", ""])
+    words = render_words({**rest, "comment": mark_comment(job.spec.comment, setting.token)})
+    ignored = sorted({name for component in plan.components for name in component.options if name in _OWN})
+    notes = (*plan.notes, *(f"--{name} of `slurm:` has no effect in a group" for name in ignored))
+    return Submission(argv=("sbatch", "--parsable", *words), script=script, notes=notes)
+
+
+def _shared_options(job: Job, setting: Setting, host: Host) -> dict[str, str]:
+    options = {
+        "job-name": job.spec.name,
+        "chdir": host.directory,
+        "output": host.log,
+        "open-mode": "append",
+        "no-requeue": "",
+        "export": "ALL",
+    }
+    if job.begin is not None:
+        options["begin"] = render_instant(job.begin)
+    if job.spec.deadline is not None:
+        options["deadline"] = render_instant(job.spec.deadline)
+    if job.nice:
+        options["nice"] = str(job.nice)
+    if job.priority is not None:
+        options["priority"] = str(job.priority)
+    if setting.held or job.held:
+        options["hold"] = ""
+    dependency = render_dependency(job.dependency, setting.native_ids)
+    if dependency:
+        options["dependency"] = dependency
+    return options
+
+
+def component_options(component: Component) -> dict[str, str]:
+    """The options of one component: its shape, its time limit, and its native options where they do not change that."""
+    shape = component.shape
+    options = {
+        "nodes": str(len(component.bins)),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(shape.cpus),
+        **_memory(shape),
+    }
+    if render_gres(shape):
+        options["gres"] = render_gres(shape)
+    if component.time is not None:
+        options["time"] = render_limit(component.time)
+    return {**options, **{name: value for name, value in component.options.items() if name not in _OWN}}
+
+
+def _memory(need: Need) -> dict[str, str]:
+    return {} if need.memory is None else {"mem": render_memory(need.memory)}
+
+
+def step_options(step: Step, version: tuple[int, ...] = ()) -> tuple[str, ...]:
+    """The words of srun for each node run of a step, but for those that say where: nodes, tasks, component, program.
+
+    Every step names its memory and gres, else the first takes all of them. A member that names no memory shares the
+    allocation's: --mem=0.
+    """
+    need = step.need
+    return (
+        own_cpus(version),
+        f"--cpus-per-task={need.cpus}",
+        f"--mem={render_memory(need.memory or 0)}",
+        f"--gres={render_gres(need) or 'none'}",
+        f"--job-name={step.task}",
+        "--export=ALL",
+        "--kill-on-bad-exit=0",
+    )
+
+
+def render_sruns(plan: Plan, step: Step, program: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """The sruns of a step, one for each node run, as the supervisor makes them; `<k.n>` stands for a node's name.
+
+    -w pins the node, which --relative does not (measured on 22.05).
+    """
+    group = (f"--het-group={step.component}",) if plan.hetjob else ()
+    where = (("--nodes=1", "--ntasks=1", f"--nodelist=<{step.component}.{node}>") for node in step.nodes)
+    return [("srun", *group, *words, *step_options(step), *program) for words in where]

@@ -1,0 +1,1 @@
+"""From squeue, sacct and journals to the events of launches."""

@@ -1,0 +1,126 @@
+"""Reading the journals of live groups: all of them in one call, about once a second, without asking Slurm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.observation.journals import (
+    Page,
+    Part,
+    Wanted,
+    read_orders,
+    read_page,
+    read_parts,
+    render_reads,
+)
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.events import Event
+
+READ_SECONDS = 1.0
+LONGEST = 64 << 20
+"""Bytes of a line that is not cut off."""
+FILES = 400
+"""Journals of one call."""
+SLOW = 4
+"""Reading that takes long is done more seldom: at most one part in so many of the time."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A group whose journal is wanted: from where, whether it is read each second, and since when it is needed anew.
+
+    `ended_at` is when Slurm told its end (this machine's time): a page that was read before is too old. None: no end.
+    `asked` is when that was so: what was chosen before an end was known is too old, whenever it is read.
+    """
+
+    handle: GroupHandle
+    offset: int
+    lively: bool
+    ended_at: float | None = None
+    asked: float = field(default_factory=lambda: time.time())
+
+
+class JournalWatch:
+    """Keeps the newest page of each journal."""
+
+    def __init__(self, transport: Transport, timeout: float) -> None:
+        self._transport = transport
+        self._timeout = timeout
+        self._pages: dict[str, Page] = {}
+        self._given: dict[str, tuple[tuple[int, Event], ...]] = {}
+        self.next_read = 0.0
+        """When journals may be read again (monotonic time)."""
+        self._everybody_at = 0.0
+
+    def page(self, handle: GroupHandle, offset: int) -> Page | None:
+        """What was read last of a journal; None where that does not reach back to the offset."""
+        page = self._pages.get(str(handle))
+        return page if page is not None and page.begin <= offset else None
+
+    def has_begun(self, handle: GroupHandle) -> bool:
+        """Whether the supervisor is known to have written something: it hears signals before that."""
+        page = self._pages.get(str(handle))
+        return page is not None and page.stop > 0
+
+    def given(self, handle: GroupHandle) -> tuple[tuple[int, Event], ...]:
+        """The orders in the group's file; known once its end is."""
+        return self._given.get(str(handle), ())
+
+    def choose(self, readings: Sequence[Reading], tick: float) -> list[Reading]:
+        """Those that are to be read now; of waiting groups there is news with the next tick only."""
+        now = time.monotonic()
+        everybody = now >= self._everybody_at
+        due = now >= self.next_read
+        chosen = []
+        for reading in readings:
+            page = self.page(reading.handle, reading.offset)
+            if page is not None and page.closed:
+                continue
+            old = reading.ended_at is not None and page is not None and page.asked <= reading.ended_at
+            behind = page is not None and page.more and reading.offset >= (page.lines[-1].end if page.lines else 0)
+            if page is None or old or behind or (due and (reading.lively or everybody)):
+                chosen.append(reading)
+        if due:
+            self.next_read = now + READ_SECONDS
+            if everybody:
+                self._everybody_at = now + tick
+        return chosen
+
+    async def read(self, readings: Sequence[Reading]) -> None:
+        """Read their journals. Raises Unreachable."""
+        began = time.monotonic()
+        for start in range(0, len(readings), FILES):
+            await self._read(readings[start : start + FILES])
+        self.next_read = max(self.next_read, time.monotonic() + SLOW * (time.monotonic() - began) - READ_SECONDS)
+
+    async def _read(self, readings: Sequence[Reading]) -> None:
+        wanted = [Wanted(reading.handle.journal, reading.offset) for reading in readings]
+        ended = [reading.handle for reading in readings if reading.ended_at is not None]
+        wanted += [Wanted(handle.orders) for handle in ended]
+        done = await self._transport.run(["/bin/sh"], render_reads(wanted).encode(), timeout=self._timeout)
+        if done.rc != 0:
+            raise Unreachable(f"the journals cannot be read: {done.words.strip() or f'exit code {done.rc}'}")
+        parts = read_parts(done.out, len(wanted))
+        for place, reading in enumerate(readings):
+            part = parts.get(place)
+            if part is not None and part.cut(reading.offset):
+                piece = await self._transport.read(reading.handle.journal, reading.offset, LONGEST)
+                part = Part(piece.size, piece.data)
+            self._pages[str(reading.handle)] = read_page(part, reading.offset, reading.asked)
+        for place, handle in enumerate(ended, len(readings)):
+            self._given[str(handle)] = read_given(parts.get(place))
+
+    def forget(self, known: Mapping[str, object]) -> None:
+        """Let go of what nobody asks for any more."""
+        for kept in (self._pages, self._given):
+            for text in [text for text in kept if text not in known]:
+                del kept[text]
+
+
+def read_given(part: Part | None) -> tuple[tuple[int, Event], ...]:
+    """The orders in the file of a group."""
+    return tuple(read_orders(part))

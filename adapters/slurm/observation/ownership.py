@@ -1,0 +1,56 @@
+"""Which of Slurm's records are a launch's own: a job's number may have been another's before, and may be given again.
+
+A slurmctld that was killed before it had saved its state gives a number again; one whose numbers were reset, or have
+come to their end, begins anew (sacct(1), --duplicates). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.rendering.script import list_tokens, names_another, names_launch
+from overspan.adapters.slurm.sets.members import MEMBERS, split_token
+
+
+def is_another(handle: Handle | GroupHandle, text: str) -> bool:
+    """Whether a record with the handle's number is of another launch, by its comment or submit line.
+
+    Elements have their array's token. A job that Slurm has requeued keeps that of its first run, and a slurmctld that
+    lost its last state does not know of the requeue.
+    """
+    if isinstance(handle, GroupHandle) and _is_sibling(handle, text):
+        return True
+    return names_another(text, _numbers(handle), range(handle.launch + 1))
+
+
+def _is_sibling(handle: GroupHandle, text: str) -> bool:
+    """Whether a record is of another native job of the same set."""
+    members = [member for member in map(split_token, list_tokens(text)) if member is not None]
+    return (
+        bool(members)
+        and MEMBERS in handle.folder
+        and not any(handle.folder.endswith(member.folder) for member in members)
+    )
+
+
+def list_own(handle: Handle | GroupHandle, runs: Sequence[AccountingRecord]) -> list[AccountingRecord]:
+    """The runs that are the launch's own job's, of all that the accounting has by its number, oldest first.
+
+    Every run has the line of the one submission, where the accounting keeps lines. Jobs of others have no token.
+    """
+    numbers, exact = _numbers(handle), range(handle.launch, handle.launch + 1)
+    texts = [f"{run.comment} {run.submit_line}" for run in runs]
+    is_exact = any(names_launch(text, numbers, exact) for text in texts)
+    launches = exact if is_exact else range(handle.launch + 1)
+    own = [run for run, text in zip(runs, texts, strict=True) if not names_another(text, numbers, launches)]
+    marked = [names_launch(run.submit_line, numbers, launches) for run in own]
+    if not any(marked):
+        return own
+    first = marked.index(True)
+    return [run for place, run in enumerate(own) if place >= first and (marked[place] or not run.submit_line)]
+
+
+def _numbers(handle: Handle | GroupHandle) -> tuple[int, ...]:
+    return (handle.job, handle.array) if handle.array else (handle.job,)

@@ -1,0 +1,460 @@
+"""Looking at all launches with one question a tick, and telling each story from where it was left.
+
+squeue is asked for all of them; the accounting only for what squeue does not know, and for the earlier run of what
+was requeued. Journals of groups are read beside that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from overspan.adapters.contract import Report
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.groups.stories import GroupTold, Sight, tell_group
+from overspan.adapters.slurm.handles import (
+    GROUP,
+    Cursor,
+    GroupCursor,
+    GroupHandle,
+    Handle,
+    parse_any,
+    parse_cursor,
+    parse_group,
+    parse_group_cursor,
+    parse_place,
+)
+from overspan.adapters.slurm.observation.answers import OVER, Accounts, Answer, take_view
+from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.observation.look_times import Budget, Youth
+from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
+from overspan.adapters.slurm.observation.requeues import is_unstarted
+from overspan.adapters.slurm.observation.stories import Told, View, tell, tell_gone
+from overspan.adapters.slurm.observation.turns import Turn
+from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
+from overspan.adapters.slurm.sets.watching import Sets
+from overspan.adapters.slurm.submission.throttles import Throttles
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.events import Event
+
+_log = logging.getLogger(__name__)
+
+MISSES = 2
+"""How often in a row nobody must know a job before it counts as gone."""
+ESTIMATE_SECONDS = 60.0
+"""A change of the expected start that is worth telling."""
+KILL_AGAIN = 30.0
+YOUNG = 20.0
+"""Seconds for which the journal of a new launch is read as often as that of one that runs: it may start at once."""
+SLOW = 4
+"""A question that takes long is asked more seldom: at most one part in so many of the time."""
+LAG = 60.0
+"""Seconds for which an accounting that answers again may lack what slurmctld has kept for it meanwhile."""
+
+
+@dataclass
+class Seen:
+    """What is known of one native job and run."""
+
+    handle: Handle | GroupHandle
+    view: View | None = None
+    misses: int = 0
+    accounting: bool = True
+    taken: bool = False
+    """Whether its number is another job's now."""
+    told: tuple[str, float] | None = None
+    """The reason and the expected start that were told last."""
+    killed_at: float = -KILL_AGAIN
+    since: float = field(default_factory=lambda: time.monotonic())
+    running_since: float | None = None
+    """Since when it is known to run (monotonic time)."""
+    ordered_at: float | None = None
+    """When the last order was carried out (monotonic time)."""
+    missed_at: float = 0.0
+    """When it was known that nobody knows it (this machine's time)."""
+    quiet: tuple[View, str, int] | None = None
+    """The view, the cursor and the number of orders of a single job of which there was nothing to tell."""
+
+
+class Watch:
+    """Knows what was seen last, and asks again when a tick has passed."""
+
+    def __init__(self, questions: Questions, orders: Orders, tick: float, throttles: Throttles | None = None) -> None:
+        self._throttles = throttles or Throttles(questions)
+        self._questions = questions
+        self._orders = orders
+        self._tick = tick
+        self._seen: dict[str, Seen] = {}
+        self.next_ask = self.next_accounts = 0.0
+        """When Slurm, and its accounting, may be asked again (monotonic time)."""
+        self._looked = self._rested = 0.0
+        """When Slurm was asked last, and until when it is left alone because that took long."""
+        self._budget = Budget()
+        self._silent_at = -LAG
+        """When the accounting has not answered last (monotonic time)."""
+        self._addresses: Mapping[str, str] = {}
+        self._suspected: dict[str, float] = {}
+        """Since when runs look as if Slurm had given them back unstarted (monotonic time)."""
+        self.transport = questions.transport
+        self.journals = JournalWatch(questions.transport, questions.timeout)
+        self.sets = Sets()
+        self.apart = False
+        """Whether nodes and login node share no folder, so that a journal may be lost."""
+        self.fresh = asyncio.Event()
+        self.gap = ""
+        """What cannot be known at the moment of jobs that have left the queue."""
+        self._looking, self._reading = Turn(self.fresh), Turn(self.fresh)
+
+    @property
+    def next_look(self) -> float:
+        """When there may be something to ask again (monotonic time)."""
+        return min(self.next_ask, self.journals.next_read) if self._has_groups else self.next_ask
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question is under way."""
+        return self._looking.task is not None or self._reading.task is not None
+
+    @property
+    def _has_groups(self) -> bool:
+        return any(isinstance(seen.handle, GroupHandle) for seen in self._seen.values())
+
+    def knows(self, handle: str) -> bool:
+        """Whether a handle can be read: it was before."""
+        return handle in self._seen
+
+    def _read(self, text: str) -> Handle | GroupHandle:
+        """What a handle says; one that was read before is not read again."""
+        seen = self._seen.get(text)
+        return parse_any(text) if seen is None else seen.handle
+
+    def view_of(self, handle: str) -> View | None:
+        """What was seen of a launch last."""
+        seen = self._seen.get(handle)
+        return seen.view if seen else None
+
+    def is_taken(self, handle: str) -> bool:
+        """Whether a launch's number is another job's by now, which no order is for."""
+        seen = self._seen.get(handle)
+        return seen is not None and seen.taken
+
+    def note_order(self, handle: str) -> None:
+        """An order was carried out: what was seen before does not have it, and what came of it is looked at soon."""
+        self.sets.note_order(handle)
+        seen = self._seen.get(handle)
+        if seen is not None:
+            seen.ordered_at = time.monotonic()
+
+    def nodes_of(self, handle: str) -> tuple[str, ...]:
+        """The names of a launch's nodes, in the order of its members; none where they are not known."""
+        view = self.view_of(handle)
+        return () if view is None else view.nodes
+
+    def list_running(self, since: Mapping[str, str]) -> list[GroupHandle]:
+        """The groups that have their nodes, and whose journal has no end yet."""
+        found = []
+        for text, place in since.items():
+            seen = self._seen.get(text)
+            if seen is None or not isinstance(seen.handle, GroupHandle) or seen.view is None:
+                continue
+            cursor = parse_group_cursor(place)
+            page = self.journals.page(seen.handle, cursor.offset)
+            closed = page is not None and page.closed
+            if seen.view.outcome.phase in (Phase.RUNNING, Phase.SUSPENDED) and not (cursor.over or closed):
+                found.append(seen.handle)
+        return found
+
+    async def look(self, since: Mapping[str, str]) -> None:
+        """Ask what is due, until the first answer; whoever stops waiting does not stop a question."""
+        since = self.sets.spread(since)
+        if not any(text.startswith(GROUP) for text in since):
+            self._reading.forget()
+        self._hurry(since)
+        if since and time.monotonic() >= self.next_ask:
+            self._looking.begin(lambda: self._ask(list(since)))
+        readings = self._choose(since)
+        if readings:
+            self._reading.begin(lambda: self.journals.read(readings))
+        tasks = [turn.task for turn in (self._looking, self._reading) if turn.task is not None]
+        if tasks:
+            fresh = asyncio.ensure_future(self.fresh.wait())
+            try:
+                await asyncio.wait([*tasks, fresh], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                fresh.cancel()
+
+    def take_trouble(self) -> Exception | None:
+        """Why a question had no answer; told once."""
+        troubles = [turn.take_trouble() for turn in (self._looking, self._reading)]
+        return next((trouble for trouble in troubles if trouble is not None), None)
+
+    @property
+    def trouble(self) -> Exception | None:
+        """Why a question that is to be asked had no answer the last time; None where all had."""
+        return self._looking.trouble or self._reading.trouble
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._looking.close()
+        await self._reading.close()
+
+    # --- Slurm -------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, texts: list[str]) -> None:
+        began, asked = time.monotonic(), time.time()
+        self._looked, self.next_ask = began, began + self._tick
+        self._budget.take(began)
+        handles = {text: self._read(text) for text in texts}
+        answer = Answer(await self._questions.look(sorted({handle.native for handle in handles.values()})), asked)
+        self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
+        self.next_ask = max(self.next_ask, self._rested - self._tick)
+        self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
+        self.journals.forget({**self._seen, **handles})
+        unclear = {text: handle for text, handle in handles.items() if answer.is_unclear(handle)}
+        await self._take(answer, {text: handle for text, handle in handles.items() if text not in unclear})
+        for text, handle in unclear.items():
+            seen = self._seen.setdefault(text, Seen(handle))
+            seen.taken = answer.is_taken(handle)
+            # What was seen of it before is not so any more, and nobody is to be ended for that.
+            seen.view = None if seen.taken else seen.view
+        # An accounting that takes long keeps nobody else's news back.
+        self.fresh.set()
+        accounts = await self._ask_accounts({name for handle in unclear.values() for name in answer.names(handle)})
+        if accounts is not None:
+            accounts, unclear = await self._ask_steps(answer, accounts, unclear)
+            await self._take(replace(answer, accounts=accounts), unclear)
+        self._throttles.see(handles.values())
+        await self._throttles.balance(answer.queue.records)
+
+    def _hurry(self, texts: Collection[str]) -> None:
+        """Look sooner than with the next tick where a single job is young; journals tell of groups."""
+        singles = [text for text in texts if not text.startswith(GROUP)]
+        for text in singles:
+            if text not in self._seen:
+                self._seen[text] = Seen(parse_any(text))
+        youths = (
+            Youth(seen.since, seen.running_since, seen.ordered_at) for seen in map(self._seen.__getitem__, singles)
+        )
+        wishes = [wish for youth in youths if (wish := youth.find_wish(self._looked)) is not None]
+        if wishes and self._looking.task is None:
+            self.next_ask = min(self.next_ask, max(min(wishes), self._rested, self._budget.find_time(time.monotonic())))
+
+    async def _take(self, answer: Answer, handles: Mapping[str, Handle | GroupHandle]) -> None:
+        """Note what was answered of these."""
+        views = {text: answer.view(handle, self.view_of(text)) for text, handle in handles.items()}
+        single = [view for text, view in views.items() if view is not None and not text.startswith(GROUP)]
+        names = {name for view in single for name in view.nodes}
+        try:
+            self._addresses = await self._questions.addresses(names)
+        except OverspanError as error:
+            # News without addresses are better than none.
+            _log.debug("the nodes' addresses are not told: %s", error.message)
+        heard, accounts = time.time(), answer.accounts
+        settled = not accounts.kept or time.monotonic() - self._silent_at >= LAG
+        for text, handle in handles.items():
+            seen, view = self._seen.setdefault(text, Seen(handle)), views[text]
+            if view is not None:
+                seen.view, seen.misses = take_view(seen.view, view, heard), 0
+                runs = seen.view.outcome.phase is Phase.RUNNING
+                seen.running_since = (seen.running_since or time.monotonic()) if runs else None
+                seen.taken = answer.is_taken(handle)
+            elif accounts.answered and settled:
+                seen.misses, seen.accounting = seen.misses + 1, accounts.kept
+                seen.missed_at = heard if seen.misses == MISSES else seen.missed_at
+
+    async def _ask_accounts(self, names: Collection[str]) -> Accounts | None:
+        """What the accounting tells of what squeue does not; None where it took so long that it is asked later."""
+        if not names:
+            self.gap = ""
+            return Accounts()
+        if not (await self._questions.site()).accounting:
+            self.gap = ""
+            return Accounts(kept=False)
+        began = time.monotonic()
+        if began < self.next_accounts:
+            return None
+        try:
+            runs = await self._questions.runs(sorted(names))
+        except OverspanError as error:
+            # What has vanished waits for an answer; all others are told.
+            _log.debug("the accounting does not answer: %s", error.message)
+            self.gap, self._silent_at = word_gap(error.message), time.monotonic()
+            return Accounts(answered=False)
+        finally:
+            self.next_accounts = time.monotonic() + SLOW * (time.monotonic() - began) - self._tick
+        self.gap = ""
+        return Accounts(runs)
+
+    async def _ask_steps(
+        self, answer: Answer, accounts: Accounts, handles: dict[str, Handle | GroupHandle]
+    ) -> tuple[Accounts, dict[str, Handle | GroupHandle]]:
+        """Find out which of them had no program in their run; those whose steps are not known yet wait a while."""
+        suspects = {text: handle for text, handle in handles.items() if answer.is_suspect(handle)}
+        if not suspects or not accounts.kept:
+            return accounts, handles
+        try:
+            steps = await self._questions.batch_steps([handle.name for handle in suspects.values()])
+        except OverspanError as error:
+            _log.debug("the accounting does not tell of steps: %s", error.message)
+            steps = {}
+        unstarted, waiting = set(), set()
+        for text, handle in suspects.items():
+            record = answer.record(handle)
+            found = None if record is None else is_unstarted(record, steps.get(handle.name))
+            since = self._suspected.setdefault(text, time.monotonic())
+            if found:
+                unstarted.add(handle.name)
+            elif found is None and time.monotonic() - since < LAG:
+                waiting.add(text)
+        left = {text: handle for text, handle in handles.items() if text not in waiting}
+        self._suspected = {text: since for text, since in self._suspected.items() if text in waiting}
+        return replace(accounts, unstarted=unstarted), left
+
+    # --- journals ----------------------------------------------------------------------------------------------------
+
+    def _choose(self, since: Mapping[str, str]) -> list[Reading]:
+        """The journals that are to be read now."""
+        if self._reading.task is not None:
+            return []
+        readings = []
+        for text, place in since.items():
+            if not text.startswith(GROUP):
+                continue
+            handle, cursor = parse_group(text), parse_group_cursor(place)
+            seen = self._seen.setdefault(text, Seen(handle))
+            view = seen.view
+            phase = Phase.QUEUED if view is None else view.outcome.phase
+            young = time.monotonic() - seen.since < YOUNG
+            ended_at = view.known_at if view is not None and phase in OVER else None
+            if seen.misses >= MISSES and ended_at is None:
+                ended_at = seen.missed_at
+            if not cursor.over:
+                readings.append(Reading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
+        return self.journals.choose(readings, self._tick)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def collect(self, since: Mapping[str, str]) -> list[Report]:
+        """The reports that are there now."""
+        reports = []
+        for text, place in since.items():
+            report = self._report_set(text, place) if is_set_handle(text) else self._report(text, place)
+            if report is not None:
+                reports.append(report)
+        return reports
+
+    def _report(self, text: str, place: str) -> Report | None:
+        seen = self._seen.get(text)
+        if seen is None or self._orders.is_open(text):
+            return None
+        orders = self._orders.by_handle.get(text, [])
+        gone = seen.misses >= MISSES
+        if seen.quiet is not None and not gone and _is_same(seen.quiet, (seen.view, place, len(orders))):
+            return None
+        cursor = parse_place(seen.handle, place)
+        if cursor.over:
+            return None
+        told: Told | GroupTold
+        if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
+            sight = self._see(seen.handle, seen, cursor)
+            told, gone = tell_group(seen.handle, sight, cursor, orders), bool(sight.gone)
+        elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
+            if gone:
+                return Report(text, (tell_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
+            if seen.view is None:
+                return None
+            told = tell(seen.handle, seen.view, cursor, orders, self._addresses)
+        else:
+            return None
+        events = (*told.events, *self._waiting(seen, told.cursor))
+        if not events and str(told.cursor) == place:
+            if isinstance(seen.handle, Handle) and seen.view is not None:
+                seen.quiet = (seen.view, place, len(orders))
+            return None
+        native = "" if seen.view is None or seen.view.native is None else str(seen.view.native)
+        return Report(text, events, str(told.cursor), gone=gone and told.cursor.over, native_id=native)
+
+    def _report_set(self, text: str, place: str) -> Report | None:
+        if self._orders.is_open(text):
+            return None
+        told = self.sets.tell(text, self._see_member, self._orders.by_handle.get(text, []))
+        if told is None:
+            return None
+        events = told.events
+        if not told.cursor.granted and not told.cursor.over:
+            waiting = [seen for seen in map(self._seen.get, map(str, self.sets.members(text))) if seen is not None]
+            queued = [seen for seen in waiting if seen.view and seen.view.outcome.phase is Phase.QUEUED]
+            events = (*events, *(event for seen in queued[:1] for event in self._waiting(seen, GroupCursor())))
+        if not events and str(told.cursor) == place:
+            return None
+        natives = join_natives(handle.native for handle in self.sets.members(text))
+        return Report(text, events, str(told.cursor), native_id=natives)
+
+    def _see_member(self, handle: GroupHandle, offset: int) -> Sight:
+        """What was seen of one native job of a set."""
+        seen = self._seen.get(str(handle)) or Seen(handle)
+        return self._see(handle, seen, GroupCursor(offset))
+
+    def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
+        page, given = self.journals.page(handle, cursor.offset), self.journals.given(handle)
+        ended = seen.view is not None and seen.view.outcome.phase in OVER
+        # What Slurm has told of an end stays true, and the journal may have more than was read before.
+        gone = seen.misses >= MISSES and not ended and page is not None and page.asked > seen.missed_at
+        detail = tell_gone(handle, 0.0, seen.accounting).detail if gone else ""
+        return Sight(seen.view, page, given, detail, self.apart)
+
+    def _waiting(self, seen: Seen, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
+        """Why a job waits, when that has changed."""
+        view = seen.view
+        if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
+            seen.told = None
+            return ()
+        until = view.start or 0.0
+        if seen.told is not None and seen.told[0] == view.reason and abs(seen.told[1] - until) < ESTIMATE_SECONDS:
+            return ()
+        seen.told = (view.reason, until)
+        event = queue_event(view.outcome, view.reason, view.asked, view.start)
+        return () if event is None else (event,)
+
+    def overdue(self, since: Mapping[str, str], now: float) -> list[str]:
+        """The native names of launches that were asked to end and have not, after their grace or in a queue again."""
+        found = []
+        for text, place in since.items():
+            seen = self._seen.get(text)
+            if seen is None or seen.view is None or not place:
+                continue
+            cursor = parse_place(seen.handle, place)
+            waits = seen.view.waits
+            if not cursor.kill_at or (cursor.kill_at > now and not waits) or cursor.over:
+                continue
+            alive = waits or seen.view.outcome.phase not in (*OVER, Phase.ENDING)
+            if alive and time.monotonic() - seen.killed_at >= KILL_AGAIN:
+                seen.killed_at = time.monotonic()
+                found.append(seen.handle.name)
+        return found
+
+
+def _is_same(quiet: tuple[View, str, int], now: tuple[View | None, str, int]) -> bool:
+    """Whether a story is where there was nothing to tell: a view is never changed, each look has another one."""
+    return quiet[0] is now[0] and quiet[1:] == now[1:]
+
+
+def word_gap(trouble: str) -> str:
+    """That the accounting does not answer, with the last line of what was said."""
+    said = trouble.strip().splitlines()[-1:]
+    return f"the accounting does not answer ({''.join(said)}); jobs that have left the queue are shown as they were"
+
+
+def next_kill(since: Mapping[str, str], now: float) -> float | None:
+    """Seconds until the next launch's grace is over; None where nothing ends."""
+    cursors = [
+        parse_group_cursor(place) if text.startswith(GROUP) else parse_cursor(place)
+        for text, place in since.items()
+        if place and not is_set_handle(text)
+    ]
+    times = [cursor.kill_at for cursor in cursors if cursor.kill_at > now]
+    return min(times) - now if times else None

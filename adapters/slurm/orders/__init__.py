@@ -1,0 +1,1 @@
+"""Orders on native jobs: the words, the call, what its answer means."""

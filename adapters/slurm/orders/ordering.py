@@ -1,0 +1,237 @@
+"""Carrying orders out by Slurm's commands and by lines for supervisors, and what their answers mean."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER
+from overspan.adapters.slurm.groups.limits import list_limits
+from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
+from overspan.adapters.slurm.handles import GroupHandle, parse_any
+from overspan.adapters.slurm.observation.journals import Part, read_orders
+from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.observation.watching import Watch
+from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.orders.order_words import (
+    GAVE_UP,
+    Steps,
+    Words,
+    cancel_arrays,
+    cancel_words,
+    merge_words,
+    render_order,
+    share_answer,
+)
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.sets.ordering import SET_ECHOED, SetOrderer
+from overspan.adapters.slurm.submission.dependencies import name_needs, render_dependency
+from overspan.adapters.slurm.submission.predecessors import Predecessors
+from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.bridge.model import events
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.spec import Dependency
+
+ECHOED = (
+    events.Cancel,
+    events.Hold,
+    events.Release,
+    events.SetTime,
+    events.SetPriority,
+    events.SetNice,
+    events.SetBegin,
+    events.SetDependency,
+    events.Expire,
+)
+"""Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
+_ENDING = (events.Cancel, events.Terminate, events.Kill)
+STARTED = "no longer pending execution"
+"""What Slurm says of a change that only a waiting job can have."""
+LOWERED = "Changes to job priority are not persistent"
+"""What Slurm says, with exit code 1, of a priority that its owner has lowered (measured on 22.05)."""
+_CLOCK: Words = ("date", "+%s")
+_WHOLE = 64 << 20
+
+
+class Orderer:
+    """Carries orders out, many over one round trip, and notes those that are to be told."""
+
+    def __init__(self, questions: Questions, orders: Orders, watch: Watch, sets: SetOrderer | None = None) -> None:
+        self._questions = questions
+        self._orders = orders
+        self._watch = watch
+        self._sets = sets
+        self._predecessors = Predecessors(questions)
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """One answer for each order. Raises Unreachable when none could be given."""
+        each = {order.token: order for order in orders}
+        fresh = [order for order in each.values() if order.token not in self._orders.tokens]
+        # From now on: an earlier process may have given them, and what they ended is not told as an end of its own.
+        for order in fresh:
+            self._orders.begin(order.handle)
+        answers: dict[str, Refusal | None] = {}
+        try:
+            if self._sets is not None:
+                await self._sets.await_look(orders)
+            await self._give(fresh, answers)
+        finally:
+            for order in fresh:
+                sure = order.token in answers and order.token not in self._orders.doubted
+                self._orders.end(order.handle, sure)
+                self._watch.note_order(order.handle)
+            self._watch.fresh.set()
+        return [answers.get(order.token) for order in orders]
+
+    async def _give(self, orders: Iterable[Order], answers: dict[str, Refusal | None]) -> None:
+        """Plan orders and carry them out, with an answer for each that could be."""
+        asked: list[tuple[Order, Steps]] = []
+        for order in orders:
+            steps = await self._plan(order)
+            if isinstance(steps, Refusal) or not steps.first:
+                answers[order.token] = steps if isinstance(steps, Refusal) else None
+            else:
+                asked.append((order, steps))
+        answers.update(await self._carry_out(asked))
+
+    async def _plan(self, order: Order) -> Steps | Refusal:
+        if self._sets is not None and is_set_handle(order.handle):
+            return await self._sets.plan(order)
+        if self._watch.is_taken(order.handle):
+            # There is nothing left to order about; how it ended is told when it is known.
+            return Steps(())
+        handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
+        if isinstance(order.event, events.SetDependency):
+            return await self._wait(order, handle.name, order.event)
+        phase = None if view is None else view.outcome.phase
+        if isinstance(handle, GroupHandle):
+            steps = plan_order(handle, order, phase, self._watch.journals.has_begun(handle))
+            if steps is not None and isinstance(order.event, events.SetTime):
+                steps = await self._limit(handle, order.event, steps)
+        else:
+            words = render_order(handle, order.event, phase is Phase.STARTING)
+            steps = None if words is None else Steps(words)
+        kind = type(order.event).__name__
+        return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
+
+    async def _wait(self, order: Order, native: str, event: events.SetDependency) -> Steps | Refusal:
+        """The steps of a new dependency; not yet where what is waited for may be over."""
+        (good,) = await self._predecessors.list_open([order.needs])
+        if not good:
+            return Refusal(order.token, "what it is to wait for may be over", transient=True, reason="Dependency")
+        value = render_dependency(decode(Dependency, event.dependency), name_needs(order.needs))
+        return Steps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
+
+    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: Steps) -> Steps:
+        """The steps of a new wall time, with the allocation's limits where those have to change."""
+        files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
+        read = self._questions.transport.read
+        try:
+            plan, placement = [(await read(path, 0, _WHOLE)).data for path in files]
+            try:
+                data = (await read(handle.orders, 0, _WHOLE)).data
+            except NotFound:
+                data = b""
+            given = [order for _, order in read_orders(Part(len(data), data))]
+            before, after = list_limits(plan, placement, given), list_limits(plan, placement, [*given, event])
+        except (NotFound, ValueError):
+            return steps
+        return plan_limits(handle, steps, before, after)
+
+    async def _carry_out(self, asked: Sequence[tuple[Order, Steps]]) -> dict[str, Refusal | None]:
+        answers: dict[str, Refusal | None] = {}
+        # Whether a job had ended before it was cancelled is told by one clock alone, the cluster's.
+        timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
+        clock: tuple[Words, ...] = (_CLOCK, *cancel_arrays(parse_cancelled(asked))) if timed else ()
+        (ticks, *done) = await self._run([clock, *((*steps.first, *steps.hints) for _, steps in asked)])
+        there = read_clock(ticks[0]) if ticks else None
+        following: list[tuple[Order, tuple[Words, ...]]] = []
+        for (order, steps), ends in zip(asked, done, strict=True):
+            answers[order.token] = self._conclude(order, ends[: len(steps.first)], not steps.then, there)
+            if steps.then and answers[order.token] is None:
+                following.append((order, steps.then))
+        for (order, _), ends in zip(following, await self._run([words for _, words in following]), strict=True):
+            answers[order.token] = self._conclude(order, ends[:1], True)
+        return answers
+
+    async def _run(self, lines: Sequence[Sequence[Words]]) -> list[list[Done | None]]:
+        """Run each order's commands, all of them over one round trip."""
+        asked = [words for each in lines for words in each]
+        if not asked:
+            return [[] for _ in lines]
+        merged, places = merge_words(asked)
+        timeout = self._questions.timeout + len(merged)
+        done = await self._questions.transport.run_all([Call(words) for words in merged], timeout)
+        shared = iter(
+            share_answer(done[place], merged[place], words[-1]) for words, place in zip(asked, places, strict=True)
+        )
+        return [[next(shared) for _ in each] for each in lines]
+
+    def _conclude(
+        self, order: Order, answers: Sequence[Done | None], whole: bool, there: float | None = None
+    ) -> Refusal | None:
+        """What came of an order, which is noted once it is `whole`; one that came too late is done."""
+        refusal: Refusal | None = None
+        had_effect, again = False, order.again or order.token in self._orders.doubted
+        for done in answers:
+            if done is None:
+                self._orders.doubted[order.token] = None
+                return Refusal(order.token, "the cluster has not answered", transient=True)
+            if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, _ENDING)):
+                # What could not be signalled is ended when its grace is over.
+                had_effect = True
+                continue
+            if done.rc in (NO_FOLDER, CLOSED, LOCKED):
+                if done.rc == LOCKED:
+                    return Refusal(order.token, "the orders of the group are locked", transient=True)
+                if isinstance(order.event, (events.Launch, events.NodeRelaunch)):
+                    return Refusal(order.token, "the native job takes no more orders", transient=True)
+                continue
+            if done.rc == GAVE_UP and isinstance(order.event, events.Expire):
+                return Refusal(order.token, "the cluster has not answered in time", transient=True)
+            failure = read_failure(done.words or done.text, done.rc)
+            if isinstance(order.event, events.SetPriority) and LOWERED in failure.message:
+                had_effect = True
+                continue
+            if isinstance(order.event, events.Expire) and STARTED in failure.message:
+                # It came too late: the job stays.
+                continue
+            if failure.kind in (Kind.UNKNOWN_JOB, Kind.ENDED):
+                # It may be over by the same order, when that was given before.
+                had_effect = had_effect or (again and isinstance(order.event, events.Cancel))
+            else:
+                refusal = Refusal(order.token, failure.message, failure.transient)
+        echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
+        if refusal is None and had_effect and whole and isinstance(order.event, echoed):
+            if again and there is not None:
+                # When it was given first is not known: at the earliest when it was asked for.
+                there -= max(0.0, time.time() - order.event.at)
+            self._orders.add(order.handle, order.token, order.event, there)
+        elif refusal is None:
+            self._orders.doubted.pop(order.token, None)
+        return refusal
+
+    async def end(self, names: Sequence[str]) -> None:
+        """End what was asked to end and has not."""
+        await self._run([cancel_words(name, True) for name in names])
+
+
+def parse_cancelled(asked: Sequence[tuple[Order, Steps]]) -> dict[int, list[int]]:
+    """The elements that are to be cancelled, by native array."""
+    found: dict[int, list[int]] = {}
+    for order, _ in asked:
+        if isinstance(order.event, events.Cancel) and not is_set_handle(order.handle):
+            handle = parse_any(order.handle)
+            if handle.index is not None:
+                found.setdefault(handle.native, []).append(handle.index)
+    return found
+
+
+def read_clock(done: Done | None) -> float | None:
+    """What date(1) has said, in seconds since the epoch; None where it has not."""
+    text = done.text.strip() if done is not None else ""
+    return float(text) if text.isdigit() else None

@@ -1,0 +1,256 @@
+"""A launch as the command and the files that bring it to a cluster, by its form. Pure; refuses what has none."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from overspan.adapters.contract import Launch, Node
+from overspan.adapters.gpu_defaults import bound_gpu_defaults
+from overspan.adapters.slurm.access.allocations import check_terminal
+from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.files.logs import expect_paths
+from overspan.adapters.slurm.groups.placement import list_kinds
+from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, render_launch
+from overspan.adapters.slurm.planning import render_placement, render_submission
+from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
+from overspan.adapters.slurm.rendering.needs import count_gpus
+from overspan.adapters.slurm.rendering.script import Setting, Submission, render_job
+from overspan.adapters.slurm.rendering.volumes import place_volumes
+from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
+from overspan.adapters.slurm.sets.rendering import render_member
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.submission.arrays import identify, is_element
+from overspan.adapters.slurm.submission.dependencies import name_needs
+from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.unshared.groups import FOLDER, carry_group
+from overspan.adapters.slurm.unshared.jobs import refuse_member, refuse_unshared
+from overspan.adapters.slurm.unshared.parcels import SECRETS, Parcel, check_size
+from overspan.adapters.slurm.unshared.relocation import relocate_single
+from overspan.bridge.model.allocations import is_allocation
+from overspan.bridge.model.errors import OverspanError, Rejected
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
+
+DEFAULT_ROOT = "~/.overspan"
+PLAN_TOKEN = "<token>"
+_DEFAULTS = (("partition", "SBATCH_PARTITION"), ("account", "SBATCH_ACCOUNT"), ("qos", "SBATCH_QOS"))
+"""Settings that count where the job says nothing: as variables they stand below the command line."""
+
+
+class File(NamedTuple):
+    """A file on the cluster that has to be there before; 0600."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What brings a launch to the cluster; `release` asks for a release once it is there."""
+
+    call: Call
+    files: tuple[File, ...] = ()
+    release: bool = False
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them.
+
+    `elements` are those of the native array that the launch stands for, the jobs' numbers by index. The `parcel` are
+    files that travel in its script.
+    """
+
+    site: Site
+    nodes: Sequence[Node] = ()
+    elements: Mapping[int, int] | None = None
+    parcel: Parcel | None = None
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """Renders the launches of one cluster; `root` is where its run directories are."""
+
+    settings: Settings
+    root: str = ""
+    cluster: str = ""
+
+    def render(self, launch: Launch, scene: Scene | Site, held: bool = False, test_only: bool = False) -> Rendered:
+        """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes.
+
+        With elements in the scene it is that of a native array, of which the launch is one.
+        """
+        scene = scene if isinstance(scene, Scene) else Scene(scene)
+        self._refuse(launch.job)
+        run_dir = self.folder(launch, scene.site)
+        if is_group(launch.job):
+            return self._render_group(launch, scene, held, test_only)
+        submission, job = self._submit(launch, run_dir, held, scene)
+        argv = submission.argv
+        if test_only:
+            # Nothing is written for a trial: the script comes by standard input, and its arguments do not matter.
+            end = argv.index(submission.script_path) if submission.script_path else len(argv)
+            argv = (argv[0], "--test-only", *argv[1:end])
+        script = submission.script.encode("utf-8", "surrogateescape")
+        if scene.parcel is not None:
+            check_size(script, scene.site.config)
+        # A trial needs no secrets.
+        own = {name: value for name, value in submission.variables.items() if not (test_only and name == SECRETS)}
+        files = [File(f"{run_dir}/secrets", submission.secrets.encode("utf-8", "surrogateescape"))]
+        files = files if submission.secrets else []
+        if submission.script_path and not test_only:
+            files.append(File(submission.script_path, script))
+        outside = not self.settings.shared and not test_only
+        call = Call(
+            argv,
+            stdin=b"" if submission.script_path and not test_only else script,
+            environment=self._variables(job.spec, own, launch.environment),
+            folder=run_dir if outside else "",
+            umask=job.spec.origin.umask,
+        )
+        return Rendered(call, tuple(files), submission.release)
+
+    def _render_group(self, launch: Launch, scene: Scene, held: bool, test_only: bool) -> Rendered:
+        root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
+        place = GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version)
+        if isinstance(launch, MemberLaunch):
+            if not self.settings.shared_root:
+                refuse_member()
+            found = render_member(launch, self.settings, place, held)
+        else:
+            found = render_launch(launch, self.settings, place, held)
+        submission = found.submission
+        if not (self.settings.shared_root or test_only):
+            submission = carry_group(submission, found.files, scene.parcel)
+            check_size(submission.script.encode("utf-8", "surrogateescape"), scene.site.config)
+        argv = submission.argv
+        call = Call(
+            (argv[0], "--test-only", *argv[1:]) if test_only else argv,
+            stdin=submission.script.encode("utf-8", "surrogateescape"),
+            environment=submission.variables,
+            umask=launch.job.spec.origin.umask,
+        )
+        files = () if test_only else tuple(File(f"{folder}/{name}", data) for name, data in found.files)
+        return Rendered(call, files)
+
+    def folder(self, launch: Launch, site: Site) -> str:
+        """The job's run directory on the cluster."""
+        return f"{resolve_root(self.root, site.home)}/runs/{name_run(launch)}"
+
+    def _refuse(self, job: Job) -> None:
+        refuse_unknown(job)
+        if is_allocation(job.spec.tasks[0]):
+            check_terminal(self.settings)
+        if not self.settings.shared_root:
+            refuse_unshared(job)
+
+    def _find_place(self, run_dir: str) -> str:
+        """Where a job runs that does not see the submitter's files."""
+        return run_dir if self.settings.shared_root else FOLDER
+
+    def paths(self, launch: Launch, native: int, site: Site) -> tuple[str, str]:
+        """Where the job will write its output and its error on the cluster."""
+        run_dir = self.folder(launch, site)
+        job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
+        return expect_paths(job, native, site.user)
+
+    def work_dir(self, launch: Launch, site: Site) -> str:
+        """Where a single job works on a cluster that does not see the submitter's folder; empty where it does."""
+        if self.settings.shared:
+            return ""
+        job = self.move(launch, site)
+        return job.spec.tasks[0].workdir or job.spec.origin.directory
+
+    def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: Parcel | None = None) -> str:
+        """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
+        self._refuse(job)
+        launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
+        if not is_group(job):
+            head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
+            scene = Scene(Site((), {}, "", ""), nodes, parcel=parcel)
+            return head + render_submission(self._submit(launch, f"{root}/runs/N", False, scene)[0])
+        place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
+        agent = agent_words(self.settings, root)
+        unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
+        if as_set:
+            return unknown + self._plan_set(launch, place, agent)
+        found = render_launch(launch, self.settings, place, False)
+        return unknown + render_placement(found.plan, agent) + render_submission(found.submission)
+
+    def _plan_set(self, launch: Launch, place: GroupPlace, agent: Sequence[str]) -> str:
+        """The native jobs of a set, one after the other."""
+        members = list_members(launch)
+        parts = [f"# {launch.job.spec.name}: a set of {len(members)} jobs, submitted held and released together\n"]
+        for member in members:
+            found = render_member(member, self.settings, place, True)
+            parts.append(f"\n# task {member.task}:\n{render_placement(found.plan, agent)}")
+            parts.append(render_submission(found.submission))
+        return "".join(parts)
+
+    def move(self, launch: Launch, site: Site) -> Job:
+        """The job with its folders and volumes where they are on the cluster."""
+        return self._move(launch.job, self.folder(launch, site))
+
+    def _move(self, job: Job, run_dir: str) -> Job:
+        moved = job if self.settings.shared else relocate_single(job, self._find_place(run_dir))
+        return place_volumes(moved, posixpath.dirname(posixpath.dirname(run_dir)))
+
+    def _submit(self, launch: Launch, run_dir: str, held: bool, scene: Scene) -> tuple[Submission, Job]:
+        job = bound_gpu_defaults(self._move(launch.job, run_dir), scene.nodes)
+        task = job.spec.tasks[0]
+        setting = Setting(
+            token=identify(launch).token,
+            native_ids=name_needs(launch.needs),
+            secrets_path=f"{run_dir}/secrets" if self.settings.shared_root else "",
+            script_path=f"{run_dir}/script" if task.args else "",
+            run_dir="" if self.settings.shared or not self.settings.shared_root else run_dir,
+            held=held,
+            elements=scene.elements,
+            throttle=launch.throttle,
+            containers=self.settings.containers,
+            gpu_kinds=tuple(list_kinds(scene.nodes)),
+            gpu_counts=count_gpus(scene.nodes),
+            parcel=scene.parcel,
+        )
+        return render_job(job, setting), job
+
+    def _variables(self, spec: JobSpec, own: Mapping[str, str], daemon: Mapping[str, str]) -> dict[str, str]:
+        given = {"partition": spec.partition, "account": spec.account, "qos": spec.qos}
+        defaults = {
+            variable: getattr(self.settings, name)
+            for name, variable in _DEFAULTS
+            if getattr(self.settings, name) and not given[name]
+        }
+        # The daemon's own address is of use where its socket is seen.
+        return {**defaults, **own, **(daemon if self.settings.shared else {})}
+
+
+def explain(error: OverspanError) -> str:
+    """What is wrong, and of a placement that cannot be also why."""
+    return f"{error.message}\n{error.remedy}" if error.remedy and isinstance(error, Rejected) else error.message
+
+
+def name_run(launch: Launch) -> str:
+    """The name of a job's run directory: two daemons' jobs of one number are told apart by their tokens.
+
+    Elements of a native array have that of the array, as they have its working directory.
+    """
+    if is_element(launch):
+        return identify(launch).token.rpartition("-")[0]
+    token = launch.whole if isinstance(launch, MemberLaunch) else launch.token
+    head, dash, number = token.rpartition("-")
+    return head if dash and number == str(launch.job.launch) and "-" in head else f"{token}-{launch.job.id}"
+
+
+def resolve_root(root: str, home: str) -> str:
+    """The folder of run directories as an absolute path on the cluster."""
+    root = root or DEFAULT_ROOT
+    return f"{home}{root[1:]}" if root.startswith("~/") else root
+
+
+def without_array(job: Job) -> Job:
+    """The job for a trial: an array is as good as its elements."""
+    return replace(job, array=None)

@@ -1,0 +1,355 @@
+"""One task as it is given to sbatch: the words, the script, and what must be in neither.
+
+A batch script passes through untouched; the command line adds Overspan's token, what was typed there at submission, and
+what an operator has changed since. A job file's task becomes a script with #SBATCH lines.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from overspan.adapters.slurm.access.allocations import HOLDING, OWN_OPTIONS, hold_command
+from overspan.adapters.slurm.commands.options import (
+    Options,
+    lay_over,
+    native_options,
+    read_command,
+    render_directives,
+    render_words,
+)
+from overspan.adapters.slurm.rendering.images import PYXIS, Container, ImagePlace, make_container, split_options
+from overspan.adapters.slurm.rendering.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
+from overspan.adapters.slurm.rendering.run_text import MAX_TEXT, Surroundings, render_body
+from overspan.adapters.slurm.submission.dependencies import join_dependencies, render_dependency
+from overspan.adapters.slurm.unshared.parcels import SECRETS, Parcel, check_export, is_brought
+from overspan.bridge.model.allocations import is_allocation
+from overspan.bridge.model.durations import format_elapsed_long
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, JobNeed, TaskSpec
+
+TOKEN_MARK = "overspan="
+"""Stands before the token in a job's comment."""
+_TOKEN = re.compile(rf"(?:^|[\s=]){TOKEN_MARK}([^\s'\"]+)")
+_LAUNCH = re.compile(r"[^-]+-(\d+)-(\d+)")
+"""The job and its launch in a token."""
+_ADDED_BY_EXPORT = ("SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rendering of one launch needs besides the job.
+
+    `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them,
+    and `gpu_counts` how many of each its largest node has.
+    `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
+    `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
+    None for what is no array there.
+    `containers` is how the cluster runs images; empty where it does not say. Without `secrets_path` the secrets travel
+    as a variable. A `parcel` are files that travel in the script.
+    """
+
+    token: str
+    native_ids: Mapping[JobNeed, str] = field(default_factory=dict)
+    gpu_kinds: tuple[str, ...] = ()
+    gpu_counts: Mapping[str, int] = field(default_factory=dict)
+    secrets_path: str = ""
+    script_path: str = ""
+    run_dir: str = ""
+    held: bool = False
+    containers: str = ""
+    elements: Mapping[int, int] | None = None
+    throttle: int | None = None
+    parcel: Parcel | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What to submit: `argv` reads `script` from standard input, or from `script_path` where that is not empty.
+
+    A script with arguments has to be a file: sbatch opens /dev/stdin by its name, which fails where that is a socket,
+    as under sshd. `secrets` is the text of a 0600 file at the setting's path, written before. `variables` belong into
+    the environment of the sbatch process, never into its words. With `release` the job is released once it is known:
+    its script may ask for a hold that has ended since.
+    """
+
+    argv: tuple[str, ...]
+    script: str
+    script_path: str = ""
+    secrets: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    release: bool = False
+
+
+def mark_comment(comment: str, token: str) -> str:
+    """The user's comment with the token behind it."""
+    return f"{comment} {TOKEN_MARK}{token}" if comment else f"{TOKEN_MARK}{token}"
+
+
+def find_token(comment: str) -> str:
+    """The token in a comment; empty when there is none."""
+    found = _TOKEN.findall(comment)
+    return found[-1] if found else ""
+
+
+def list_tokens(text: str) -> list[str]:
+    """The tokens in a comment or a submit line (sacct, where comments are not stored everywhere)."""
+    return _TOKEN.findall(text)
+
+
+def names_launch(text: str, jobs: Collection[int], launches: range) -> bool:
+    """Whether a comment or a submit line has the token of one of these launches of one of these jobs."""
+    return any(job in jobs and launch in launches for job, launch in _list_launches(text))
+
+
+def names_another(text: str, jobs: Collection[int], launches: range) -> bool:
+    """Whether a comment or a submit line has the token of a launch, and of none of these."""
+    return bool(_list_launches(text)) and not names_launch(text, jobs, launches)
+
+
+@lru_cache(maxsize=1024)
+def _list_launches(text: str) -> tuple[tuple[int, int], ...]:
+    # A comment is asked about several times with each look, and all elements of an array have the same one.
+    found = map(_LAUNCH.match, list_tokens(text))
+    return tuple((int(match[1]), int(match[2])) for match in found if match)
+
+
+def split_comment(comment: str) -> str:
+    """The user's own part of a comment."""
+    return _TOKEN.sub("", comment).strip()
+
+
+def render_job(job: Job, setting: Setting) -> Submission:
+    """The submission of a job that is one task, or a batch script of any form. Raises InvalidRequest."""
+    if all(task.form is Form.BATCH for task in job.spec.tasks):
+        return _render_batch(job, setting)
+    if len(job.spec.tasks) > 1:
+        raise InvalidRequest("a job of several tasks is no single script", remedy="render it as a group")
+    return _render_task(job, job.spec.tasks[0], setting)
+
+
+# --- batch scripts ---------------------------------------------------------------------------------------------------
+
+
+def _render_batch(job: Job, setting: Setting) -> Submission:
+    task, command = job.spec.tasks[0], job.spec.origin.command
+    held = is_allocation(task)
+    first, *others = read_command(hold_command(command) if held else command)
+    first.update(OWN_OPTIONS if held else {})
+    added = {"job-name": job.spec.name, "chdir": task.workdir, **_changed_orders(job, setting)}
+    options = {**first, **{name: value for name, value in added.items() if value is not None}}
+    options.pop("hold", None)
+    if setting.held or job.held:
+        options["hold"] = ""
+    options["comment"] = mark_comment(job.spec.comment, setting.token)
+    words = ["sbatch", "--parsable", *render_words(options)]
+    for component in others:
+        words += [":", *render_words(component)]
+    words += _name_script(task, setting)
+    # A script that only waits needs nobody's variables.
+    variables = {} if held else {**job.spec.environment, **task.env}
+    # A held directive cannot be taken back on the command line.
+    release = job.spec.hold and not job.held and not setting.held
+    return Submission(
+        argv=tuple(words),
+        script=HOLDING if held else task.run,
+        script_path=setting.script_path if task.args else "",
+        variables={name: value for name, value in variables.items() if name not in _ADDED_BY_EXPORT},
+        release=release,
+    )
+
+
+def _name_script(task: TaskSpec, setting: Setting) -> tuple[str, ...]:
+    if task.args and not setting.script_path:
+        raise InvalidRequest("a script with arguments needs a place on the cluster", remedy="set the cluster's `root`")
+    return (setting.script_path, *task.args) if task.args else ()
+
+
+def _changed_orders(job: Job, setting: Setting) -> dict[str, str]:
+    """What the command line must say because the script may say otherwise: times as instants, changes of operators."""
+    spec, task = job.spec, job.tasks[0]
+    found: dict[str, str] = {}
+    if spec.dependency.needs or job.dependency.needs:
+        # The script names Overspan's ids; an empty value takes its own away.
+        found["dependency"] = render_dependency(job.dependency, setting.native_ids)
+    if job.begin is not None or spec.begin is not None:
+        found["begin"] = "now" if job.begin is None else render_instant(job.begin)
+    if spec.deadline is not None:
+        found["deadline"] = render_instant(spec.deadline)
+    if task.time is not None:
+        found["time"] = render_limit(task.time)
+    if job.nice != spec.nice:
+        found["nice"] = str(job.nice)
+    if job.priority is not None and job.priority != spec.priority:
+        found["priority"] = str(job.priority)
+    array = _render_array(job, setting)
+    if array and not (job.element is None and _is_whole(job)):
+        found["array"] = array
+    return found
+
+
+def _is_whole(job: Job) -> bool:
+    spec, now = job.spec.array, job.array
+    return spec is not None and now is not None and now.waiting == spec.ranges and now.throttle == spec.throttle
+
+
+# --- tasks of job files ----------------------------------------------------------------------------------------------
+
+
+def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
+    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
+    native = native_options(job.spec, task)
+    container, own = _choose_container(job, task, native.options, setting)
+    derived = _derive_options(job, task, setting)
+    laid = lay_over(derived, own, "`slurm:`")
+    options = dict(laid.options)
+    notes = [*rounded.notes, *native.conflicts, *laid.conflicts]
+    dependency = join_dependencies(derived.get("dependency", ""), own.get("dependency", ""))
+    if dependency is None:
+        raise InvalidRequest(
+            "`needs:` and the sbatch option --dependency cannot be joined: one asks for all, the other for any",
+            remedy="write one of the two",
+        )
+    if dependency:
+        options["dependency"] = dependency
+        notes = [note for note in notes if "--dependency" not in note]
+    comment = options.pop("comment", "") or job.spec.comment
+    lines, rest = render_directives(options)
+    place = Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements, setting.parcel)
+    body = render_body(job, task, place)
+    script = "\n".join(["#!/bin/bash", *lines, "", body])
+    tail = {**rest, "comment": mark_comment(comment, setting.token)}
+    return Submission(
+        argv=("sbatch", "--parsable", *render_words(tail), *_name_script(task, setting)),
+        script=script,
+        script_path=setting.script_path if task.args else "",
+        secrets=render_secrets(task.secrets) if setting.secrets_path else "",
+        variables={**job.spec.environment, **({} if setting.secrets_path else _send_secrets(task, options))},
+        notes=tuple(notes),
+    )
+
+
+def _send_secrets(task: TaskSpec, options: Options) -> dict[str, str]:
+    """The variable with a task's secrets, for a job that sees no file of this side. InvalidRequest where none fits."""
+    text = render_secrets(task.secrets)
+    if not text:
+        return {}
+    check_export(options)
+    if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
+        raise InvalidRequest(
+            f"`secrets:` of the task {task.name!r} are longer than {MAX_TEXT // 1024} KiB, which a variable may have",
+            remedy="put large ones into files on the nodes, which nobody else can read",
+        )
+    return {SECRETS: text}
+
+
+def _choose_container(job: Job, task: TaskSpec, options: Options, setting: Setting) -> tuple[Container | None, Options]:
+    """How the task runs in its image, and its native options without those that say so."""
+    if not task.image:
+        return None, options
+    about, own = split_options(options)
+    place = ImagePlace(setting.containers, task.workdir or job.spec.origin.directory, setting.run_dir)
+    return make_container(task, about, place), own
+
+
+def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
+    """What a task's neutral keys say, in sbatch's options."""
+    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
+    need = rounded.need
+    processes = count_processes(task)
+    options = {"job-name": job.spec.name}
+    # What comes with the script is not there yet when Slurm starts it.
+    workdir = "" if is_brought(task.workdir) else task.workdir
+    if workdir or job.spec.origin.directory:
+        options["chdir"] = workdir or job.spec.origin.directory
+    options |= {"nodes": str(task.num_nodes), "ntasks-per-node": str(processes)}
+    if task.ntasks:
+        options["ntasks"] = str(task.ntasks)
+    if task.cpus_per_task or task.resources.cpus or need.cpus > processes:
+        options["cpus-per-task"] = str(task.cpus_per_task or -(-need.cpus // processes))
+    if task.resources.memory_mib_per_cpu is not None:
+        options["mem-per-cpu"] = render_memory(task.resources.memory_mib_per_cpu)
+    elif need.memory is not None:
+        options["mem"] = render_memory(need.memory)
+    if render_gres(need):
+        options["gres"] = render_gres(need)
+    return {**options, **_derive_orders(job, task, setting)}
+
+
+def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
+    options: dict[str, str] = {}
+    seconds = job.task(task.name).time if job.task(task.name).time is not None else task.time
+    if seconds is not None:
+        options["time"] = render_limit(seconds)
+    if task.signal is not None:
+        # Without a step, nobody but the batch shell could get it (sbatch(1), --signal): it has become the program.
+        batch = "" if _has_step(task, setting) and not task.signal.batch_only else "B:"
+        options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
+    if job.begin is not None:
+        options["begin"] = render_instant(job.begin)
+    if job.spec.deadline is not None:
+        options["deadline"] = render_instant(job.spec.deadline)
+    if job.nice:
+        options["nice"] = str(job.nice)
+    if job.priority is not None:
+        options["priority"] = str(job.priority)
+    if setting.held or job.held:
+        options["hold"] = ""
+    if job.spec.requeue is not None:
+        options["requeue" if job.spec.requeue else "no-requeue"] = ""
+    array = _render_array(job, setting)
+    if array:
+        options["array"] = array
+    dependency = render_dependency(job.dependency, setting.native_ids)
+    if dependency:
+        options["dependency"] = dependency
+    if dependency and job.spec.kill_on_invalid_dep is not None:
+        options["kill-on-invalid-dep"] = "yes" if job.spec.kill_on_invalid_dep else "no"
+    return {**options, **_derive_streams(task)}
+
+
+def _has_step(task: TaskSpec, setting: Setting) -> bool:
+    """Whether the script starts the program by an srun."""
+    return task.num_nodes > 1 or bool(task.image and setting.containers == PYXIS)
+
+
+def _derive_streams(task: TaskSpec) -> Options:
+    streams = task.streams
+    named = {"output": streams.output, "error": streams.error, "input": streams.input}
+    options = {name: pattern for name, pattern in named.items() if pattern}
+    if streams.append:
+        options["open-mode"] = "append"
+    return {**options, "export": "ALL"}
+
+
+def _render_array(job: Job, setting: Setting) -> str:
+    """The --array value: the elements that wait, or those of the launch; empty for no array."""
+    if setting.elements is not None:
+        return format_array_indices(collapse(setting.elements), setting.throttle, steps=True)
+    if job.element is not None:
+        return str(job.element.index)
+    if job.array is None:
+        return ""
+    ranges: tuple[IndexRange, ...] = job.array.waiting
+    return format_array_indices(ranges, job.array.throttle, steps=True)
+
+
+def render_secrets(secrets: Mapping[str, str]) -> str:
+    """The text of the file with a task's secrets, for the shell to read."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
+
+
+def render_instant(at: float) -> str:
+    """A point in time that means the same in every zone (`uts` seconds, slurm's parse_time)."""
+    return f"uts{int(at)}"
+
+
+def render_limit(seconds: int) -> str:
+    """A --time value; 0 is no limit."""
+    return format_elapsed_long(seconds) if seconds else "UNLIMITED"

@@ -1,0 +1,1 @@
+"""sbatch: each launch submitted once for its token; arrays, throttles and native dependencies."""

@@ -1,0 +1,55 @@
+"""Whether what a job is to wait for is still in Slurm's hands: asked right before Slurm is told to wait for it.
+
+`afterok:` on an id that Slurm does not know any more counts as met (measured on 22.05). What is live now stays known
+for some minutes after its end, and a dependency on it holds meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overspan.adapters.contract import Unmet
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.handles import parse_any
+from overspan.adapters.slurm.observation.outcomes import Phase, judge
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.submission.dependencies import UNKNOWN, find_problem, find_trouble, read_rules
+from overspan.bridge.model.job import Job
+
+
+class Predecessors:
+    """Looks at predecessors, with one question for all of them."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
+        """Whether Slurm may be told to wait for all of these. The first submission tells what the site does."""
+        site = self._questions.known_site
+        rules = UNKNOWN if site is None else read_rules(site.config, site.hetjobs)
+        return not needs or not (_name_sets(needs) or find_problem(job, needs, rules))
+
+    async def list_open(self, waiting: Sequence[Sequence[Unmet]]) -> list[bool]:
+        """Of each of these, whether Slurm still decides about all of its needs. Raises Unreachable."""
+        if not any(waiting):
+            return [True] * len(waiting)
+        site = await self._questions.site()
+        rules = read_rules(site.config, site.hetjobs)
+        handles = [
+            None
+            if _name_sets(needs) or find_trouble(needs, rules)
+            else {parse_any(one.handle) for unmet in needs for one in unmet.jobs}
+            for needs in waiting
+        ]
+        natives = {handle.native for found in handles for handle in found or ()}
+        if not natives:
+            return [found is not None for found in handles]
+        queue = await self._questions.look(sorted(natives))
+        records = {handle: queue.find(handle.native, handle.index) for found in handles for handle in found or ()}
+        live = {handle for handle, record in records.items() if record and judge(record.state).phase is not Phase.ENDED}
+        return [found is not None and found <= live for found in handles]
+
+
+def _name_sets(needs: Sequence[Unmet]) -> bool:
+    """Whether one of them is about a set, which is no single native job that could be waited for."""
+    return any(is_set_handle(one.handle) for unmet in needs for one in unmet.jobs)

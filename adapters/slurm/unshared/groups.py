@@ -1,0 +1,49 @@
+"""Groups on nodes that share no folder: what their batch script carries, and what cannot run so. Pure.
+
+The script has the application, which holds nothing of the user's; plan and placement, with secrets, travel as
+variables of sbatch's environment, as those of a single job do.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from overspan.adapters.slurm.files.library import build
+from overspan.adapters.slurm.rendering.script import Submission
+from overspan.adapters.slurm.unshared.parcels import Parcel, encode_parcel
+from overspan.bridge.model.errors import Rejected
+from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, pack_documents, select_sources
+from overspan.bridge.runtime.slurm.unshared import LOG
+
+__all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "unshared_words"]
+
+FOLDER = "/tmp"
+"""Where jobs run unless they say otherwise: a folder that every node has."""
+REMEDY = "set `root` of the cluster to a folder that the compute nodes share, and leave `shared_root: false` out"
+TRAVELS = "the supervisor's application stands behind the script; plan and secrets travel as variables of sbatch's"
+_END = "OVERSPAN_APPLICATION"
+
+
+def unshared_words(python: str, folder: str, launch: int) -> tuple[str, ...]:
+    """The command of the supervisor, whose application comes by standard input."""
+    return tuple(entry_words(python, "unshared", folder, str(launch)))
+
+
+@functools.cache
+def pack() -> str:
+    """This version's application as text."""
+    return pack_application(select_sources(build())).decode("ascii")
+
+
+def carry_group(
+    submission: Submission, files: tuple[tuple[str, bytes], ...], parcel: Parcel | None = None
+) -> Submission:
+    """The submission with all that its supervisor needs. Raises Rejected for a plan that is too large."""
+    try:
+        variables = pack_documents(dict(files))
+    except ValueError as error:
+        raise Rejected(f"the group cannot travel: {error}", remedy=REMEDY) from None
+    brought = "" if parcel is None else encode_parcel(parcel)
+    script = f"{submission.script.rstrip()} <<'{_END}'\n{pack()}\n{brought}{_END}\n"
+    return replace(submission, script=script, variables={**submission.variables, **variables})

@@ -1,0 +1,60 @@
+"""Clusters whose compute nodes do not see `root`: what can run there, and how output is read.
+
+Such a job has nothing but what Slurm itself carries: its script and variables. It runs in a folder that every node has.
+What a single job writes there is read beside it, by a step, for as long as it runs; a group has a relay.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.sets.members import is_set
+from overspan.adapters.slurm.transports.channel import Piece, Transport
+from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
+from overspan.adapters.slurm.unshared.groups import REMEDY
+from overspan.bridge.model.errors import Conflict, Denied, NotFound, Rejected
+from overspan.bridge.model.job import Job
+
+_SECONDS = 60.0
+
+
+def refuse_unshared(job: Job) -> None:
+    """Refuse what needs a folder that the nodes share. Raises Rejected."""
+    tasks = job.spec.tasks
+    if is_set(job):
+        what = "a set, where each task is a native job,"
+    elif any(not path.startswith(("/", "~/")) for task in tasks for path in task.volumes.values()):
+        what = "a volume by its name"
+    else:
+        return
+    raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=REMEDY)
+
+
+def refuse_member() -> NoReturn:
+    """Refuse the native jobs of a group that Slurm can start in no other form. Raises Rejected."""
+    raise Rejected(
+        "the group needs a hetjob, which this cluster cannot start, or a set, which needs a folder that nodes share",
+        remedy="give all tasks the same partition and options, so that one ordinary job holds them",
+    )
+
+
+async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> Piece:
+    """Bytes of a file on the first node of a running job. NotFound for no such file, Conflict where it runs no more."""
+    step = ("srun", f"--jobid={native}", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0")
+    program = render_read(path, offset, limit).encode("utf-8", "surrogateescape")
+    done = await transport.run((*step, INTERPRETER), stdin=program, timeout=_SECONDS)
+    if done.rc == 0:
+        size, _, data = done.out.partition(b"\n")
+        return Piece(data, int(size))
+    if done.rc in (NO_FILE, NO_REGULAR):
+        raise NotFound(f"there is no file {path} on the first node of job {native}")
+    if done.rc == NO_RIGHT:
+        raise Denied(f"{path} may not be read")
+    failure = read_failure(done.words, done.rc)
+    if failure.transient or failure.kind is Kind.MISSING:
+        raise failure.error()
+    raise Conflict(
+        f"job {native} does not run, and its node shares no folder with the login node: {path} stayed there",
+        remedy="have it write to a folder that is seen everywhere, with `#SBATCH --output`",
+    )

@@ -1,0 +1,85 @@
+"""Relays of groups whose nodes share no folder: one a group on the login node, started again while the group lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import time
+from collections.abc import Collection
+
+from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.groups.rendering import supervisor_words
+from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.observation.turns import Turn
+from overspan.adapters.slurm.rendering.renderer import resolve_root
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.runtime.slurm.relay import lock_name, taken_name
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+"""How often it is seen whether each group has its relay."""
+
+_START = """\
+[ -d "$1" ] && [ ! -e "$1/$2" ] || exit 0
+if command -v flock >/dev/null 2>&1; then flock -n "$1/$3" true || exit 0; fi
+log=$4; umask 077; shift 4
+command -v setsid >/dev/null 2>&1 && set -- setsid "$@"
+"$@" </dev/null >/dev/null 2>>"$log" &
+"""
+
+
+def render_starts(handles: Collection[GroupHandle], settings: Settings, root: str) -> str:
+    """The program for sh that starts each relay that does not run, in a session of its own."""
+    return "".join(
+        shlex.join(["sh", "-c", _START, "sh", *list_words(handle, settings, root)]) + "\n" for handle in handles
+    )
+
+
+def list_words(handle: GroupHandle, settings: Settings, root: str) -> tuple[str, ...]:
+    """Folder, mark, lock and log of a group's relay, and its command."""
+    launch = handle.launch
+    command = (*supervisor_words(settings, root), "relay", handle.folder, str(launch), handle.name, settings.python)
+    return (handle.folder, taken_name(launch), lock_name(launch), f"{handle.folder}/relay.{launch}.log", *command)
+
+
+class Relays:
+    """Looks after the relays of one cluster's groups; a cluster that does not answer is asked again."""
+
+    def __init__(self, questions: Questions, settings: Settings, root: str) -> None:
+        self._questions = questions
+        self._settings = settings
+        self._root = root
+        self._library = Library(questions.transport)
+        self._turn = Turn(asyncio.Event())
+        self._next = 0.0
+        self._known: set[str] = set()
+        self._said = ""
+
+    def keep(self, handles: Collection[GroupHandle]) -> None:
+        """Have the relays of these groups run; those of new ones at once."""
+        trouble = str(self._turn.trouble or "")
+        if trouble and trouble != self._said:
+            log.warning("the relays of groups cannot be started: %s", trouble)
+        self._said = trouble
+        names = {str(handle) for handle in handles}
+        if names and (time.monotonic() >= self._next or names - self._known) and self._turn.task is None:
+            self._known = names
+            self._next = time.monotonic() + LOOK_SECONDS
+            self._turn.begin(lambda: self._start(handles))
+
+    async def _start(self, handles: Collection[GroupHandle]) -> None:
+        root = resolve_root(self._root, (await self._questions.site()).home)
+        await self._library.bring(root)
+        program = render_starts(handles, self._settings, root).encode("utf-8", "surrogateescape")
+        done = await self._questions.transport.run([INTERPRETER], stdin=program, timeout=self._questions.timeout)
+        if done.rc != 0:
+            raise OverspanError(done.words.strip() or f"exit code {done.rc}")
+
+    async def close(self) -> None:
+        """Stop looking; relays go on."""
+        await self._turn.close()

@@ -1,0 +1,347 @@
+"""Files of the submitter's on a cluster that does not see them: `workdir` and the sources of `file_mounts`.
+
+They are packed on this machine when the job is sent, travel once for each content (ROOT/files/HASH.tar.gz, until the
+last job that came with it is over), and each job gets a copy of its own in its run directory, so that no job changes
+another's. All elements of an array share one, as they would share the folder itself. A launch after the first finds the
+copy there and goes on with what is in it.
+
+Where the nodes share no folder either, they travel in the batch script (`parcels`), and each run has a fresh copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import BinaryIO, NamedTuple
+
+from overspan.adapters.archives import Item, describe_items, list_items, write_archive
+from overspan.adapters.contract import Launch
+from overspan.adapters.slurm.files.references import FOLDER, References
+from overspan.adapters.slurm.settings import Settings
+from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.shell import word_unwritten
+from overspan.adapters.slurm.unshared.parcels import EMPTY, REMEDY, Parcel, is_brought, name_place
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, ReadyKind, TaskSpec
+
+PART = 3 << 20
+"""Bytes of an archive that travel in one round trip."""
+PART_SECONDS = 300.0
+KEPT_DAYS = 30
+"""How long an archive stays on the cluster that no job has used."""
+_MISSING = 44
+_REMEMBERED = 10_000
+_PARCELS = 4
+"""Packed files that are kept for the jobs that follow."""
+
+
+def find_sources(job: Job) -> tuple[str, ...]:
+    """The submitter's paths that a job's tasks name, each once, in the order of the file.
+
+    A batch script names none: its folder is the cluster's own, as with sbatch.
+    """
+    found: list[str] = []
+    for task in job.spec.tasks:
+        if task.form is Form.RUN:
+            found += [task.workdir] if task.workdir else []
+            found += task.file_mounts.values()
+    return tuple(dict.fromkeys(found))
+
+
+def choose_local(paths: Sequence[str], here: str) -> tuple[str, ...]:
+    """Those paths that are on this machine; others are the cluster's own.
+
+    Raises InvalidRequest for a missing one below the folder of the submission, which no cluster can have.
+    """
+    chosen = []
+    for path in paths:
+        if os.path.exists(path):
+            chosen.append(path)
+        elif here not in ("", "/") and (path == here or path.startswith(f"{here}/")):
+            raise InvalidRequest(f"there is no {path} to send to the cluster", remedy="see `workdir` and `file_mounts`")
+    return tuple(chosen)
+
+
+def check_sources(job: Job, limit: int) -> None:
+    """Raise InvalidRequest for a path that is missing, or cannot travel within `limit` bytes."""
+    for path in choose_local(find_sources(job), job.spec.origin.directory):
+        list_items(path, limit)
+
+
+def place_sources(job: Job, root: str, run: str) -> dict[str, str]:
+    """Where the copies of a job's paths are on the cluster: folders that each have one entry of the path's name.
+
+    `run` is the name of the job's run directory; elements of an array use the array's.
+    """
+    if job.element is not None:
+        run = f"{run.rpartition('-')[0]}-{job.element.array}"
+    return {source: f"{root}/runs/{run}/files/{number}" for number, source in enumerate(find_sources(job))}
+
+
+def apply_staged(job: Job, places: Mapping[str, str]) -> Job:
+    """The job with the cluster's paths in place of the submitter's."""
+    if not places:
+        return job
+    tasks = tuple(_move_task(task, places) if task.form is Form.RUN else task for task in job.spec.tasks)
+    return replace(job, spec=replace(job.spec, tasks=tasks))
+
+
+def _move_task(task: TaskSpec, places: Mapping[str, str]) -> TaskSpec:
+    mounts = {target: places.get(source, source) for target, source in task.file_mounts.items()}
+    return replace(task, workdir=places.get(task.workdir, task.workdir), file_mounts=mounts)
+
+
+def preview_staged(job: Job, root: str) -> tuple[Job, str]:
+    """The job as it would be sent, for `span plan`, and what travels as comments. InvalidRequest for missing paths."""
+    places = place_sources(job, root, "N")
+    sources = choose_local(list(places), job.spec.origin.directory)
+    found = {source: _name_copy(places[source], source) for source in sources}
+    lines = [f"# {source} travels to {place}\n" for source, place in found.items()]
+    return apply_staged(job, found), "".join(lines)
+
+
+def _name_copy(place: str, source: str) -> str:
+    return f"{place}/{_name_top(source)}"
+
+
+def _name_top(source: str) -> str:
+    return os.path.basename(os.path.normpath(source))
+
+
+def list_carried(job: Job) -> tuple[Job, tuple[str, ...]]:
+    """The job with its copies on a node in place of the paths that travel in its script, and those paths.
+
+    Raises InvalidRequest for a missing one, Rejected for a task that would see no copy.
+    """
+    sources = choose_local(find_sources(job), job.spec.origin.directory)
+    for task in job.spec.tasks:
+        if not {task.workdir, *task.file_mounts.values()}.isdisjoint(sources):
+            _refuse_blind(task)
+    places = {source: name_place(number, _name_top(source)) for number, source in enumerate(sources)}
+    tasks = tuple(_start_apart(task) for task in apply_staged(job, places).spec.tasks)
+    return replace(job, spec=replace(job.spec, tasks=tasks)) if sources else job, sources
+
+
+def _refuse_blind(task: TaskSpec) -> None:
+    """Refuse a task of which a part would not see the files that come with it. Raises Rejected."""
+    what = "an image" if task.image else ""
+    if task.ready is not None and task.ready.kind is ReadyKind.COMMAND:
+        what = "`ready: command`"
+    if what:
+        raise Rejected(
+            f"the task {task.name!r} has {what}, which does not see `workdir` and `file_mounts` that travel to nodes "
+            "without a shared folder",
+            remedy="set `root` of the cluster to a folder that the compute nodes share, or do without one of the two",
+        )
+
+
+def _start_apart(task: TaskSpec) -> TaskSpec:
+    """The task, in a folder of its own where its files come with it: links of two jobs do not meet there."""
+    brought = any(map(is_brought, task.file_mounts.values()))
+    return replace(task, workdir=EMPTY) if brought and not task.workdir else task
+
+
+def preview_carried(job: Job) -> tuple[Job, Parcel | None, str]:
+    """The job as it would be sent to nodes that share no folder, for `span plan`, and what travels as comments."""
+    moved, sources = list_carried(job)
+    lines = [f"# {source} travels behind the script\n" for source in sources]
+    return moved, Parcel(preview=True) if sources else None, "".join(lines)
+
+
+class Files:
+    """How the files of launches reach one cluster: they are there, travel to the run directory, or in the script."""
+
+    def __init__(self, transport: Transport, settings: Settings, references: References | None = None) -> None:
+        limit = settings.max_staged << 20
+        self._stager = None if settings.shared else Stager(transport, limit, settings.timeout, references)
+        self._packer = None if settings.shared_root else Packer(limit)
+
+    async def bring(self, launch: Launch, root: str, run: str) -> tuple[Launch, Parcel | None]:
+        """The launch with its files' places on the cluster, and those that are to travel in its script.
+
+        For `root`, `run` and the errors see `Stager.stage`, `Packer.pack`.
+        """
+        if self._packer is not None:
+            job, parcel = await asyncio.to_thread(self._packer.pack, launch.job)
+            return replace(launch, job=job), parcel
+        if self._stager is None:
+            return launch, None
+        return await self._stager.stage(launch, root, run), None
+
+
+class Packer:
+    """Packs files for nodes that share no folder; `limit` is how many bytes one path may have."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._packed: dict[str, Parcel] = {}
+
+    def pack(self, job: Job) -> tuple[Job, Parcel | None]:
+        """The job as its node sees it, and what comes with it. What has not changed is packed once.
+
+        Raises InvalidRequest and Rejected for what cannot travel, OverspanError for what changes meanwhile.
+        """
+        moved, sources = list_carried(job)
+        if not sources:
+            return job, None
+        items: list[Item] = []
+        for number, source in enumerate(sources):
+            found = list_items(source, self._limit, REMEDY)
+            items += [item._replace(name=f"{number}/{item.name}") for item in found]
+        listed = describe_items(items)
+        if listed not in self._packed:
+            file = io.BytesIO()
+            write_archive(items, file)
+            self._packed[listed] = Parcel(file.getvalue())
+        while len(self._packed) > _PARCELS:
+            del self._packed[next(iter(self._packed))]
+        return moved, self._packed[listed]
+
+
+class _Copy(NamedTuple):
+    """A copy of a path for the run of that name, at its place below the root."""
+
+    root: str
+    run: str
+    place: str
+    umask: int
+
+    @property
+    def references(self) -> str:
+        """The file with what the run refers to."""
+        return f"{self.root}/{FOLDER}/{self.run}"
+
+
+class Stager:
+    """Brings files to one cluster; `limit` is how many bytes one path may have."""
+
+    def __init__(
+        self, transport: Transport, limit: int, timeout: float = 60.0, references: References | None = None
+    ) -> None:
+        self._transport = transport
+        self._references = references or References(transport, timeout)
+        self._limit = limit
+        self._timeout = timeout
+        self._hashes: dict[str, str] = {}
+        self._done: dict[str, str] = {}
+
+    async def stage(self, launch: Launch, root: str, run: str) -> Launch:
+        """The launch with its files on the cluster, and with their paths there.
+
+        `root` is the cluster's folder as an absolute path there, `run` the name of the job's run directory. Raises
+        InvalidRequest for what cannot travel, OverspanError with the cluster's words when it takes no more.
+        """
+        places = place_sources(launch.job, root, run)
+        there = await self._look(places)
+        missing = [source for source in places if source not in there]
+        origin = launch.job.spec.origin
+        for source in await asyncio.to_thread(choose_local, missing, origin.directory):
+            self._references.note(run)
+            await self._bring(source, _Copy(root, run, places[source], origin.umask))
+            there.append(source)
+        self._done.update({places[source]: source for source in there})
+        _shorten(self._done)
+        found = {source: _name_copy(places[source], source) for source in there}
+        return replace(launch, job=apply_staged(launch.job, found)) if found else launch
+
+    async def _look(self, places: Mapping[str, str]) -> list[str]:
+        """The paths that have a copy already, of an earlier launch or another element: it stays as it is."""
+        if all(place in self._done for place in places.values()):
+            return list(places)
+        words = [INTERPRETER, "-c", 'for d; do [ -d "$d" ] && echo y || echo n; done', "sh", *places.values()]
+        done = await self._transport.run(words, timeout=self._timeout)
+        return [source for source, answer in zip(places, done.text.split(), strict=False) if answer == "y"]
+
+    async def _bring(self, source: str, copy: _Copy) -> None:
+        """Make a copy of a path."""
+        with tempfile.TemporaryFile(prefix="overspan-") as file:
+            name, packed = await asyncio.to_thread(self._pack, source, file)
+            archive = f"{copy.root}/files/{name}.tar.gz"
+            if await self._unpack(archive, copy):
+                return
+            if not packed:
+                # The cluster has lost what it had.
+                items = await asyncio.to_thread(list_items, source, self._limit)
+                archive = f"{copy.root}/files/{await asyncio.to_thread(write_archive, items, file)}.tar.gz"
+            await self._send(file, archive)
+        if not await self._unpack(archive, copy):
+            raise OverspanError(f"{archive} has gone from the cluster", remedy="it is tried again")
+
+    def _pack(self, source: str, file: BinaryIO) -> tuple[str, bool]:
+        """The hash of a path's content, and whether the archive was written: not for one that was packed before."""
+        items: Sequence[Item] = list_items(source, self._limit)
+        listed = describe_items(items)
+        if listed in self._hashes:
+            return self._hashes[listed], False
+        name = write_archive(items, file)
+        self._hashes[listed] = name
+        _shorten(self._hashes)
+        return name, True
+
+    async def _unpack(self, archive: str, copy: _Copy) -> bool:
+        """Unpack an archive of the cluster; False when it has none of that name."""
+        words = [INTERPRETER, "-c", _UNPACK, "sh", archive, copy.place, f"{copy.umask:04o}", copy.references]
+        done = await self._transport.run(words, timeout=max(PART_SECONDS, self._timeout))
+        if done.rc not in (0, _MISSING):
+            raise word_unwritten(copy.place, done.words)
+        return done.rc == 0
+
+    async def _send(self, file: BinaryIO, archive: str) -> None:
+        """Write an archive part by part; it gets its name when it is whole."""
+        file.seek(0)
+        first = True
+        while data := await asyncio.to_thread(file.read, PART):
+            await self._run(render_part(archive, data, first), archive)
+            first = False
+        await self._run(render_end(archive), archive)
+
+    async def _run(self, program: str, path: str) -> None:
+        done = await self._transport.run([INTERPRETER], stdin=program.encode(), timeout=PART_SECONDS)
+        if done.rc != 0:
+            raise word_unwritten(path, done.words)
+
+
+_UNPACK = f"""\
+[ -d "$2" ] && exit 0
+umask 077
+mkdir -p "${{4%/*}}/ended" && printf 'file\\t%s\\n' "$1" >>"$4"
+[ -f "$1" ] || exit {_MISSING}
+mkdir -p "${{2%/*}}" || exit 1
+new=$(mktemp -d "$2.XXXXXX") || exit 1
+touch "$1"
+umask "$3"
+tar -xzf "$1" -C "$new" --no-same-owner && mv -T "$new" "$2" && exit 0
+rm -rf "$new"
+[ -d "$2" ]
+"""
+
+
+def render_part(archive: str, data: bytes, first: bool) -> str:
+    """A program that writes the first bytes of an archive, or more of them."""
+    text = base64.b64encode(data).decode()
+    into = ">" if first else ">>"
+    return (
+        f'set -e; a={shlex.quote(archive)}; umask 077; mkdir -p "${{a%/*}}"\n'
+        f"printf %s '{text}' | base64 -d {into}\"$a.part\"\n"
+    )
+
+
+def render_end(archive: str) -> str:
+    """A program that checks a whole archive and names it, and removes those that were not used for long."""
+    return (
+        f'set -e; a={shlex.quote(archive)}; gzip -t "$a.part"; mv -f "$a.part" "$a"\n'
+        f"find \"${{a%/*}}\" -maxdepth 1 -type f -name '*.tar.gz*' -mtime +{KEPT_DAYS} -delete 2>/dev/null || :\n"
+    )
+
+
+def _shorten(known: dict[str, str]) -> None:
+    while len(known) > _REMEMBERED:
+        del known[next(iter(known))]

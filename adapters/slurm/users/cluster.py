@@ -1,0 +1,295 @@
+"""A Slurm cluster for several users: for each of them one as that user, and all of them as one adapter.
+
+Nothing is done for a user but by that user's own cluster, so files, rights and limits are those of the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from overspan.adapters.abilities import Entrance, ShellRequest, Step, StepEntrance, StepRequest, Trace, Written
+from overspan.adapters.contract import (
+    Accepted,
+    ClusterConfig,
+    Decider,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+    SomeUnanswered,
+    Unmet,
+)
+from overspan.adapters.identities import Accounts
+from overspan.adapters.slurm.cluster import VERDICT_SECONDS, SlurmCluster
+from overspan.adapters.slurm.files.logs import find_written
+from overspan.adapters.slurm.sets.handles import is_set_handle
+from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe_place, read_settings
+from overspan.adapters.slurm.submission.arrays import MOST
+from overspan.adapters.slurm.submission.submitter import BATCH
+from overspan.adapters.slurm.transports.local import UserTransport
+from overspan.adapters.slurm.users.handles import (
+    group_handles,
+    join_owner,
+    own_needs,
+    owner_of,
+    split_cursors,
+    split_owner,
+)
+from overspan.adapters.slurm.users.users import Users
+from overspan.adapters.slurm.users.watches import Watches
+from overspan.adapters.slurm.users.works import Works
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
+from overspan.bridge.model.job import Job
+
+log = logging.getLogger(__name__)
+
+USER = "{user}"
+"""Stands for the owner's name in `root`."""
+TOGETHER = 4
+"""Users whose leftovers are looked for at once."""
+_WAITS = "what it waits for is another user's: Overspan waits for it"
+
+
+class SharedCluster:
+    """One cluster, reached as each user. Nothing is contacted before its first use."""
+
+    decider = Decider.SUPERVISOR
+    verdict_seconds = VERDICT_SECONDS
+    elements = MOST
+    submissions = BATCH
+
+    def __init__(self, config: ClusterConfig, accounts: Accounts | None = None) -> None:
+        self.name = config.name
+        self._config = replace(config, personal=False)
+        self._settings = read_settings(self._config)
+        check_settings(config, self._settings)
+        self._accounts = accounts or Accounts()
+        self._clusters: dict[str, SlurmCluster] = {}
+        # Nodes are nobody's, and asking for them takes no word of a user.
+        self._site = SlurmCluster(self._config)
+        self._submitting: Works[Launch, Accepted | Refusal] = Works(self._submit)
+        self._ordering: Works[Order, Refusal | None] = Works(self._order)
+        self._watches = Watches(lambda user, since, timeout: self.as_user(user).observe(since, timeout))
+        self._users = Users(config.state)
+        self._arrays: dict[int, str] = {}
+        self._looked = False
+
+    def place(self) -> str:
+        """Where its commands run, and the folder of the run directories."""
+        return describe_place(self._settings, self._config.root)
+
+    def find_written(self, handle: str) -> Written:
+        """Where a launch works and writes; the commands run where its user's files are."""
+        return find_written(handle.partition("/")[2], True)
+
+    def as_user(self, user: str) -> SlurmCluster:
+        """The cluster as that user reaches it."""
+        if not user:
+            raise InvalidRequest("the job has no owner, so it cannot be sent in anybody's name")
+        if user not in self._clusters:
+            config = replace(self._config, root=self._config.root.replace(USER, user))
+            self._clusters[user] = self._open(config, user)
+        return self._clusters[user]
+
+    def _open(self, config: ClusterConfig, user: str) -> SlurmCluster:
+        return SlurmCluster(config, UserTransport(user, self._accounts, self._settings.path))
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Submit each launch as its owner. SomeUnanswered where one's cluster takes long."""
+        by_user: dict[str, list[Launch]] = {}
+        put_off: dict[str, Accepted | Refusal] = {}
+        for launch in launches:
+            user = owner_of(launch.job)
+            needs = own_needs(user, launch.needs)
+            if needs is None:
+                put_off[launch.token] = Refusal(launch.token, _WAITS, True, "Dependency")
+                continue
+            if launch.job.element is not None:
+                self._arrays[launch.job.element.array] = user
+            by_user.setdefault(user, []).append(replace(launch, needs=needs))
+        answers = {**put_off, **(await self._submitting.make(by_user))}
+        return [answers[launch.token] for launch in launches]
+
+    async def _submit(self, user: str, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        self._users.add(user)
+        try:
+            answers = await self.as_user(user).submit(launches)
+        except SomeUnanswered as some:
+            raise SomeUnanswered({token: _own(user, answer) for token, answer in some.answers.items()}) from None
+        return [_own(user, answer) for answer in answers]
+
+    def troubles(self) -> list[str]:
+        """What is wrong with single launches, of any user."""
+        return [text for cluster in self._clusters.values() for text in cluster.troubles()]
+
+    def decider_of(self, handle: str) -> Decider:
+        """As for one user."""
+        return Decider.DAEMON if is_set_handle(split_owner(handle)[1]) else self.decider
+
+    def keeps_limits(self, handle: str) -> bool:
+        """As for one user."""
+        return is_set_handle(split_owner(handle)[1])
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """News of all users' launches: one question a tick for each user that has some."""
+        parts = split_cursors(since)
+        self._looked = True
+        reports = tuple(await self._watches.observe(parts, timeout))
+        return Observation(reports, time.time(), gap=self._watches.gap)
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out each order as the owner of its launch. SomeUnanswered where one's cluster takes long."""
+        by_user: dict[str, list[Order]] = {}
+        put_off: dict[str, Refusal | None] = {}
+        for order in orders:
+            user, handle = split_owner(order.handle)
+            needs = own_needs(user, order.needs)
+            if needs is None:
+                put_off[order.token] = Refusal(order.token, _WAITS, True, "Dependency")
+            else:
+                by_user.setdefault(user, []).append(replace(order, handle=handle, needs=needs))
+        answers = {**put_off, **(await self._ordering.make(by_user))}
+        return [answers[order.token] for order in orders]
+
+    async def _order(self, user: str, orders: Sequence[Order]) -> list[Refusal | None]:
+        return await self.as_user(user).order(orders)
+
+    def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
+        """Whether Slurm itself can wait for all of these; for another user's job the daemon does."""
+        user = owner_of(job)
+        own = own_needs(user, needs)
+        return own is not None and self.as_user(user).waits_for(job, own)
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a log, read as the owner."""
+        user, handle = split_owner(request.handle)
+        return await self.as_user(user).logs(replace(request, handle=handle))
+
+    async def steps(self, handles: Sequence[str]) -> list[Step]:
+        """The steps of the launches, asked for as their owners; none of those whose owner's cluster does not tell."""
+        wanted = group_handles(handles)
+        calls = [self.as_user(user).steps(own) for user, own in wanted.items()]
+        found: list[Step] = []
+        for user, steps in zip(wanted, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(steps, OverspanError):
+                log.warning("the steps of %s are not told: %s", user, steps.message)
+            elif isinstance(steps, BaseException):
+                raise steps
+            else:
+                found += [replace(step, handle=join_owner(user, step.handle)) for step in steps]
+        return found
+
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What the owner is to run for a shell."""
+        user, handle = split_owner(request.handle)
+        return await self.as_user(user).enter(replace(request, handle=handle))
+
+    async def prepare_step(self, request: StepRequest) -> StepEntrance:
+        """What the owner is to run for a step."""
+        user, handle = split_owner(request.handle)
+        return await self.as_user(user).prepare_step(replace(request, handle=handle))
+
+    async def nodes(self) -> list[Node]:
+        """Every node, once for each of its partitions."""
+        return await self._site.nodes()
+
+    async def set_throttle(self, array: int, limit: int | None) -> None:
+        """Let at most so many elements of an array run from now on."""
+        user = self._arrays.get(array)
+        if user is not None:
+            await self.as_user(user).set_throttle(array, limit)
+        elif self._clusters or not self._looked:
+            await asyncio.gather(*(cluster.set_throttle(array, limit) for cluster in self._clusters.values()))
+            if not self._clusters:
+                raise Unreachable(f"{self.name} has not been looked at yet")
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """End what is left of sets that nobody wants any more."""
+        wanted = group_handles(handles)
+        turn = asyncio.Semaphore(TOGETHER)
+
+        async def release(user: str) -> None:
+            async with turn:
+                await self.as_user(user).release(installation, wanted.get(user, ()), tokens)
+            if user not in wanted and not tokens:
+                self._users.drop(user)
+
+        users = sorted({*wanted, *self._users.names()})
+        for error in await asyncio.gather(*map(release, users), return_exceptions=True):
+            if error is not None:
+                raise error
+
+    async def find_traces(self) -> list[Trace]:
+        """What Slurm has of the launches of every user whom this daemon has served. Raises Unreachable."""
+        turn = asyncio.Semaphore(TOGETHER)
+
+        async def find(user: str) -> list[Trace]:
+            async with turn:
+                traces = await self.as_user(user).find_traces()
+                return [replace(trace, handle=join_owner(user, trace.handle)) for trace in traces]
+
+        users = sorted({*self._clusters, *self._users.names()})
+        return [trace for found in await asyncio.gather(*map(find, users)) for trace in found]
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        """End these launches, each as its owner. Raises Unreachable."""
+        by_user: dict[str, list[Trace]] = {}
+        for trace in traces:
+            by_user.setdefault(split_owner(trace.handle)[0], []).append(trace)
+        for user, own in by_user.items():
+            await self.as_user(user).remove_traces(
+                [replace(trace, handle=split_owner(trace.handle)[1]) for trace in own]
+            )
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """What is accepted without effect on this cluster."""
+        return self.as_user(owner_of(job)).notes(job)
+
+    def plan(self, job: Job) -> str:
+        """The exact command and script that would be submitted, with no effect at all."""
+        return self.as_user(owner_of(job)).plan(job)
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """What sbatch says of the job to its owner, without submitting it. Raises Unreachable."""
+        return await self.as_user(owner_of(job)).admit(job)
+
+    async def close(self) -> None:
+        """Let go of everything; the jobs go on."""
+        await self._submitting.close()
+        await self._ordering.close()
+        await self._watches.close()
+        for cluster in (*self._clusters.values(), self._site):
+            await cluster.close()
+
+
+def _own(user: str, answer: Accepted | Refusal) -> Accepted | Refusal:
+    """An answer with the owner in its handle."""
+    return replace(answer, handle=join_owner(user, answer.handle)) if isinstance(answer, Accepted) else answer
+
+
+def check_settings(config: ClusterConfig, settings: Settings) -> None:
+    """Refuse what one process could not do in the name of several users. Raises InvalidRequest."""
+    where = f"clusters.{config.name}"
+
+    def refuse(key: str, value: Any, why: str, remedy: str) -> None:
+        raise InvalidRequest(f"{where}.{key}: {value} cannot be used by a shared daemon: {why}", remedy=remedy)
+
+    if settings.transport != LOCAL:
+        why = "its connection would be one account's for all"
+        refuse("transport", settings.transport, why, "run the daemon where Slurm's commands work, without `host`")
+    if not settings.shared:
+        why = "it would read users' files itself"
+        refuse("shared", "false", why, "run it where users' files are those of the jobs, or let users run their own")
+    if settings.reader != COMMANDS:
+        refuse("reader", settings.reader, "it would ask as one account for all", f"leave it out, or write {COMMANDS}")
+    if config.root.startswith("/") and USER not in config.root:
+        remedy = f"write a folder of each user's, such as ~/.overspan or /scratch/{USER}/overspan"
+        refuse("root", config.root, "one folder is one user's", remedy)

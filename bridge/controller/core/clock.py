@@ -1,0 +1,35 @@
+"""The daemon's time: the wall clock, but for sets of it that nobody has told the daemon's parts of yet.
+
+Delays, limits and back-offs are times of this clock. It goes on with the time since boot (CLOCK_BOOTTIME), so a wall
+clock that is set changes nothing until `take_jump` tells by how much; whoever takes that moves what is due, and only
+what follows the calendar does not move.
+"""
+
+from __future__ import annotations
+
+import time
+
+from overspan.bridge.runtime.core.clock import Clock
+
+
+class DaemonClock:
+    """Seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._wall = Clock()
+
+    def __call__(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._wall.distance
+
+    def take_jump(self) -> float:
+        """Seconds by which the wall clock was set since this was last told, which this clock shows from now on."""
+        return self._wall.take_jump()
+
+
+def describe_jump(seconds: float) -> str:
+    """What is said in the daemon's log of a clock that was set."""
+    way = "forward" if seconds > 0 else "back"
+    return (
+        f"this machine's clock was set {way} by {abs(seconds):.0f} s: delays and limits go on unchanged;"
+        " begin times, deadlines and schedules follow the clock"
+    )

@@ -1,0 +1,452 @@
+"""The configured clusters, their adapters, and what is known of their health."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import functools
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+
+from overspan.adapters.abilities import (
+    Barrier,
+    Deciders,
+    Forget,
+    Limits,
+    Located,
+    Partitions,
+    Patience,
+    Personal,
+    Writes,
+    Written,
+)
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
+from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.model.durations import format_timestamp
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.resources import GpuDefaults
+
+log = logging.getLogger(__name__)
+
+LOCAL = "local"
+GROUP = "overspan.adapters"
+BUILT_IN: Mapping[str, str] = {
+    "local": "overspan.adapters.local:open_cluster",
+    "slurm": "overspan.adapters.slurm.opening:open_configured",
+    "kubernetes": "overspan.adapters.kubernetes:open_cluster",
+}
+"""Adapters that need no entry point, so that a source tree works as it is."""
+
+OpenerOf = Callable[[str], Opener]
+
+GIVE_BACK = frozenset({LOCAL, "slurm"})
+"""Kinds of clusters where an `Expire` ends a launch only while it waits, and is told only when it surely did.
+
+Elsewhere a job that the cluster has is taken back for another only where it waits behind a barrier (`Barrier`).
+"""
+ANSWER_SECONDS = 5.0
+"""How long a cluster has to answer to count as one that does, where there is another."""
+HEARD_SECONDS = 2.0
+"""For how long an answer counts."""
+
+
+@dataclass
+class Cluster:
+    """One configured cluster; its adapter is opened when it is first needed."""
+
+    config: ClusterConfig
+    opener_of: OpenerOf
+    gpu_defaults: GpuDefaults = field(default_factory=GpuDefaults)
+    """What the site has a task's GPUs bring with them."""
+    stale_since: float | None = None
+    """Since when it has not answered; None while it does."""
+    message: str = ""
+    gap: str = ""
+    """What cannot be known there at the moment, while all else is answered; `gap_since` is since when."""
+    gap_since: float = 0.0
+    back: Bell = field(default_factory=Bell)
+    """Rings when it answers again."""
+    home: str = ""
+    """The place where its launches are, while there are any; empty where that is not known."""
+    place_of: Callable[[str], Place | None] = lambda message: None
+    """Where the setting stands that a message of the adapter's is about."""
+    has_launches: Callable[[], bool] = lambda: False
+    """Whether it has, or may have, launches that are not over."""
+    _place: str = ""
+    _adapter: Adapter | None = None
+    _partition: str | None = None
+    _asking: asyncio.Task[tuple[str, bool]] | None = None
+    _heard_at: float | None = None
+    _unobserved: bool = False
+    """Whether its news do not come: then another call that is answered is not all of it."""
+
+    @property
+    def name(self) -> str:
+        """The name that -M takes."""
+        return self.config.name
+
+    @property
+    def opened(self) -> bool:
+        """Whether the adapter has been opened."""
+        return self._adapter is not None
+
+    @property
+    def silence(self) -> str:
+        """That it does not answer, since when and why; empty where it does."""
+        if self.stale_since is None:
+            return ""
+        return f"cluster {self.name} has not answered since {format_timestamp(self.stale_since)}: {self.message}"
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether a launch that waits there can be taken back for certain."""
+        return self.config.kind in GIVE_BACK or self.holds_back
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a launch waits there behind a barrier, so that a decision of the daemon's is enough to end it."""
+        try:
+            return self.config.kind not in GIVE_BACK and isinstance(self.adapter, Barrier)
+        except OverspanError:
+            return False
+
+    @property
+    def place(self) -> str:
+        """Where the configuration leads by that name: a launch means something there alone. Raises as `open`."""
+        if not self._place:
+            adapter = self.open()
+            self._place = f"{self.config.kind} {adapter.place() if isinstance(adapter, Located) else ''}".strip()
+        return self._place
+
+    @property
+    def displaced(self) -> bool:
+        """Whether its launches are in another place than the configuration says now. Raises as `open`."""
+        # Asked for each call of each job, and hardly ever so: the launches are looked for last.
+        if not self.home or self.home == self._place:
+            return False
+        return self.has_launches() and self.home != self.place
+
+    @property
+    def adapter(self) -> Adapter:
+        """The adapter. Raises Unreachable when it cannot be opened, or would ask another place about its launches."""
+        if self.displaced:
+            raise Unreachable(
+                f"jobs of {self.name} are at {self.home}, and the configuration says {self.place} now:"
+                " they are left as they are, and others wait",
+                remedy=f"put the entry {self.name} back, and give the new place a name of its own",
+            )
+        return self.open()
+
+    def open(self) -> Adapter:
+        """The adapter, wherever it leads. Raises Unreachable when it cannot be opened."""
+        if self._adapter is None:
+            try:
+                opened = self.opener_of(self.config.kind)(self.config)
+                if self.config.personal and not isinstance(opened, Personal):
+                    raise InvalidRequest(
+                        f"the shared daemon cannot use the cluster {self.name}: clusters of the kind"
+                        f" {self.config.kind} are not reached as each user",
+                        remedy="a daemon of your own can: put SPAN_SERVER= before the command",
+                    )
+                self._adapter = opened
+            except OverspanError as error:
+                if isinstance(error, InvalidRequest) and error.place is None:
+                    error.place = self.place_of(error.message)
+                raise
+            except Exception as error:
+                log.exception("cluster %s cannot be opened", self.name, extra={"cluster": self.name})
+                raise Unreachable(f"the cluster {self.name} cannot be opened: {error}") from error
+        return self._adapter
+
+    def adapter_for(self, user: str) -> Adapter:
+        """The adapter as a user has it, for what is asked without a job. Raises as `adapter` does."""
+        adapter = self.adapter
+        return adapter.as_user(user) if isinstance(adapter, Personal) else adapter
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether its partitions are known from its settings."""
+        try:
+            return self.config.kind == LOCAL or isinstance(self.adapter, Partitions)
+        except OverspanError:
+            return False
+
+    async def find_default_partition(self) -> str:
+        """The partition of jobs that name none; asked for once, empty where it is not known."""
+        if self._partition is None:
+            try:
+                adapter = self.adapter
+                if isinstance(adapter, Partitions):
+                    return str(adapter.default_partition())
+                nodes = await adapter.nodes()
+            except OverspanError:
+                return ""
+            self._partition = next((node.partition for node in nodes if node.default), "")
+        return self._partition
+
+    async def find_trouble(self, now: float) -> str:
+        """Why nothing can be sent there now: it cannot be opened, or does not answer. Empty where it does.
+
+        Many jobs ask at the same time; the cluster is asked once.
+        """
+        return (await self._find_trouble(now))[0]
+
+    async def find_silence(self, now: float) -> str:
+        """Why nothing reaches it now; empty also where it refuses the question, since it may take submissions."""
+        trouble, silent = await self._find_trouble(now)
+        return trouble if silent else ""
+
+    async def _find_trouble(self, now: float) -> tuple[str, bool]:
+        if self._heard_at is not None and now - self._heard_at < HEARD_SECONDS and self.stale_since is None:
+            return "", False
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+        trouble, silent = await asyncio.shield(self._asking)
+        self._heard_at = None if trouble else now
+        return trouble, silent
+
+    async def _ask(self) -> tuple[str, bool]:
+        """What hinders it, and whether that is silence."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.adapter.nodes()
+        except TimeoutError:
+            # It may be slow, and answer a submission.
+            return f"no answer within {ANSWER_SECONDS:g} s", False
+        except OverspanError as error:
+            return error.message, isinstance(error, Unreachable)
+        except Exception as error:
+            log.exception("asking cluster %s", self.name)
+            return f"{type(error).__name__}: {error}", False
+        self.answered()
+        return "", False
+
+    async def close(self) -> None:
+        """Stop asking, and close the adapter if it was opened."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._adapter is not None:
+            try:
+                await self._adapter.close()
+            except Exception:
+                log.exception("closing cluster %s", self.name)
+
+    def answered(self, *, observed: bool = False) -> None:
+        """The cluster has answered. While its news do not come, only they count (`observed`): others hurry them."""
+        if self.stale_since is not None:
+            self.back.ring()
+        if self._unobserved and not observed:
+            return
+        self._unobserved = False
+        if self.stale_since is not None:
+            log.info("cluster %s answers again", self.name, extra={"cluster": self.name})
+        self.stale_since, self.message = None, ""
+
+    def miss(self, now: float, gap: str) -> None:
+        """Some of what was asked cannot be known; empty where all can."""
+        if gap and not self.gap:
+            self.gap_since = now
+        if gap != self.gap:
+            log.info("cluster %s: %s", self.name, gap or "all is answered again", extra={"cluster": self.name})
+        self.gap = gap
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much."""
+        self._heard_at = None
+        self.gap_since += seconds
+        if self.stale_since is not None:
+            self.stale_since += seconds
+
+    def unwatched(self) -> None:
+        """Nobody waits for its news any more."""
+        self._unobserved = False
+
+    def failed(self, now: float, error: BaseException, *, observed: bool = False) -> None:
+        """The cluster did not answer, with its news where `observed`; nothing is known, and nothing has failed."""
+        self._unobserved = self._unobserved or observed
+        message = f"{type(error).__name__}: {error}"
+        if isinstance(error, OverspanError):
+            message = f"{error.message}; {error.remedy}" if error.remedy else error.message
+        if self.stale_since is None:
+            self.stale_since = now
+            log.warning("cluster %s does not answer: %s", self.name, message, extra={"cluster": self.name})
+        self.message = message
+
+
+class Clusters:
+    """All clusters by name, and the default one."""
+
+    def __init__(
+        self, settings: Settings, state_dir: str, opener_of: OpenerOf | None = None, *, personal: bool = False
+    ) -> None:
+        finder = opener_of or find_opener
+        configs = list(_configure(settings, state_dir, personal))
+        self._clusters = {
+            config.name: Cluster(
+                config,
+                finder,
+                _read_gpu_defaults(settings, config.name),
+                place_of=functools.partial(settings.find_place, config.name),
+            )
+            for config in configs
+        }
+        self.default = _choose_default(settings, self._clusters)
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter(self._clusters.values())
+
+    def __len__(self) -> int:
+        return len(self._clusters)
+
+    def get(self, name: str) -> Cluster:
+        """The cluster of that name, the default one for an empty name. Raises NotFound."""
+        found = self._clusters.get(name or self.default)
+        if found is None:
+            raise NotFound(f"no cluster {name!r}", remedy=f"configured clusters: {', '.join(sorted(self._clusters))}")
+        return found
+
+    def find(self, name: str) -> Cluster | None:
+        """The cluster of that name, or None."""
+        return self._clusters.get(name)
+
+    def kinds(self) -> dict[str, str]:
+        """The kind of each cluster, by name."""
+        return {cluster.name: cluster.config.kind for cluster in self}
+
+    def decider_of(self, name: str, handle: str) -> Decider:
+        """Who decides about a launch there; the supervisor, which asks nothing of the daemon, when unknown."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError:
+            return Decider.SUPERVISOR
+        return adapter.decider_of(handle) if isinstance(adapter, Deciders) else adapter.decider
+
+    def written_of(self, name: str, handle: str) -> Written:
+        """Where a launch there works and writes."""
+        try:
+            adapter = self.get(name).adapter if handle else None
+        except OverspanError:
+            return Written()
+        return adapter.find_written(handle) if isinstance(adapter, Writes) else Written()
+
+    def keeps_limits(self, name: str, handle: str) -> bool:
+        """Whether the wall time of a launch there has to be had from the cluster."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError:
+            return False
+        return isinstance(adapter, Limits) and adapter.keeps_limits(handle)
+
+    def patience_of(self, name: str, job: Job) -> float | None:
+        """How long a cluster has to start a job that could go elsewhere, by its own settings; None: for ever."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError:
+            return None
+        return adapter.patience(job) if isinstance(adapter, Patience) else None
+
+    def list_racers(self, job: Job) -> tuple[str, ...]:
+        """The clusters of a job's list that may race for it; none where there are not two of them."""
+        if not job.spec.race or job.spec.array is not None:
+            return ()
+        names = tuple(name for name in job.spec.clusters if not self.find_obstacle(name, job))
+        return names if len(names) > 1 else ()
+
+    def find_obstacle(self, name: str, job: Job) -> str:
+        """Why a cluster takes no part in a race for a job; empty where it may."""
+        try:
+            adapter = self.get(name).adapter
+        except OverspanError as error:
+            return error.message
+        return adapter.find_obstacle(job) if isinstance(adapter, Barrier) else "it starts a job by itself"
+
+    def open_local(self) -> None:
+        """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""
+        for cluster in self:
+            if cluster.config.kind == LOCAL and not cluster.opened and not cluster.config.personal:
+                cluster.open()
+
+    async def forget(self, before: float) -> None:
+        """Have opened clusters remove what is left of jobs that ended before that time."""
+        for cluster in self:
+            if cluster.opened and isinstance(adapter := cluster.open(), Forget):
+                await adapter.forget(before)
+
+    async def close(self) -> None:
+        """Close every adapter that was opened."""
+        for cluster in self:
+            await cluster.close()
+
+
+def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:
+    if name not in settings.clusters:
+        return GpuDefaults()
+    own = settings.clusters[name].gpu_defaults
+    return GpuDefaults(own.cpus_per_gpu, own.memory_per_cpu)
+
+
+def find_opener(kind: str) -> Opener:
+    """The function that opens clusters of a kind. Raises InvalidRequest when no adapter is installed for it."""
+    target = BUILT_IN.get(kind)
+    if target is not None:
+        module, _, name = target.partition(":")
+        opener: Opener = getattr(importlib.import_module(module), name)
+        return opener
+    for entry in entry_points(group=GROUP, name=kind):
+        loaded: Opener = entry.load()
+        return loaded
+    raise InvalidRequest(
+        f"no adapter is installed for clusters of kind {kind!r}",
+        remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
+    )
+
+
+def check_kind(kind: str) -> None:
+    """Raise InvalidRequest for a kind of cluster that no adapter is installed for; nothing is imported."""
+    if kind in BUILT_IN or kind in installed_kinds():
+        return
+    found = difflib.get_close_matches(kind, sorted(installed_kinds()), 1)
+    raise InvalidRequest(
+        f"no adapter is installed for clusters of kind {kind!r}" + (f"; did you mean {found[0]!r}?" if found else ""),
+        remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
+    )
+
+
+def installed_kinds() -> set[str]:
+    """The kinds that an adapter is installed for."""
+    return {*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}
+
+
+def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[ClusterConfig]:
+    """The clusters of the files, and `local` always but in a daemon of several users.
+
+    A Slurm beside it has to be named in a file: not everything can be sent there yet, and an `sbatch` on PATH may be
+    one that calls `span`.
+    """
+    found = {name: (part.kind, part.own, part.root) for name, part in settings.clusters.items()}
+    if not personal:
+        found.setdefault("local", ("local", {}, ""))
+    for name, (kind, own, root) in found.items():
+        state = os.path.join(state_dir, "clusters", name)
+        yield ClusterConfig(name, kind, own, root or (state if kind == LOCAL else ""), state, personal)
+
+
+def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:
+    """What the file says, else `slurm` where it is, else `local`; never another one by accident."""
+    if settings.default_cluster:
+        if settings.default_cluster not in clusters:
+            raise InvalidRequest(
+                f"the default cluster {settings.default_cluster!r} is not there",
+                remedy=f"clusters: {', '.join(sorted(clusters))}",
+            )
+        return settings.default_cluster
+    if LOCAL not in clusters and len(clusters) == 1:
+        return next(iter(clusters))
+    return "slurm" if "slurm" in clusters else "local"

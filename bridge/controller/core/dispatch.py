@@ -1,0 +1,482 @@
+"""Makes the calls that are owed: one lane for each cluster's submissions and one for its orders.
+
+A call is struck out in the transaction that writes its effect. A process that dies in between makes it again, with the
+same token, and the adapter finds the earlier effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from overspan.adapters.abilities import Arrays
+from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
+from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.core.backoff import REFUSED, next_try
+from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.drafts import Draft, is_end_of, is_kept, is_start, is_whole_cancel
+from overspan.bridge.controller.core.outbox import SUBMIT, Lane
+from overspan.bridge.controller.core.places import Places
+from overspan.bridge.controller.core.recording import Recorder, stored_handle
+from overspan.bridge.controller.features.admission import Admission, is_held_back
+from overspan.bridge.controller.features.bids import answer_bid, bid_of
+from overspan.bridge.lifecycle.bids import find_launch
+from overspan.bridge.lifecycle.failover import list_next, word_refusals
+from overspan.bridge.lifecycle.lookup import find_attempt
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
+from overspan.bridge.model.events import Event, event_from_document
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Backoff, Dependency
+from overspan.bridge.store.records import OutboxRow
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+_NAMED = 5
+"""How many jobs a line of the log names."""
+"""Calls handed to an adapter at once."""
+AGAIN_SECONDS = 1.0
+"""After which a call is made again that had no answer when others of its batch had theirs."""
+
+Answer = Accepted | Refusal | None
+
+
+class Dispatcher:
+    """Works through the outbox; a lane's loop starts with its first call and waits for more."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        places: Places,
+        backoff: Backoff,
+        limits: Mapping[str, ClusterSettings] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.recorder = recorder
+        self.places = places
+        self.clusters = places.clusters
+        self.backoff = backoff
+        self.environment = environment or {}
+        self.admission = Admission(recorder, limits or {})
+        recorder.followers.append(self._follow)
+        self._loops: dict[Lane, asyncio.Task[None]] = {}
+        self._bells: dict[Lane, Bell] = {}
+        self._failures: Counter[Lane] = Counter()
+
+    def start(self) -> None:
+        """Begin with everything that is owed already."""
+        for lane in list(self.recorder.outbox.lanes()):
+            self.wake(lane)
+
+    def wake(self, lane: Lane) -> None:
+        """There is something to do in a lane."""
+        if lane not in self._loops:
+            self._bells[lane] = Bell()
+            self._loops[lane] = asyncio.ensure_future(self._run(lane))
+        self._bells[lane].ring()
+
+    async def close(self) -> None:
+        """Stop. Calls that were not answered yet stay owed."""
+        loops = list(self._loops.values())
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    def _follow(self, before: Job | None, entry: Entry) -> None:
+        """A job has changed: another may have its slot, or another place in the line."""
+        places = entry.places()
+        left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))
+        for name in left:
+            if name and name not in places and self.admission.leave(name, entry.job.id):
+                self.wake((name, SUBMIT))
+        for name in places:
+            if self.admission.follow(entry, name):
+                self.wake((name, SUBMIT))
+
+    def _take(self, lane: Lane) -> list[OutboxRow]:
+        if self.admission.limits(lane):
+            return self.admission.take(lane, BATCH)
+        cluster = self.clusters.find(lane[0])
+        try:
+            adapter = None if cluster is None else cluster.adapter
+        except OverspanError:
+            adapter = None
+        if isinstance(adapter, Arrays) and lane[1] == SUBMIT:
+            return self._take_whole(lane, adapter)
+        # What is ordered of all elements of an array is one order there.
+        most = max(BATCH, adapter.elements) if isinstance(adapter, Arrays) else BATCH
+        return self.recorder.outbox.take(lane, self.recorder.clock(), most)
+
+    def _take_whole(self, lane: Lane, cluster: Arrays) -> list[OutboxRow]:
+        """The oldest submissions, with the elements of an array as one of them."""
+        outbox = self.recorder.outbox
+        chosen: list[str] = []
+        units: dict[tuple[str, int], int] = {}
+        for row in outbox.claim(lane, self.recorder.clock()):
+            entry = self.recorder.book.get(row.job_id)
+            element = None if entry is None else entry.job.element
+            unit = ("job", row.job_id) if element is None else ("array", element.array)
+            known = units.get(unit, 0)
+            if known >= cluster.elements or (not known and len(units) >= cluster.submissions):
+                outbox.offer(row.token)
+            else:
+                units[unit] = known + 1
+                chosen.append(row.token)
+        return outbox.start(chosen)
+
+    async def _recall(self, lane: Lane) -> None:
+        """Find out which submissions only waited when an earlier process died."""
+        tries = 0
+        while True:
+            try:
+                return await self.admission.recall(lane)
+            except OverspanError as error:
+                log.warning("cluster %s: %s; trying again", lane[0], error, extra={"cluster": lane[0]})
+                tries += 1
+                await self._rest(lane, Bell(), next_try(self.backoff, self.recorder.clock(), tries, lane[0]))
+
+    async def _run(self, lane: Lane) -> None:
+        """The never-ending loop of a lane."""
+        if lane[1] == SUBMIT:
+            await self._recall(lane)
+        while True:
+            rows = self._take(lane)
+            if not rows:
+                await self._rest(lane, self._bells[lane], self.recorder.outbox.next_time(lane))
+                continue
+            retry_at = await self._make(lane, rows)
+            if retry_at is not None:
+                # New calls do not cut this wait short: the cluster would be asked again for each of them.
+                await self._rest(lane, Bell(), retry_at)
+
+    async def _rest(self, lane: Lane, bell: Bell, until: float | None) -> None:
+        name = f"lane:{lane[0]}:{lane[1]}"
+        if until is not None:
+            self.recorder.timers.set(name, until, bell.ring)
+        await bell.wait()
+        self.recorder.timers.drop(name)
+
+    async def _make(self, lane: Lane, rows: list[OutboxRow]) -> float | None:
+        """Make calls; the time to wait for when the cluster did not answer or nothing could be written."""
+        cluster = self.clusters.find(lane[0])
+        try:
+            if lane[1] == SUBMIT:
+                await self._arrive(cluster, rows)
+                await self._find_out(cluster, rows)
+            if cluster is None:
+                self._forget_first(rows)
+                raise OverspanError(f"the cluster {lane[0]} is not configured any more")
+            await (self._submit if lane[1] == SUBMIT else self._order)(cluster, rows)
+        except Exception as error:
+            return self._give_back(lane, rows, error)
+        self._failures.pop(lane, None)
+        return None
+
+    def _give_back(self, lane: Lane, rows: list[OutboxRow], error: Exception) -> float:
+        cluster, now = self.clusters.find(lane[0]), self.recorder.clock()
+        self._failures[lane] += 1
+        if not isinstance(error, OverspanError):
+            log.error("calling cluster %s", lane[0], exc_info=error, extra={"cluster": lane[0]})
+        if isinstance(error, Unsent):
+            self._forget_first(rows)
+        for row in rows:
+            self.recorder.outbox.offer(row.token)
+        if cluster is not None and not isinstance(error, StoreFailed | Conflict):
+            cluster.failed(now, error)
+        self._tell_unreached(rows)
+        again = next_try(self.backoff, now, self._failures[lane], lane[0])
+        _log_failure(lane, rows, error, again - now)
+        return again
+
+    def _tell_unreached(self, rows: list[OutboxRow]) -> None:
+        """Let jobs go elsewhere that have a choice, and of which their cluster surely knows nothing."""
+        outbox = self.recorder.outbox
+        here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
+        if here:
+            self.recorder.wakes.unreached([row.job_id for row in here])
+
+    async def _arrive(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
+        """Be sure that a cluster's name leads where its launches are. Raises Unreachable: then nothing is sent."""
+        try:
+            if cluster is not None:
+                await self.places.leave(cluster)
+        except OverspanError:
+            self._forget_first(rows)
+            raise
+
+    def _forget_first(self, rows: Iterable[OutboxRow]) -> None:
+        """Nothing has been sent: the cluster knows of those only that an earlier try may have told it of."""
+        outbox = self.recorder.outbox
+        outbox.untry([row.token for row in rows if outbox.is_first(row.token)])
+
+    async def _find_out(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
+        """Whether the cluster answers, before jobs are sent that could go elsewhere. Raises Unreachable.
+
+        So they are known not to be there if it does not. A cluster that did not answer is asked for all jobs: so that
+        those can be cancelled that came since.
+        """
+        outbox, book = self.recorder.outbox, self.recorder.book
+        entries = [(row, book.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
+        now, free = self.recorder.clock(), [row for row, entry in entries if entry is not None and list_next(entry.job)]
+        if free:
+            trouble = "not configured any more" if cluster is None else await cluster.find_trouble(now)
+        elif entries and cluster is not None and cluster.stale_since is not None:
+            free, trouble = [row for row, _ in entries], await cluster.find_silence(now)
+        else:
+            return
+        if trouble:
+            outbox.untry(row.token for row in free)
+            for row in free:
+                self.admission.refuse(row)
+            raise Unreachable(trouble)
+
+    async def _submit(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
+        async with self.recorder.book.locked(row.job_id for row in rows):
+            # A change that began before these calls counted as tried (a cancel, say) is written by now.
+            rows = [row for row in rows if self.recorder.outbox.owes(row.token)]
+        await self.admission.mark((cluster.name, SUBMIT), rows)
+        launches = []
+        for row in rows:
+            entry = self.recorder.book.get(row.job_id)
+            job = None if entry is None else find_launch(entry.job, row.payload["launch"])
+            if entry is not None and job is not None:
+                throttle = self._find_throttle(job)
+                needs = self.recorder.waits.list_unmet(entry, job, cluster.name)
+                wanted = not self._is_cancelled(row)
+                # It may be there already and has to be found; then it must not start before the cancel comes.
+                job = job if wanted else replace(job, held=True)
+                launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
+        _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
+        taken: set[str] = set()
+
+        def write(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+            # A launch that was raced may have lost meanwhile.
+            if any(owed.token == row.token for owed in draft.owed):
+                taken.add(row.token)
+                _accept(draft, row, answer, now)
+
+        await self.recorder.wakes.sending(cluster.name)
+        try:
+            call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
+            pairs = await self._hear(cluster, [row for row, _ in launches], call)
+            # Before the handles: none is ever stored without its place.
+            await self.places.keep(cluster, [answer for _, answer in pairs])
+            await self._conclude(pairs, write)
+        finally:
+            left = (row for row, _ in launches if row.token not in taken and not self.recorder.outbox.owes(row.token))
+            self.recorder.wakes.sent(cluster.name, any(left))
+
+    def _is_cancelled(self, row: OutboxRow) -> bool:
+        """Whether the launch is to be cancelled whole as soon as its cluster has it."""
+        return any(map(is_whole_cancel, self.recorder.outbox.of_job(row.job_id)))
+
+    def _find_throttle(self, job: Job) -> int | None:
+        """How many of the array that a job is of may run at once; as submitted where the array is over."""
+        if job.element is None:
+            return None
+        head = self.recorder.book.get(job.element.array)
+        if head is not None and head.job.array is not None:
+            return head.job.array.throttle
+        return job.spec.array.throttle if job.spec.array is not None else None
+
+    async def _order(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
+        orders = []
+        for row in rows:
+            entry = self.recorder.book.get(row.job_id)
+            # Where the submission is still under way, its answer offers the order again.
+            if entry is not None and entry.launched and entry.handle_launch == row.payload["launch"]:
+                event = event_from_document(dict(row.payload["event"]))
+                needs = await self._find_needs(entry, event) if isinstance(event, events.SetDependency) else ()
+                again = not self.recorder.outbox.is_first(row.token)
+                orders.append((row, Order(row.token, entry.handle, event, needs, again)))
+        call = cluster.adapter.order([order for _, order in orders]) if orders else None
+        await self._conclude(await self._hear(cluster, [row for row, _ in orders], call), _obey)
+
+    async def _hear(
+        self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[Answer]] | None
+    ) -> list[tuple[OutboxRow, Answer]]:
+        """The answers of a call, each with its row; a row that has none yet is tried again in a moment."""
+        if call is None:
+            # Nothing was asked, so nothing was answered.
+            return []
+        try:
+            pairs = list(zip(rows, await call, strict=True))
+        except SomeUnanswered as some:
+            pairs = [(row, some.answers[row.token]) for row in rows if row.token in some.answers]
+            now = self.recorder.clock()
+            for row in rows:
+                if row.token not in some.answers:
+                    self.recorder.outbox.put_off(row.token, now, now + AGAIN_SECONDS)
+                    log.info("job %d: a call has no answer yet (%s)", row.job_id, row.kind, extra=_fields(row))
+            if not pairs:
+                return pairs
+        cluster.answered()
+        return pairs
+
+    async def _find_needs(self, entry: Entry, event: events.SetDependency) -> tuple[Unmet, ...]:
+        """What is not met of a new dependency."""
+        waits = self.recorder.waits
+        job = await waits.preview(entry, decode(Dependency, event.dependency))
+        return waits.list_unmet(entry, job, entry.cluster)
+
+    async def _conclude(
+        self, pairs: Sequence[tuple[OutboxRow, Answer]], write: Callable[[Draft, OutboxRow, Answer, float], None]
+    ) -> None:
+        """Write what the answers mean, in one transaction."""
+        now = self.recorder.clock()
+        deferred = [
+            (row, answer, next_try(REFUSED, now, row.tries + 1, row.token))
+            for row, answer in pairs
+            if isinstance(answer, Refusal) and answer.transient
+        ]
+        for row, refusal, at in deferred:
+            # First in memory: from here on the cluster is known not to have the job.
+            self.recorder.outbox.defer(row.token, at, refusal.message)
+            if refusal.message != row.error:
+                words = (row.job_id, row.kind, refusal.message, at - now)
+                log.info("job %d: %s is refused for now: %s; again in %.0f s", *words, extra=_fields(row))
+            self.admission.refuse(row)
+            entry = self.recorder.book.get(row.job_id)
+            if entry is not None and row.kind == SUBMIT and row.cluster == entry.cluster:
+                entry.retry_at = at
+        by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
+        for row, answer in pairs:
+            if not (is_kept(row) and answer is None):
+                by_job.setdefault(row.job_id, []).append((row, answer))
+
+        def work(drafts: list[Draft]) -> None:
+            for draft in drafts:
+                for row, answer in by_job[draft.job.id]:
+                    write(draft, row, answer, now)
+
+        # An order that was carried out is not given again because that cannot be written.
+        urgent = all(row.kind != SUBMIT and answer is None for row, answer in pairs)
+        await self.recorder.change(by_job, work, urgent=urgent)
+        for row, answer in pairs:
+            if row.kind == SUBMIT:
+                self._release_orders(row.job_id)
+            elif answer is None and is_start(row):
+                self._repeat_ends(row)
+        for row, refusal, at in deferred:
+            await self.recorder.ledger.defer(row.token, at, refusal.message)
+
+    def _release_orders(self, job_id: int) -> None:
+        """Orders that waited for a submission's answer may go."""
+        for row in self.recorder.outbox.of_job(job_id):
+            if row.kind != SUBMIT:
+                self.recorder.outbox.offer(row.token)
+                self.wake((row.cluster, row.kind))
+
+    def _repeat_ends(self, start: OutboxRow) -> None:
+        """What was started late may have been overtaken by its end, which has to come after it."""
+        for row in self.recorder.outbox.of_job(start.job_id):
+            if row.kind != SUBMIT and is_end_of(row, start):
+                self.recorder.outbox.offer(row.token)
+                self.wake((row.cluster, row.kind))
+
+
+def _fields(row: OutboxRow) -> dict[str, object]:
+    """What a line of the log about a call is about."""
+    return {"job": row.job_id, "cluster": row.cluster, "token": row.token}
+
+
+def _log_failure(lane: Lane, rows: Sequence[OutboxRow], error: Exception, seconds: float) -> None:
+    """A line for calls that failed together, and when they are made again."""
+    fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": lane[0]}
+    words = (lane[0], lane[1], _name_jobs(rows), error, seconds)
+    log.info("cluster %s: %s of jobs %s failed: %s; again in %.0f s", *words, extra=fields)
+
+
+def _log_repeats(rows: Sequence[OutboxRow]) -> None:
+    """A line for submissions that an earlier try, or an earlier daemon, may have made already."""
+    if rows:
+        fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": rows[0].cluster}
+        text = "cluster %s: submit of jobs %s is made again under their tokens"
+        log.info(text, rows[0].cluster, _name_jobs(rows), extra=fields)
+
+
+def _name_jobs(rows: Sequence[OutboxRow]) -> str:
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    return ", ".join(str(row.job_id) for row in rows[:_NAMED]) + more
+
+
+def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+    """The answer to a submission: a handle, a reason to wait, or the end."""
+    bid = bid_of(draft, row)
+    if bid is not None and answer is not None:
+        answer_bid(draft, bid, row, answer, now)
+    elif isinstance(answer, Accepted):
+        draft.handle = stored_handle(draft, answer.handle)
+        draft.native_id = answer.native_id
+        draft.cursor = ""
+        draft.done.append(row.token)
+        if is_held_back(draft.job):
+            draft.advance(events.Queued(now, "None"))
+    elif isinstance(answer, Refusal) and draft.is_cancelled:
+        # The cluster has nothing of it, whyever: the cancel is carried out here.
+        draft.done.append(row.token)
+        draft.tried = False
+    elif isinstance(answer, Refusal) and answer.transient:
+        if draft.job.reason != answer.waiting_reason:
+            draft.advance(events.Queued(now, answer.waiting_reason))
+    elif isinstance(answer, Refusal):
+        draft.done.append(row.token)
+        draft.tried = False
+        _refuse(draft, answer.text, now)
+
+
+def _refuse(draft: Draft, message: str, now: float) -> None:
+    """A final refusal: the next cluster of the list is asked, and the last one's is the end."""
+    others = list_next(draft.job)
+    if draft.job.bids:
+        draft.promote(draft.job.bids[0], now, message, refused=True)
+        return
+    if others:
+        draft.advance(events.Move(now, others[0].cluster, message, True, others[0].candidate))
+        return
+    draft.advance(events.Refused(now, word_refusals(draft.job, message)))
+
+
+def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+    """The answer to an order; a final refusal ends it, since its effect can never come."""
+    if isinstance(answer, Refusal):
+        event = event_from_document(dict(row.payload["event"]))
+        if answer.transient and not _is_overtaken(draft.job, event):
+            return
+        words = (draft.job.id, type(event).__name__, answer.text)
+        log.warning("job %d: the cluster refused %s: %s", *words, extra=_fields(row))
+        if isinstance(event, events.Launch | events.NodeRelaunch):
+            _give_up(draft, event, answer.text, now)
+        else:
+            draft.say(now, f"{type(event).__name__} was not carried out: {answer.text}", getattr(event, "task", ""))
+    draft.done.append(row.token)
+
+
+def _is_overtaken(job: Job, event: Event) -> bool:
+    """Whether a node is to be started again, which its cluster surely has not done, of an attempt that is to end."""
+    if not isinstance(event, events.NodeRelaunch):
+        return False
+    found = find_attempt(job, event.task, event.attempt)
+    return found is not None and found[1].stop is not None
+
+
+def _give_up(draft: Draft, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
+    """Count the nodes as ended that will not be started: nobody else would tell their end."""
+    found = find_attempt(draft.job, event.task, event.attempt)
+    if found is None:
+        return
+    cause = found[1].stop.cause if found[1].stop is not None else Cause.REFUSED
+    run = event.run if isinstance(event, events.NodeRelaunch) else 0
+    for node in found[1].nodes:
+        meant = isinstance(event, events.Launch) or node.index == event.node
+        if meant and node.live and node.run == run and node.started_at is None:
+            keys = (event.task, event.attempt, node.index, run)
+            draft.advance(events.NodeEnded(now, *keys, cause=cause.value, detail=message))

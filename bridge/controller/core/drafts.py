@@ -1,0 +1,448 @@
+"""What is about to become of a job: events are reduced into a draft, and the draft is completed before it is written.
+
+Pure but for the tokens it draws. Called by `recording`; the loops fill drafts with what they learned.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from overspan.adapters.contract import Decider
+from overspan.bridge.controller.core.book import Entry, join_handle, split_handle
+from overspan.bridge.controller.core.outbox import BACK, ORDER, SUBMIT, Outbox
+from overspan.bridge.controller.core.waits import Waits
+from overspan.bridge.controller.views.accounts import keep_account
+from overspan.bridge.lifecycle.bids import plan_bids
+from overspan.bridge.lifecycle.decision import decide
+from overspan.bridge.lifecycle.eligibility import judge, merely_waits
+from overspan.bridge.lifecycle.failover import is_withdrawal, read_withdrawal
+from overspan.bridge.lifecycle.lookup import find_task
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.timeline import Transition, transitions
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.durations import format_timestamp
+from overspan.bridge.model.events import Event, event_from_document, event_to_document
+from overspan.bridge.model.job import Attempt, Bid, Job, NodeRun
+from overspan.bridge.model.states import State
+from overspan.bridge.store.records import Change, OutboxRow, join_changes
+
+CARRIED_OVER = (
+    events.Cancel,
+    events.Hold,
+    events.Release,
+    events.SetTime,
+    events.SetPriority,
+    events.SetNice,
+    events.SetBegin,
+    events.SetDependency,
+)
+"""Orders that still count when the launch they were meant for is gone."""
+
+REQUEUING = frozenset({"slurm"})
+"""Kinds of clusters that run a job again by themselves, as the same native job; they order a requeue in this name."""
+
+_FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
+"""What a cluster carries out where the daemon decides."""
+
+_FOR_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
+"""What a cluster's own queue has to know of a job that waits in it, although the daemon decides."""
+_HEEDED = "heeded"
+"""Marks an order that has had its effect here, and is only passed on."""
+
+_KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire, events.Terminate, events.Kill))
+
+_ENDS = frozenset(kind.__name__ for kind in (events.Terminate, events.Kill))
+"""Decisions that only end something."""
+
+_WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
+"""Reasons why a job is not sent to its cluster."""
+
+_MANY = 10_000
+"""Decisions in one go that only an endless loop could make."""
+
+
+DeciderOf = Callable[[str, str], Decider]
+"""Who decides about a launch, by its cluster and its handle."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A job's next facts with all that is written beside them."""
+
+    entry: Entry
+    job: Job
+    owed: list[OutboxRow]
+    """Calls owed for the job before this draft."""
+    tried: bool = False
+    """Whether a submission of the present launch is under way, so that the cluster may know of it."""
+    back: bool = False
+    """Whether the present launch is the native job of the one before, which waits in its cluster's queue again."""
+    requeued: bool = False
+    """Whether the cluster has just said that it runs the launch again."""
+    handle: str | None = None
+    native_id: str | None = None
+    cursor: str | None = None
+    timeline: list[Transition] = field(default_factory=list)
+    add: list[OutboxRow] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    wake_at: float | None = None
+    jumped: float | None = None
+    """By how much the machine's clock had been set, in all, where its times were brought in line with it."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster that has the job after this draft, or is to have it."""
+        return self.job.cluster or self.entry.cluster
+
+    @property
+    def launched(self) -> bool:
+        """Whether the present launch is on the cluster."""
+        if self.handle:
+            return split_handle(self.handle)[0] == self.job.launch
+        return bool(self.entry.handle) and self.entry.handle_launch == self.job.launch
+
+    @property
+    def newest_handle(self) -> str:
+        """The adapter's name of the newest launch."""
+        return split_handle(self.handle)[1] if self.handle else self.entry.handle
+
+    @property
+    def away(self) -> bool:
+        """Whether somebody else may have the say: the job is on its cluster, or may be, and is not over."""
+        if self.job.over:
+            return False
+        return self.launched or self.back or (self.tried and self.job.launch == self.entry.job.launch)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether all of the job is to be cancelled."""
+        return any(map(is_whole_cancel, self.open_rows()))
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to write."""
+        fields = (self.handle, self.native_id, self.cursor, self.entry.unwritten)
+        said = self.add or self.done or self.timeline
+        return self.job is not self.entry.job or bool(said) or any(f is not None for f in fields)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has work ended, and starts none: that must not wait for a disk."""
+        kinds = {_kind(row) for row in self.add}
+        return bool(kinds & _ENDS) and kinds <= _ENDS
+
+    def advance(self, event: Event) -> bool:
+        """Reduce an event into the draft; False when it changed nothing because it was late."""
+        before = self.job
+        self.job = reduce(before, event)
+        self.timeline += transitions(before, self.job, event)
+        return self.job.late == before.late
+
+    def follow(self, event: Event) -> None:
+        """Reduce an event of the launch's journal; an order that is in there is not owed any more."""
+        if isinstance(event, events.LaunchLost):
+            orders = [event_from_document(dict(row.payload["event"])) for row in self.open_rows() if row.kind == ORDER]
+            passes = event.cause != Cause.CANCEL.value and event.launch == self.job.launch and merely_waits(self.job)
+            if self.job.bids and passes:
+                # It still waits elsewhere. The cluster gets another bid some time later.
+                self.promote(self.job.bids[0], event.at, event.detail or "its launch was lost")
+                return
+            event = read_withdrawal(self.job, event, orders)
+        launch = self.job.launch
+        self.advance(event)
+        self.back = self.back or (self.requeued and self.job.launch == launch + 1 and not self.job.over)
+        self.requeued = isinstance(event, events.Requeue) and event.by in REQUEUING
+        if isinstance(event, CARRIED_OVER):
+            document = event_to_document(event)
+            for row in self.open_rows():
+                if row.kind == ORDER and row.payload["event"] == document:
+                    self.strike(row)
+
+    def promote(self, bid: Bid, at: float, text: str = "", refused: bool = False) -> None:
+        """Have a bid take the place of the launch, which nobody wants any more then; orders that wait for it count."""
+        if not self.advance(events.Promote(at, bid.cluster, text, refused)):
+            return
+        self.handle = join_handle(bid.launch, bid.handle) if bid.handle else ""
+        self.native_id, self.cursor, self.tried = bid.native_id, bid.cursor, False
+        self.redirect()
+
+    def redirect(self) -> None:
+        """Apply orders whose launch is gone to the job itself."""
+        for row in self.open_rows():
+            if row.kind == ORDER:
+                event = event_from_document(dict(row.payload["event"]))
+                if isinstance(event, CARRIED_OVER) and _HEEDED not in row.payload:
+                    self.advance(event)
+                self.strike(row)
+
+    def redeem(self) -> None:
+        """Aim orders at the present launch, which the cluster has; what does not outlive a launch is struck out."""
+        for row in self.open_rows():
+            if row.kind == ORDER:
+                event = event_from_document(dict(row.payload["event"]))
+                if isinstance(event, CARRIED_OVER):
+                    payload = {**row.payload, "launch": self.job.launch}
+                    self.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
+                self.strike(row)
+
+    def amend(self, at: float, job: Job, text: str) -> None:
+        """Replace facts that only the daemon keeps (labels, begin), with a line in the timeline."""
+        self.job = job
+        self.timeline.append(Transition(at, "", "", "", job.reason, "Update", text))
+
+    def say(self, at: float, text: str, task: str = "") -> None:
+        """Tell the user, in the timeline, what became of an order."""
+        self.timeline.append(Transition(at, task, "", "", self.job.reason, "Refused", text))
+
+    def order(self, at: float, event: Event) -> None:
+        """Owe an order to the job's cluster."""
+        payload: dict[str, Any] = {"launch": self.job.launch, "event": event_to_document(event)}
+        self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.cluster, ORDER, payload, at))
+
+    def open_rows(self) -> list[OutboxRow]:
+        """Calls owed for the job after this draft."""
+        return [row for row in (*self.owed, *self.add) if row.token not in self.done]
+
+    def asked(self, event: events.Expire) -> bool:
+        """Whether an order of that kind, for the same cause, is owed already."""
+        orders = [row.payload["event"] for row in self.open_rows() if _kind(row) == events.Expire.__name__]
+        return any(order["cause"] == event.cause for order in orders)
+
+    def strike(self, row: OutboxRow) -> None:
+        """A call is not owed any more."""
+        if row in self.add:
+            self.add.remove(row)
+        else:
+            self.done.append(row.token)
+
+    def to_change(self) -> Change:
+        """The draft as the store takes it."""
+        version = self.entry.job.version
+        change = Change(
+            job=replace(self.job, version=version + 1),
+            expected_version=version,
+            cluster=None if self.cluster == self.entry.cluster else self.cluster,
+            handle=self.handle,
+            native_id=self.native_id,
+            cursor=self.cursor,
+            spec=None if self.job.spec is self.entry.job.spec else self.job.spec,
+            account=keep_account(replace(self.entry, job=self.job, cluster=self.cluster, row=None, task_rows=None)),
+            timeline=tuple(self.timeline),
+            outbox_add=tuple(self.add),
+            outbox_done=tuple(self.done),
+        )
+        unwritten = self.entry.unwritten
+        return change if unwritten is None else join_changes(unwritten, change)
+
+
+def open_draft(entry: Entry, outbox: Outbox) -> Draft:
+    """A draft of a job as it is now."""
+    submit = outbox.submit_of(entry.job.id, entry.cluster)
+    tried = submit is not None and outbox.tried(submit.token)
+    return Draft(entry, entry.job, outbox.of_job(entry.job.id), tried)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Draws from a draft what follows by the rules: decisions, the submission, orders that lost their launch."""
+
+    installation: str
+    """Told apart by tokens: two daemons' jobs of one number on the same cluster."""
+    keeps_limits: Callable[[str, str], bool] = lambda cluster, handle: False
+    """Whether a launch's wall time has to be had from its cluster, by the cluster and the launch's handle."""
+    patience_of: Callable[[str, Job], float | None] = lambda cluster, job: None
+    """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
+
+    def complete(self, draft: Draft, now: float, decider_of: DeciderOf, waits: Waits) -> None:
+        """Bring a draft to rest."""
+        draft.wake_at = None
+        self._clear(draft)
+        if draft.back and not draft.job.over:
+            self._take_back(draft, now)
+        decides = draft.launched and decider_of(draft.cluster, draft.newest_handle) is Decider.DAEMON
+        if not draft.away:
+            draft.redirect()
+        elif decides:
+            self._heed(draft)
+        if not draft.away or decides:
+            self._decide(draft, now)
+        elif draft.launched and draft.job.granted_at is None:
+            self._expire(draft, now)
+        if not draft.away:
+            needs = draft.job.dependency.needs
+            self._submit(draft, now, bool(needs) and waits.waits_there(draft.entry, draft.job, draft.cluster))
+        self._enter(draft, now)
+        self._clear(draft)
+        if draft.cluster != draft.entry.cluster and not (draft.handle and draft.launched):
+            # What the former cluster calls it means nothing to this one.
+            draft.handle = draft.native_id = draft.cursor = ""
+
+    def _take_back(self, draft: Draft, now: float) -> None:
+        """Owe the launch that its cluster has already, whether or not it may start: it is had, and orders reach it."""
+        draft.redeem()
+        if not any(row.kind == SUBMIT for row in draft.open_rows()):
+            self._owe(draft, draft.cluster, draft.job.launch, now, {BACK: True})
+
+    def _heed(self, draft: Draft) -> None:
+        """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
+        for row in draft.open_rows():
+            if row.kind != ORDER or row.payload["launch"] != draft.job.launch or _HEEDED in row.payload:
+                continue
+            event = event_from_document(dict(row.payload["event"]))
+            if isinstance(event, _FOR_CLUSTER) or (isinstance(event, events.SetTime) and self._is_limited(draft)):
+                continue
+            waits = draft.job.granted_at is None
+            draft.advance(event)
+            draft.strike(row)
+            if waits and isinstance(event, _FOR_QUEUE):
+                payload = {**row.payload, _HEEDED: True}
+                draft.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
+
+    def _is_limited(self, draft: Draft) -> bool:
+        return self.keeps_limits(draft.cluster, draft.newest_handle)
+
+    def _decide(self, draft: Draft, now: float) -> None:
+        for _ in range(_MANY):
+            found = decide(draft.job, now)
+            draft.wake_at = found.wake_at
+            if not found.events:
+                return
+            for event in found.events:
+                draft.advance(event)
+                if draft.launched:
+                    draft.order(now, event)
+        raise RuntimeError(f"job {draft.job.id}: decisions without end")
+
+    def _expire(self, draft: Draft, now: float) -> None:
+        """Order the end of a job whose deadline passes while it waits on its cluster: no supervisor has it yet."""
+        found = decide(draft.job, now)
+        draft.wake_at = found.wake_at
+        for event in found.events:
+            if isinstance(event, events.Expire) and not draft.asked(event):
+                draft.order(now, event)
+
+    def _submit(self, draft: Draft, now: float, waited_for: bool) -> None:
+        """Owe the submission when the job may go, and only then."""
+        verdict = judge(draft.job, now, waited_for)
+        submits = [row for row in draft.open_rows() if row.kind == SUBMIT and row.payload["launch"] == draft.job.launch]
+        if verdict.now:
+            if draft.job.reason != verdict.reason and {draft.job.reason, verdict.reason}.intersection(_WAITING):
+                draft.advance(events.Queued(now, verdict.reason))
+            # An array is never sent itself; its elements are.
+            if not submits and draft.job.array is None:
+                self._owe(draft, draft.cluster, draft.job.launch, now)
+                if draft.job.cluster:
+                    patience = self.patience_of(draft.job.cluster, draft.job)
+                    draft.advance(events.Offer(now, draft.job.cluster, patience))
+            return
+        for row in submits:
+            draft.strike(row)
+        if verdict.at is not None:
+            draft.wake_at = verdict.at if draft.wake_at is None else min(draft.wake_at, verdict.at)
+        if verdict.reason in _WAITING and draft.job.reason != verdict.reason:
+            draft.advance(events.Queued(now, verdict.reason, verdict.at))
+
+    def _owe(
+        self, draft: Draft, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
+    ) -> None:
+        token = f"{self.installation}-{draft.job.id}-{launch}"
+        draft.add.append(OutboxRow(token, draft.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
+
+    def _enter(self, draft: Draft, now: float) -> None:
+        """Bring the bids of a job that races in line with what it is to have; what ends here, the clusters release."""
+        entries = plan_bids(draft.job, now)
+        for name in entries.withdrawn:
+            draft.advance(events.Withdraw(now, name))
+        for name in entries.entered:
+            draft.advance(events.Enter(now, name))
+            self._owe(draft, name, draft.job.newest, now)
+        if entries.wake_at is not None:
+            draft.wake_at = entries.wake_at if draft.wake_at is None else min(draft.wake_at, entries.wake_at)
+
+    def _clear(self, draft: Draft) -> None:
+        """Strike out what the job's or a task's end, or that of a launch or bid, has made pointless."""
+        job = draft.job
+        launches = {job.launch, *(bid.launch for bid in job.bids)}
+        for row in draft.open_rows():
+            pointless = _is_settled(job, row) if row.kind == ORDER else row.payload["launch"] not in launches
+            if job.over or pointless:
+                draft.strike(row)
+
+
+def is_kept(row: OutboxRow) -> bool:
+    """Whether an order stays owed after its delivery, until its effect is seen.
+
+    Its launch may go before it is read; and what it is to end may only be started after it.
+    """
+    return _kind(row) in _KEPT and _HEEDED not in row.payload
+
+
+def is_whole_cancel(row: OutboxRow) -> bool:
+    """Whether an order cancels all of its job."""
+    return _kind(row) == events.Cancel.__name__ and not row.payload["event"].get("task")
+
+
+def is_end(row: OutboxRow) -> bool:
+    """Whether an order is to end all or some of a job."""
+    return _kind(row) in _ENDS or _kind(row) == events.Cancel.__name__
+
+
+def is_start(row: OutboxRow) -> bool:
+    """Whether a decision to start something is owed."""
+    return _kind(row) in (events.Launch.__name__, events.NodeRelaunch.__name__)
+
+
+def is_end_of(row: OutboxRow, start: OutboxRow) -> bool:
+    """Whether an order ends the attempt that another is to start something of."""
+    if _kind(row) not in (events.Terminate.__name__, events.Kill.__name__):
+        return False
+    mine, other = row.payload["event"], start.payload["event"]
+    return bool((mine["task"], mine["attempt"]) == (other["task"], other["attempt"]))
+
+
+def _kind(row: OutboxRow) -> str:
+    """What an order is; empty for a submission."""
+    return str(row.payload["event"].get("event")) if row.kind == ORDER else ""
+
+
+def _is_settled(job: Job, row: OutboxRow) -> bool:
+    """Whether an order has nothing left to do: its task has ended for good, its attempt has, or its effect is seen."""
+    document = row.payload["event"]
+    if job.granted_at is not None and is_withdrawal(event_from_document(dict(document))):
+        return True
+    task = find_task(job, document.get("task", ""))
+    if task is None:
+        return False
+    if is_kept(row) and task.over:
+        return True
+    number = document.get("attempt")
+    if number is None or number >= len(task.attempts):
+        return False
+    attempt = task.attempts[number]
+    if not attempt.live:
+        return True
+    return _starts_no_more(attempt, event_from_document(dict(document)))
+
+
+def _starts_no_more(attempt: Attempt, event: Event) -> bool:
+    """Whether all that a decision starts is known to have started: made again, it could start it twice."""
+    if isinstance(event, events.Launch):
+        return all(_was_seen(node, 0) for node in attempt.nodes)
+    return isinstance(event, events.NodeRelaunch) and _was_seen(attempt.nodes[event.node], event.run)
+
+
+def _was_seen(node: NodeRun, run: int) -> bool:
+    return node.run > run or (node.run == run and (node.started_at is not None or node.ended_at is not None))
+
+
+def submitted(job: Job) -> Transition:
+    """The first line of a job's timeline."""
+    cron = job.spec.cron
+    text = f"submitted by the schedule c{cron.id}, due at {format_timestamp(cron.due)}" if cron else "submitted"
+    text = "; ".join([text, *(f"{departure.cluster}: {departure.text}" for departure in job.passed)])
+    return Transition(job.submitted_at, "", "", State.PENDING.value, job.reason, "Submitted", text)

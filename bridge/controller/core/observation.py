@@ -1,0 +1,208 @@
+"""Turns clusters' news into facts: one small loop for each cluster that has launches.
+
+A cursor is written in the transaction that has the effect of the events before it, so each event counts once whatever
+dies. A cluster that does not answer is stale; nothing of it is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from overspan.adapters.contract import Decider, Observation, Report
+from overspan.bridge.controller.core.backoff import next_try
+from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.outbox import ORDER
+from overspan.bridge.controller.core.places import Places
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.features.bids import follow_bid
+from overspan.bridge.lifecycle.clocks import date_report
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
+from overspan.bridge.model.events import LaunchLost
+from overspan.bridge.model.spec import Backoff
+
+log = logging.getLogger(__name__)
+
+SKEW = 5.0
+"""Seconds by which a cluster's clock may differ from this machine's without more ado."""
+GRACE = 0.05
+"""Seconds that a call under way still has when there is another launch to watch."""
+
+
+class Observer:
+    """Watches the launches of every cluster."""
+
+    def __init__(self, recorder: Recorder, places: Places, backoff: Backoff, tick: float) -> None:
+        self.recorder = recorder
+        self.places = places
+        self.clusters = places.clusters
+        self.backoff = backoff
+        self.tick = tick
+        self._loops: dict[str, asyncio.Task[None]] = {}
+        self._bells: dict[str, Bell] = {}
+        self._started = asyncio.Event()
+        """Until then clusters are asked, and nothing of it is written: an order may have to be given again first."""
+        self._failures: Counter[str] = Counter()
+        """How often each cluster has not answered, since it did."""
+
+    def start(self) -> None:
+        """Begin with everything that runs already; what is owed to clusters is under way by now."""
+        self._started.set()
+        for cluster in self.recorder.book.watched_clusters():
+            self.wake(cluster)
+
+    def wake(self, name: str) -> None:
+        """There is another launch to watch."""
+        cluster = self.clusters.find(name)
+        if cluster is None:
+            log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
+        elif name not in self._loops:
+            self._bells[name] = Bell()
+            self._loops[name] = asyncio.ensure_future(self._run(cluster))
+        else:
+            self._bells[name].ring()
+
+    async def close(self) -> None:
+        """Stop; nothing is lost, since the cursors are stored."""
+        loops = list(self._loops.values())
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    async def catch_up(self, seconds: float) -> None:
+        """Take in what happened while no daemon was there, from the clusters that are open; gives up in time.
+
+        Where an order is owed, its answer comes first: what it ended would be told as an end of its own.
+        """
+        for cluster in self.clusters:
+            since = self._cursors(cluster)
+            if not since or not cluster.opened or self.recorder.outbox.of_lane((cluster.name, ORDER)):
+                continue
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._write(cluster, await cluster.adapter.observe(since, 0))
+            except (TimeoutError, OverspanError) as error:
+                log.info("cluster %s is looked at later: %s", cluster.name, error, extra={"cluster": cluster.name})
+
+    async def _run(self, cluster: Cluster) -> None:
+        """The never-ending loop of a cluster."""
+        while True:
+            await self.observe_once(cluster)
+
+    async def observe_once(self, cluster: Cluster) -> None:
+        """Ask once, and write what was answered; or wait until there is something to ask."""
+        bell = self._bells.setdefault(cluster.name, Bell())
+        seen = bell.count
+        since = self._cursors(cluster)
+        if not since:
+            # Nothing is missing of what nobody asks for.
+            cluster.miss(self.recorder.clock(), "")
+            cluster.unwatched()
+            await bell.wait()
+            return
+        try:
+            if cluster.displaced:
+                await self.places.find_again(cluster)
+            observation = await self._ask(cluster, since, asyncio.ensure_future(bell.wait(seen=seen)))
+            if not self._started.is_set():
+                # The next question is from the same cursors.
+                await self._started.wait()
+            elif observation is not None:
+                returns = self._judge(cluster, observation)
+                await self._write(cluster, observation)
+                if returns:
+                    # Who decides is not known of a cluster that cannot be opened: what was due is seen to now.
+                    await self.recorder.change(self.recorder.book.watched(cluster.name).values(), lambda drafts: None)
+        except Exception as error:
+            if not isinstance(error, OverspanError):
+                log.error("observing cluster %s", cluster.name, exc_info=error)
+            if not isinstance(error, StoreFailed | Conflict):
+                cluster.failed(self.recorder.clock(), error, observed=True)
+            await self._back_off(cluster)
+
+    def _judge(self, cluster: Cluster, observation: Observation) -> bool:
+        """Note whether all of the cluster has answered; whether it does again."""
+        cluster.miss(self.recorder.clock(), observation.gap)
+        if observation.trouble:
+            cluster.failed(self.recorder.clock(), Unreachable(observation.trouble), observed=True)
+            return False
+        cluster.answered(observed=True)
+        return bool(self._failures.pop(cluster.name, 0))
+
+    def _cursors(self, cluster: Cluster) -> dict[str, str]:
+        book = self.recorder.book
+        entries = ((handle, book.get(job_id)) for handle, job_id in book.watched(cluster.name).items())
+        return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
+
+    async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
+        """The cluster's news; None when there is another launch to watch (`more`) first."""
+        call = asyncio.ensure_future(self._observe(cluster, since))
+        try:
+            await asyncio.wait((call, more), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                # Cursors are given each time, so a call that is given up loses nothing.
+                await asyncio.wait((call,), timeout=GRACE)
+            return call.result() if call.done() else None
+        finally:
+            more.cancel()
+            call.cancel()
+            await asyncio.gather(call, more, return_exceptions=True)
+
+    async def _observe(self, cluster: Cluster, since: dict[str, str]) -> Observation:
+        return await cluster.adapter.observe(since, self.tick)
+
+    async def _write(self, cluster: Cluster, observation: Observation) -> None:
+        watched = self.recorder.book.watched(cluster.name)
+        reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
+        now, decides = self.recorder.clock(), self.recorder.decider_of
+
+        def work(drafts: list[Draft]) -> None:
+            for draft in drafts:
+                report = reports[draft.job.id]
+                is_launch = draft.entry.handle == report.handle and draft.entry.watched
+                if is_launch or follow_bid(draft, cluster.name, report, now):
+                    follow_report(draft, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
+
+        if reports:
+            await self.recorder.change(reports, work)
+
+    async def _back_off(self, cluster: Cluster) -> None:
+        """Wait before the next question, until somebody else's is answered at the longest."""
+        self._failures[cluster.name] += 1
+        at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
+        timer, due = f"observe:{cluster.name}", Bell()
+        self.recorder.timers.set(timer, at, due.ring)
+        waits = [asyncio.ensure_future(bell.wait()) for bell in (due, cluster.back)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.recorder.timers.drop(timer)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+def follow_report(draft: Draft, report: Report, now: float, *, dated: bool = False) -> None:
+    """Copy a launch's news into the draft, up to its end or to the job's next launch.
+
+    `dated`: the daemon decides, so what cannot be of its time is dated now.
+    """
+    launch = draft.job.launch
+    for event in report.events:
+        if draft.job.launch != launch:
+            break
+        try:
+            draft.follow(date_report(draft.job, event, now, SKEW) if dated else event)
+        except Exception:
+            # One line that makes no sense must not stop all others.
+            log.exception("job %d: the event %r changes nothing", draft.job.id, event, extra={"job": draft.job.id})
+    if report.gone and draft.job.launch == launch and not draft.job.over:
+        draft.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
+    if report.native_id and draft.job.launch == launch and report.native_id != draft.entry.native_id:
+        draft.native_id = report.native_id
+    if report.cursor != draft.entry.cursor and draft.job.launch == launch:
+        draft.cursor = report.cursor

@@ -1,0 +1,214 @@
+"""Limits on how many jobs of the daemon are on a cluster at once: who waits for a slot, and who is next.
+
+`Gate` is the order and the count, pure. `Admission` keeps a gate for each limited cluster in step with the jobs.
+Whoever waits is not on its cluster and is known not to be: before the first call for a job is made, its row is marked
+in the store, so that a restart does not take 10,000 waiting jobs for perhaps submitted ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterable, Mapping
+
+from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.drafts import REQUEUING, Draft
+from overspan.bridge.controller.core.outbox import SUBMIT, Lane
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.lifecycle.bids import note_bid
+from overspan.bridge.model import events
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.ranks import Rank, rank_job
+from overspan.bridge.store.records import OutboxRow
+
+MAX_RUNNING = "AssocMaxJobsLimit"
+MAX_SUBMITTED = "AssocMaxSubmitJobLimit"
+REASONS = (MAX_RUNNING, MAX_SUBMITTED)
+"""Slurm's words for a job that a limit holds back."""
+
+_AT_ONCE = 500
+_SPARE = 64
+
+
+class Gate:
+    """The slots of a cluster and the line before them. A change costs O(log n) of those who wait."""
+
+    def __init__(self, limit: int, reason: str) -> None:
+        self.limit = limit
+        self.reason = reason
+        self._inside: set[int] = set()
+        self._ranks: dict[int, Rank] = {}
+        # Those who left or moved stay in the heap until they come up.
+        self._heap: list[tuple[Rank, int]] = []
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._ranks)
+
+    def __contains__(self, job_id: int) -> bool:
+        """Whether a job waits."""
+        return job_id in self._ranks
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody may go in."""
+        return bool(self._ranks) and len(self._inside) < self.limit
+
+    def wait(self, job_id: int, rank: Rank) -> None:
+        """Put a job into the line, or at another place of it."""
+        if self._ranks.get(job_id) == rank:
+            return
+        self._ranks[job_id] = rank
+        heapq.heappush(self._heap, (rank, job_id))
+        if len(self._heap) > 2 * len(self._ranks) + _SPARE:
+            self._heap = [(rank, job_id) for job_id, rank in self._ranks.items()]
+            heapq.heapify(self._heap)
+
+    def leave(self, job_id: int) -> None:
+        """Take a job out of the line, if it is there."""
+        self._ranks.pop(job_id, None)
+
+    def occupy(self, job_id: int) -> None:
+        """A job has a slot, whether one was free or not."""
+        self.leave(job_id)
+        self._inside.add(job_id)
+
+    def free(self, job_id: int) -> None:
+        """A job has no slot, or no longer."""
+        self._inside.discard(job_id)
+
+    def admit(self, most: int) -> list[int]:
+        """Let in whoever is next, as long as there are slots; they have them from now on."""
+        admitted: list[int] = []
+        while self.open and len(admitted) < most:
+            rank, job_id = heapq.heappop(self._heap)
+            if self._ranks.get(job_id) == rank:
+                self.occupy(job_id)
+                admitted.append(job_id)
+        return admitted
+
+
+def make_gate(settings: ClusterSettings) -> Gate | None:
+    """The gate of a cluster's limits, None where it has none. The smaller limit is the one that holds."""
+    limits = ((settings.max_running, MAX_RUNNING), (settings.max_submitted, MAX_SUBMITTED))
+    known = [(limit, reason) for limit, reason in limits if limit is not None]
+    return Gate(*min(known)) if known else None
+
+
+class Admission:
+    """The gates of all limited clusters."""
+
+    def __init__(self, recorder: Recorder, clusters: Mapping[str, ClusterSettings]) -> None:
+        self.recorder = recorder
+        gates = {name: make_gate(settings) for name, settings in clusters.items()}
+        self._requeuing = {name for name, settings in clusters.items() if settings.kind in REQUEUING}
+        self._gates = {name: gate for name, gate in gates.items() if gate is not None}
+
+    def limits(self, lane: Lane) -> bool:
+        """Whether calls of that lane wait for slots."""
+        return lane[1] == SUBMIT and lane[0] in self._gates
+
+    def follow(self, entry: Entry, cluster: str) -> bool:
+        """Heed a job's change; whether somebody may go in on that cluster of it."""
+        gate = self._gates.get(cluster)
+        if gate is None:
+            return False
+        job = entry.job
+        row = self.recorder.outbox.submit_of(job.id, cluster)
+        if entry.watches(cluster):
+            gate.occupy(job.id)
+        elif row is None:
+            gate.leave(job.id)
+            gate.free(job.id)
+        elif not self.recorder.outbox.tried(row.token) and not self._may_be_back(entry, row):
+            gate.free(job.id)
+            if job.id in gate:
+                gate.wait(job.id, rank_job(job))
+        return gate.open
+
+    def _may_be_back(self, entry: Entry, row: OutboxRow) -> bool:
+        """Whether the cluster may run the job again already, under the launch that was told as ended."""
+        former = (
+            bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == row.payload["launch"] - 1
+        )
+        return former and row.cluster in self._requeuing
+
+    def leave(self, cluster: str, job_id: int) -> bool:
+        """A job has gone to another cluster; whether somebody may go in on the one it left."""
+        gate = self._gates.get(cluster)
+        if gate is None:
+            return False
+        gate.leave(job_id)
+        gate.free(job_id)
+        return gate.open
+
+    def take(self, lane: Lane, most: int) -> list[OutboxRow]:
+        """The submissions that may be made now, the first in the line first; the others wait and are told why."""
+        gate, outbox = self._gates[lane[0]], self.recorder.outbox
+        again, fresh = [], []
+        for row in outbox.claim(lane, self.recorder.clock()):
+            entry = self.recorder.book.get(row.job_id)
+            if entry is None:
+                continue
+            if outbox.tried(row.token) or self._may_be_back(entry, row):
+                # The cluster may have it already.
+                gate.occupy(row.job_id)
+                again.append(row.job_id)
+            else:
+                gate.wait(row.job_id, rank_job(entry.job))
+                fresh.append(row.job_id)
+        admitted = [*again, *gate.admit(max(0, most - len(again)))]
+        waiting = [job_id for job_id in fresh if job_id in gate]
+        if waiting:
+            self.recorder.spawn(self._tell(lane[0], waiting), f"telling who waits for the cluster {lane[0]}")
+        rows = (outbox.submit_of(job_id, lane[0]) for job_id in admitted)
+        return outbox.start(row.token for row in rows if row is not None)
+
+    def refuse(self, row: OutboxRow) -> None:
+        """The cluster did not take a job for now."""
+        gate = self._gates.get(row.cluster)
+        if gate is not None and row.kind == SUBMIT:
+            gate.free(row.job_id)
+
+    async def mark(self, lane: Lane, rows: Iterable[OutboxRow]) -> None:
+        """Write down that calls are about to be made, where it matters. Raises StoreFailed."""
+        if self.limits(lane):
+            defer = self.recorder.ledger.defer
+            await asyncio.gather(*(defer(row.token, 0.0, "") for row in rows if not row.tries))
+
+    async def recall(self, lane: Lane) -> None:
+        """Tell apart what an earlier process may have called and what only waited. Raises StoreFailed."""
+        outbox, ledger = self.recorder.outbox, self.recorder.ledger
+        limited, key = self.limits(lane), f"marked:{lane[0]}"
+        marked = bool(await ledger.meta(key))
+        owed = [row for row in outbox.of_lane(lane) if not row.tries and outbox.tried(row.token)]
+        if limited and marked:
+            outbox.untry(row.token for row in owed)
+            # Now that they are known to be here, what is due for them can be seen.
+            await self.recorder.change([row.job_id for row in owed], lambda drafts: None)
+        elif limited:
+            await self.mark(lane, owed)
+        if limited is not marked:
+            await ledger.set_meta(key, "1" if limited else "")
+
+    async def _tell(self, cluster: str, job_ids: list[int]) -> None:
+        gate = self._gates[cluster]
+
+        def work(drafts: list[Draft]) -> None:
+            now = self.recorder.clock()
+            for draft in drafts:
+                if draft.job.id not in gate:
+                    continue
+                if draft.cluster != cluster:
+                    draft.job = note_bid(draft.job, cluster, reason=gate.reason)
+                elif not draft.away and draft.job.reason != gate.reason:
+                    draft.advance(events.Queued(now, gate.reason))
+
+        for start in range(0, len(job_ids), _AT_ONCE):
+            await self.recorder.change(job_ids[start : start + _AT_ONCE], work)
+
+
+def is_held_back(job: Job) -> bool:
+    """Whether a limit is what the job waits for, as far as anybody was told."""
+    return job.reason in REASONS

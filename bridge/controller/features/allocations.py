@@ -1,0 +1,162 @@
+"""Allocations without a script on clusters that do not notice when their client is gone: the daemon does.
+
+A client keeps a request open for as long as it holds its allocation. Where none is open for some seconds, because the
+client was killed or never came, the job is cancelled. Nothing of that is stored: a new daemon waits a while for every
+client that it finds an allocation of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from overspan.adapters.abilities import NativeAllocations, StepEntrance, StepRequest
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.features.access import check_open
+from overspan.bridge.controller.orders.orders import place
+from overspan.bridge.controller.orders.references import Directory
+from overspan.bridge.model import events
+from overspan.bridge.model.allocations import is_held
+from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError
+from overspan.bridge.model.job import Job
+
+log = logging.getLogger(__name__)
+
+COME_SECONDS = 60.0
+"""How long a client has to come: after the submission, and after this daemon's start."""
+GONE_SECONDS = 15.0
+"""After which an allocation whose client has gone is cancelled: what that has ordered last comes first."""
+ALIVE_SECONDS = 15.0
+"""How often a client that holds an allocation is told that the daemon is there."""
+AGAIN_SECONDS = 5.0
+"""After which a cancel that could not be given is tried again."""
+
+
+@dataclass(frozen=True)
+class StepWish:
+    """The words of srun(1), and what they were typed with; see `StepRequest`."""
+
+    words: tuple[str, ...]
+    environment: dict[str, str]
+    directory: str
+    umask: int = 0o022
+    own: bool = False
+    terminal: bool = False
+    alone: bool = False
+
+
+class Allocations:
+    """Knows which allocations are held, and ends those that nobody holds any more."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
+        self._recorder = recorder
+        self._clusters = clusters
+        self._directory = Directory(recorder.book, recorder.ledger)
+        self._holders: Counter[int] = Counter()
+        self._due: dict[int, float] = {}
+        """When those that nobody holds are ended."""
+        self.closing = False
+        recorder.followers.append(self._follow)
+
+    async def hold(self, ref: str) -> AsyncGenerator[bytes]:
+        """Lines for whoever holds an allocation: for as long as they are read it is held. Raises NotFound.
+
+        An empty one now and then; `over` is the last one, when the job is over.
+        """
+        return self._hold((await self._directory.find(ref)).entry.job.id)
+
+    async def _hold(self, job_id: int) -> AsyncGenerator[bytes]:
+        self._holders[job_id] += 1
+        self._drop(job_id)
+        try:
+            while not self.closing:
+                entry = self._recorder.book.get(job_id)
+                if entry is None or entry.job.over:
+                    yield b"over\n"
+                    return
+                yield b"\n"
+                await self._recorder.wakes.jobs.wait(job_id, ALIVE_SECONDS)
+        finally:
+            self._holders[job_id] -= 1
+            if not self._holders[job_id]:
+                del self._holders[job_id]
+                self._arm(job_id, GONE_SECONDS)
+
+    async def prepare_step(self, ref: str, wish: StepWish) -> StepEntrance:
+        """What a client is to run for a step in a job that has its nodes.
+
+        Raises NotFound, Conflict for a job that does not run, InvalidRequest, Unreachable.
+        """
+        target = await self._directory.find(ref)
+        entry = target.entry
+        check_open(target, entry.job.tasks[0])
+        adapter = self._clusters.get(entry.cluster).adapter
+        if not isinstance(adapter, NativeAllocations):
+            raise InvalidRequest(
+                f"the cluster {entry.cluster} takes no steps from outside of a job",
+                remedy="run srun in the job: in its batch script or its tasks",
+            )
+        return await adapter.prepare_step(StepRequest(entry.handle, **vars(wish)))
+
+    def _follow(self, before: Job | None, entry: Entry) -> None:
+        job_id = entry.job.id
+        if entry.job.over or entry.job.ending is not None or not self._is_guarded(entry):
+            self._drop(job_id)
+        elif job_id not in self._due and not self._holders[job_id]:
+            self._arm(job_id, COME_SECONDS)
+
+    def _is_guarded(self, entry: Entry) -> bool:
+        """Whether it is an allocation that ends with its client, on a cluster that would not notice."""
+        if not is_held(entry.job.spec.tasks[0]):
+            return False
+        cluster = self._clusters.find(entry.cluster)
+        try:
+            return cluster is not None and isinstance(cluster.adapter, NativeAllocations)
+        except OverspanError:
+            # Its cluster cannot be asked anything at present: nothing is known of its client there either.
+            return False
+
+    def _arm(self, job_id: int, seconds: float) -> None:
+        entry = self._recorder.book.get(job_id)
+        if self.closing or entry is None or entry.job.over or not self._is_guarded(entry):
+            return
+        self._due[job_id] = self._recorder.clock() + seconds
+
+        def ring() -> None:
+            self._recorder.spawn(self._end(job_id), f"ending the allocation {job_id}")
+
+        self._recorder.timers.set(_name(job_id), self._due[job_id], ring)
+
+    def _drop(self, job_id: int) -> None:
+        if self._due.pop(job_id, None) is not None:
+            self._recorder.timers.drop(_name(job_id))
+
+    async def _end(self, job_id: int) -> None:
+        """Nobody has held it for long enough."""
+        entry = self._recorder.book.get(job_id)
+        if entry is None or self._holders[job_id] or self._due.pop(job_id, None) is None:
+            return
+        log.info("job %d: the client of this allocation is gone", job_id)
+        now, user = self._recorder.clock(), entry.user
+
+        def cancel(drafts: list[Draft]) -> None:
+            for draft in drafts:
+                place(draft, events.Cancel(now, by=user), now)
+
+        try:
+            await self._recorder.change((job_id,), cancel, urgent=True)
+        except Conflict:
+            # It is over, or its end is under way.
+            return
+        except OverspanError as error:
+            log.warning("job %d: %s; trying again", job_id, error)
+            self._arm(job_id, AGAIN_SECONDS)
+
+
+def _name(job_id: int) -> str:
+    return f"allocation:{job_id}"

@@ -1,0 +1,205 @@
+"""Makes jobs of an array's elements, a few ahead of those that run, and closes the array after the last of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from overspan.adapters.abilities import Arrays as NativeArrays
+from overspan.adapters.abilities import Throttle
+from overspan.adapters.contract import Adapter
+from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
+from overspan.bridge.controller.features.admission import make_gate
+from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
+from overspan.bridge.lifecycle.eligibility import judge
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.states import State
+from overspan.bridge.store.records import JobQuery
+
+log = logging.getLogger(__name__)
+
+STUCK = "DependencyNeverSatisfied"
+UNTOLD = "untold"
+START_SECONDS = 5.0
+"""How long the start waits for clusters that keep throttles."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """What is known of an array's elements; the numbers of `Tally` as they change."""
+
+    live: int = 0
+    running: int = 0
+    stuck: int = 0
+    states: set[State] = field(default_factory=set)
+    exit_code: int = 0
+    signal: int = 0
+    told: int | str | None = UNTOLD
+    """The throttle that the cluster has been told of."""
+    filling: bool = False
+    again: bool = False
+
+    def add(self, job: Job, by: int) -> None:
+        """Count a job that is (1), or is no longer (-1), as it is given."""
+        if job.over:
+            if by > 0:
+                self.states.add(job.state)
+                self.exit_code = max(self.exit_code, job.exit_code)
+                self.signal = self.signal or job.signal
+        else:
+            self.live += by
+            self.running += by * job.live
+            self.stuck += by * (job.reason == STUCK)
+
+    def tally(self) -> Tally:
+        """The numbers as the lifecycle takes them."""
+        return Tally(self.live, self.running, self.stuck, tuple(self.states), self.exit_code, self.signal)
+
+
+class Arrays:
+    """Follows every array that is not over."""
+
+    def __init__(
+        self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
+    ) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self._limits = limits or {}
+        self._counts: dict[int, _Count] = {}
+        recorder.followers.append(self.follow)
+
+    async def load(self) -> None:
+        """Count what ended before this daemon, and go on."""
+        heads = [entry.job.id for entry in self.recorder.book if entry.job.array is not None and not entry.job.over]
+        if heads:
+            for stored in await self.recorder.ledger.find(JobQuery(arrays=tuple(heads), over=True)):
+                if stored.job.element is not None:
+                    self._count(stored.job.element.array).add(stored.job, 1)
+            # Before anything else is asked of the clusters, so that none starts more than it may now.
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    await asyncio.gather(*map(self._recall, heads))
+            except TimeoutError:
+                log.warning("not every cluster was told of its arrays' throttles at the start; trying again")
+        for head in heads:
+            self.wake(head)
+
+    def follow(self, before: Job | None, entry: Entry) -> None:
+        """An array, or an element of one, has changed."""
+        job = entry.job
+        if job.array is not None:
+            self.wake(job.id)
+        elif job.element is not None:
+            count = self._count(job.element.array)
+            seen = (count.live, count.running, count.stuck)
+            if before is not None:
+                count.add(before, -1)
+            count.add(job, 1)
+            if seen != (count.live, count.running, count.stuck):
+                self.wake(job.element.array)
+
+    def tally(self, array: int) -> Tally:
+        """How the elements of an array are."""
+        return self._count(array).tally()
+
+    def wake(self, array: int) -> None:
+        """See soon whether elements are due or the array is over; calls while that goes on count as one."""
+        count = self._count(array)
+        if count.filling:
+            count.again = True
+            return
+        count.filling = count.again = True
+        self.recorder.spawn(self._tend(array, count), f"drawing from array {array}")
+
+    async def _tend(self, array: int, count: _Count) -> None:
+        try:
+            while count.again:
+                count.again = False
+                if await self._draw(array, count):
+                    count.again = True
+        except OverspanError as error:
+            log.warning("array %d: %s; trying again", array, error)
+            self.recorder.timers.set(f"array:{array}", self.recorder.clock() + RETRY_SECONDS, lambda: self.wake(array))
+        finally:
+            count.filling = False
+        entry = self.recorder.book.get(array)
+        if entry is None or entry.job.over:
+            self._counts.pop(array, None)
+
+    async def _draw(self, array: int, count: _Count) -> bool:
+        """One step: some elements become jobs, or the array ends. False when there is nothing to do."""
+        entry = self.recorder.book.get(array)
+        if entry is None or entry.job.over:
+            return False
+        await self._tell(entry, count)
+        now = self.recorder.clock()
+        enforced, least = self._enforces(entry.cluster), self._find_step(entry.cluster)
+        ranges = choose_drawn(entry.job, count.tally(), enforced, least) if judge(entry.job, now).now else ()
+        if ranges:
+            return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
+        if find_end(entry.job, count.tally(), now) is not None:
+            await self.recorder.change((array,), lambda drafts: self._close(drafts, count))
+        return False
+
+    async def _recall(self, array: int) -> None:
+        """Tell of a throttle that an earlier daemon may not have told of; trouble is tried again with the drawing."""
+        entry = self.recorder.book.get(array)
+        try:
+            if entry is not None:
+                await self._tell(entry, self._count(array))
+        except OverspanError as error:
+            log.info("array %d: %s", array, error)
+
+    async def _tell(self, entry: Entry, count: _Count) -> None:
+        """Tell a cluster that keeps throttles itself of the present one, where elements may wait for it."""
+        array = entry.job.array
+        if array is None or count.told == array.throttle:
+            return
+        throttle = array.throttle
+        keeper = self._find_keeper(entry.cluster) if count.live > count.running else None
+        if keeper is not None:
+            await keeper.set_throttle(entry.job.id, throttle)
+        # Launches that are still to come bring it along.
+        count.told = throttle
+
+    def _find_keeper(self, cluster: str) -> Throttle | None:
+        """The adapter of a cluster that keeps throttles itself."""
+        adapter = self._find_adapter(cluster)
+        return adapter if isinstance(adapter, Throttle) else None
+
+    def _find_adapter(self, cluster: str) -> Adapter | None:
+        found = self.clusters.find(cluster)
+        try:
+            return None if found is None else found.adapter
+        except OverspanError:
+            return None
+
+    def _enforces(self, cluster: str) -> bool:
+        """Whether elements may wait for their throttle on the cluster: not where they would take up limited slots."""
+        return self._is_open(cluster) and self._find_keeper(cluster) is not None
+
+    def _find_step(self, cluster: str) -> int:
+        """How many elements wait on the cluster: all that it takes as one where it has arrays of its own."""
+        adapter = self._find_adapter(cluster)
+        return adapter.elements if isinstance(adapter, NativeArrays) and self._is_open(cluster) else AHEAD
+
+    def _is_open(self, cluster: str) -> bool:
+        """Whether any number of jobs may wait on the cluster."""
+        limits = self._limits.get(cluster)
+        return limits is None or make_gate(limits) is None
+
+    def _close(self, drafts: list[Draft], count: _Count) -> None:
+        for draft in drafts:
+            end = find_end(draft.job, count.tally(), self.recorder.clock())
+            if end is not None:
+                draft.advance(end)
+
+    def _count(self, array: int) -> _Count:
+        return self._counts.setdefault(array, _Count())

@@ -1,0 +1,144 @@
+"""Brings waiting jobs to the next cluster of their list: in time, or at once where the present one is down.
+
+What a job's cluster may have is taken back first: an order ends the launch if it still waits, and only the report of
+that lets the job go on. Where it waits behind a barrier that only the daemon lifts, the decision is enough, and the
+launch is released. When a job is due is a fact of the job, so a restart changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.lifecycle.candidates import Place
+from overspan.bridge.lifecycle.failover import failover_time, list_next
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 15.0
+"""After which a job is looked at again that cannot go now: no other cluster answers, or its own may have it."""
+
+
+class Failover:
+    """Follows every waiting job that has a choice of clusters."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
+        self._recorder = recorder
+        self._clusters = clusters
+        self._again: dict[int, float] = {}
+        """Not before when jobs are looked at again whose time was over already."""
+        recorder.followers.append(self._follow)
+        recorder.wakes.unreached = self._leave_soon
+
+    def _follow(self, before: Job | None, entry: Entry) -> None:
+        if not entry.job.cluster:
+            return
+        at = failover_time(entry.job)
+        if at is None:
+            self._recorder.timers.drop(_name(entry.job.id))
+            self._again.pop(entry.job.id, None)
+        else:
+            self._arm(entry.job.id, max(at, self._again.get(entry.job.id, at)))
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much."""
+        self._again = {job_id: at + seconds for job_id, at in self._again.items()}
+
+    def _arm(self, job_id: int, at: float) -> None:
+        def ring() -> None:
+            self._recorder.spawn(self._fail_over(job_id), f"failing over job {job_id}")
+
+        self._recorder.timers.set(_name(job_id), at, ring)
+
+    async def _fail_over(self, job_id: int) -> None:
+        """The time of a job on its cluster is over."""
+        entry = self._recorder.book.get(job_id)
+        if entry is None or not self._is_due(entry.job) or (entry.launched and not self._gives_back(entry.cluster)):
+            return
+        target = await self._find_next(entry.job, {})
+        moved = False
+        # A cluster may refuse to give it back, which would be asked again at once.
+        self._again[job_id] = self._recorder.clock() + AGAIN_SECONDS
+        try:
+            if target is not None:
+                text = f"not started within {self._recorder.clock() - (entry.job.offered_at or 0.0):.0f} s"
+                moved = await self._recorder.change((job_id,), lambda drafts: self._move_due(drafts, target, text))
+        except OverspanError as error:
+            log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
+        if not moved:
+            self._arm(job_id, self._recorder.clock() + AGAIN_SECONDS)
+
+    def _is_due(self, job: Job) -> bool:
+        at = failover_time(job)
+        return at is not None and at <= self._recorder.clock()
+
+    def _gives_back(self, name: str) -> bool:
+        """Whether a launch can be had back from a cluster for certain."""
+        cluster = self._clusters.find(name)
+        return cluster is not None and cluster.gives_back
+
+    async def _find_next(self, job: Job, troubles: dict[str, str]) -> Place | None:
+        """The first of the next places whose cluster answers; `troubles` keeps what was found out."""
+        for place in list_next(job):
+            cluster = self._clusters.find(place.cluster)
+            if cluster is None:
+                continue
+            if place.cluster not in troubles:
+                troubles[place.cluster] = await cluster.find_trouble(self._recorder.clock())
+            if not troubles[place.cluster]:
+                return place
+        return None
+
+    def _move_due(self, drafts: list[Draft], target: Place, text: str) -> bool:
+        return any(self._is_due(draft.job) and self._move(draft, target, text) for draft in drafts)
+
+    def _move(self, draft: Draft, target: Place, text: str) -> bool:
+        """Let a job go, or order that it be had back; False where it is not known whether its cluster has it."""
+        now = self._recorder.clock()
+        if not draft.away:
+            return draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
+        if not draft.launched or not self._gives_back(draft.cluster):
+            return False
+        event = events.Expire(now, Cause.FAILOVER.value, target.cluster, target.candidate)
+        if self._clusters.get(draft.cluster).holds_back:
+            return draft.advance(event)
+        if not draft.asked(event):
+            draft.order(now, event)
+        return True
+
+    def _leave_soon(self, job_ids: Sequence[int]) -> None:
+        self._recorder.spawn(self._leave(job_ids), "leaving a cluster that does not answer")
+
+    async def _leave(self, job_ids: Sequence[int]) -> None:
+        """Jobs that never reached their cluster, which is down, go on at once."""
+        troubles: dict[str, str] = {}
+        for job_id in job_ids:
+            entry = self._recorder.book.get(job_id)
+            target = None if entry is None else await self._find_next(entry.job, troubles)
+            if entry is None or target is None:
+                continue
+            cluster = self._clusters.find(entry.cluster)
+            text = f"no answer: {cluster.message}" if cluster is not None else "not configured any more"
+
+            def work(drafts: list[Draft], target: Place = target, text: str = text) -> None:
+                for draft in drafts:
+                    if not draft.away and target in list_next(draft.job):
+                        now = self._recorder.clock()
+                        draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
+
+            try:
+                await self._recorder.change((job_id,), work)
+            except OverspanError as error:
+                log.warning("job %d: %s", job_id, error, extra={"job": job_id})
+
+
+def _name(job_id: int) -> str:
+    return f"failover:{job_id}"

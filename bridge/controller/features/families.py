@@ -1,0 +1,99 @@
+"""Jobs that have joined a group: shown under it, and ended with it."""
+
+from __future__ import annotations
+
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.orders.orders import place
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.job import Job
+from overspan.bridge.store.records import JobQuery
+
+MOST_JOINED = 10_000
+"""How many ended jobs of a group's lifetime are looked through."""
+BY = "group"
+"""Who has cancelled a job that ended with its group."""
+
+
+class Families:
+    """Knows which jobs have joined which group. Nothing of it is stored: it follows from the jobs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._members: dict[int, set[int]] = {}
+        self._ended: dict[int, set[int]] = {}
+        """Jobs that joined groups that somebody has asked for, and are over."""
+        recorder.followers.append(self.follow)
+        recorder.wakes.withdrawn = self._withdraw
+
+    def follow(self, before: Job | None, entry: Entry) -> None:
+        """A job has changed: it may have joined a group, or be one that ends."""
+        job = entry.job
+        group = job.spec.parent
+        if group is not None:
+            members = self._members.setdefault(group, set())
+            if job.over:
+                members.discard(job.id)
+                if group in self._ended:
+                    self._ended[group].add(job.id)
+            else:
+                members.add(job.id)
+                if before is None and self._ends(group):
+                    self._sweep(group)
+            if not members:
+                self._members.pop(group, None)
+        if job.id in self._members and self._ends(job.id):
+            self._sweep(job.id)
+
+    def _withdraw(self, job: Job) -> None:
+        """A job that was to join a group is no job any more."""
+        if job.spec.parent in self._ended:
+            self._ended[job.spec.parent].discard(job.id)
+
+    def members(self, group: int) -> list[int]:
+        """The live jobs that have joined a group."""
+        return sorted(self._members.get(group, ()))
+
+    async def list_joined(self, entry: Entry) -> list[int]:
+        """All jobs that have joined a group, ended ones too."""
+        group = entry.job.id
+        if not entry.job.spec.group:
+            return []
+        if group not in self._ended:
+            self._ended[group] = set()
+            # Whoever joins a group does so while it lives.
+            window = JobQuery(
+                users=(entry.user,),
+                since=entry.job.submitted_at,
+                until=entry.job.ended_at,
+                over=True,
+                limit=MOST_JOINED,
+            )
+            stored = await self.recorder.ledger.find(window)
+            self._ended[group].update(each.job.id for each in stored if each.job.spec.parent == group)
+        return sorted({*self.members(group), *self._ended[group]})
+
+    def _ends(self, group: int) -> bool:
+        """Whether a group is over or about to be; one that nobody knows any more is."""
+        entry = self.recorder.book.get(group)
+        if group in self.recorder.book.aside:
+            return False
+        return entry is None or entry.job.over or entry.job.ending is not None
+
+    def _sweep(self, group: int) -> None:
+        members = self.members(group)
+        self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
+
+    async def _cancel(self, members: list[int]) -> None:
+        def work(drafts: list[Draft]) -> None:
+            now = self.recorder.clock()
+            for draft in drafts:
+                try:
+                    place(draft, events.Cancel(now, by=BY), now)
+                except Conflict:
+                    # It ends already.
+                    continue
+
+        await self.recorder.change(members, work)

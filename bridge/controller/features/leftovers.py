@@ -1,0 +1,116 @@
+"""What clusters have of launches, compared with what the store knows: what is left over, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from overspan.adapters.abilities import Release, Trace, Traces
+from overspan.adapters.contract import Adapter
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.releases import Releases
+
+
+class Standing(StrEnum):
+    """What the store says of a launch that a cluster has."""
+
+    LIVE = "live"
+    """Its job is watched, or its submission owed."""
+    LEFT = "left"
+    """It is this installation's, and nobody wants it."""
+    OTHER = "other"
+    """Another installation's: only that one knows."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One launch on a cluster; `removed` tells that it was taken away just now."""
+
+    trace: Trace
+    standing: Standing
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a check found; `missing` are jobs that the cluster is to have and has nothing of.
+
+    `looked` is False where launches leave nothing that could be listed.
+    """
+
+    installation: str
+    looked: bool = True
+    found: tuple[Found, ...] = ()
+    missing: tuple[int, ...] = ()
+    damaged: tuple[str, ...] = ()
+    """Rows of the store that cannot be read, a sentence each; what they are about is left as it is."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is to be removed: of this installation what nobody wants, and all of `installations`, or of all others."""
+
+    release: bool = False
+    installations: tuple[str, ...] = ()
+    all_installations: bool = False
+
+    def takes(self, found: Found) -> bool:
+        """Whether a launch is to go."""
+        if not self.release or found.standing is Standing.LIVE:
+            return False
+        return (
+            found.standing is Standing.LEFT or self.all_installations or found.trace.installation in self.installations
+        )
+
+
+class Leftovers:
+    """Finds and removes what launches have left."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, releases: Releases) -> None:
+        self._recorder = recorder
+        self._clusters = clusters
+        self._releases = releases
+
+    async def check(self, name: str, sweep: Sweep) -> Findings:
+        """Compare a cluster with the store, and remove what is asked for. NotFound, Unreachable, Denied."""
+        installation = self._recorder.completion.installation
+        adapter = self._clusters.get(name).adapter
+        if not isinstance(adapter, Traces):
+            return await self._release(name, adapter, installation, sweep)
+        before = frozenset(self._recorder.book.watched(name))
+        traces = await adapter.find_traces()
+        # After the look: what is submitted from here on is not among them.
+        handles, tokens = self._releases.wanted()
+        live = {entry.job.id for entry in self._recorder.book if not entry.job.over}
+        found = [_judge(trace, installation, handles, tokens, live) for trace in traces]
+        going = [one.trace for one in found if sweep.takes(one)]
+        if going:
+            await adapter.remove_traces(going)
+        absent = (before & self._recorder.book.watched(name).keys()) - {trace.handle for trace in traces}
+        missing = [entry.job.id for entry in self._recorder.book if entry.cluster == name and entry.handle in absent]
+        told = tuple(Found(one.trace, one.standing, sweep.takes(one)) for one in found)
+        return Findings(installation, True, told, tuple(sorted(missing)), self._list_damages(name))
+
+    async def _release(self, name: str, adapter: Adapter, installation: str, sweep: Sweep) -> Findings:
+        """Have a cluster that cannot list its launches let go of those that nobody wants."""
+        if sweep.release and isinstance(adapter, Release):
+            await adapter.release(installation, *self._releases.wanted())
+        return Findings(installation, looked=False, damaged=self._list_damages(name))
+
+    def _list_damages(self, name: str) -> tuple[str, ...]:
+        """What cannot be read of jobs on a cluster, and of what is on none."""
+        damages = self._recorder.ledger.damages
+        return tuple(damage.text for damage in damages if damage.cluster in ("", name))
+
+
+def _judge(
+    trace: Trace, installation: str, handles: Collection[str], tokens: Collection[str], live: Collection[int]
+) -> Found:
+    if trace.handle in handles or trace.token in tokens:
+        return Found(trace, Standing.LIVE)
+    if trace.installation != installation:
+        return Found(trace, Standing.OTHER)
+    # What the next launch of a live job takes over is that job's, whether it has been submitted or not.
+    return Found(trace, Standing.LIVE if trace.resumes and trace.job in live else Standing.LEFT)

@@ -1,0 +1,416 @@
+"""What people ask of jobs. A job that nobody else has yet is changed at once; else its cluster is owed an order."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from overspan.adapters.abilities import Admission, Verdict
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.drafts import Draft, is_kept
+from overspan.bridge.controller.core.outbox import ORDER
+from overspan.bridge.controller.core.places import Places
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.features.ceilings import check_time
+from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
+from overspan.bridge.controller.orders.references import Directory, Target
+from overspan.bridge.controller.orders.requests import CancelRequest, Outcome, Update
+from overspan.bridge.controller.orders.rights import split_allowed
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model import events
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Rejected, Unreachable
+from overspan.bridge.model.events import Event, event_from_document
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.states import State
+from overspan.bridge.store.records import OutboxRow
+
+_HOLDING = (events.Hold, events.Release)
+
+MakeEvent = Callable[[float, str], Event]
+"""Makes the order of a time and a task's name."""
+
+
+class Orders:
+    """Carries out what people ask of jobs."""
+
+    def __init__(self, recorder: Recorder, directory: Directory, places: Places) -> None:
+        self.recorder = recorder
+        self.directory = directory
+        self.places = places
+        self.clusters = places.clusters
+
+    async def cancel(self, request: CancelRequest) -> Outcome:
+        """End or signal many jobs in one transaction; each has its own answer.
+
+        The job that fills a disk is the one to be ended: it needs no disk.
+        """
+        number = parse_signal(request.signal) if request.signal else None
+        outcome = Outcome([], [])
+        chosen: dict[int, list[tuple[str, Target]]] = {}
+        for ref, target in await self._choose(request, outcome):
+            chosen.setdefault(target.entry.job.id, []).append((ref, target))
+        given: dict[str, OverspanError | None] = {}
+
+        def work(drafts: list[Draft]) -> None:
+            now = self.recorder.clock()
+            for draft in drafts:
+                for ref, target in chosen[draft.job.id]:
+                    event = _end_event(draft, request, number, target, now)
+                    try:
+                        place(draft, event, now)
+                        given[ref] = None
+                    except OverspanError as error:
+                        # One element that has ended is no error where another has not.
+                        given.setdefault(ref, error)
+
+        if chosen:
+            await self.recorder.change(chosen, work, urgent=True)
+            trouble = self.recorder.ledger.trouble
+            unwritten = any(entry.unwritten is not None for entry in map(self.recorder.book.get, chosen) if entry)
+            if unwritten:
+                why = trouble.message if trouble is not None else "the store could not be written"
+                outcome = outcome._replace(note=f"{why}; what was asked is under way, and recorded when there is space")
+            else:
+                outcome = outcome._replace(note=self._word_waits(chosen))
+            for job_id, named in chosen.items():
+                for ref, _ in named:
+                    # Finished jobs that are only in the store have no draft.
+                    given.setdefault(ref, _ended(job_id))
+        outcome.done.extend(ref for ref, error in given.items() if error is None)
+        outcome.errors.extend((ref, error) for ref, error in given.items() if error is not None)
+        return outcome
+
+    def _word_waits(self, chosen: Iterable[int]) -> str:
+        """Why what was asked of some of these jobs has no effect yet; empty where nothing hinders it."""
+        entries = [entry for entry in map(self.recorder.book.get, chosen) if entry is not None and not entry.job.over]
+        names = dict.fromkeys(name for entry in entries for name in entry.places())
+        troubles = {name: self.places.find_trouble(name) for name in names}
+        whys = [f"{trouble.message}; {trouble.remedy}" for trouble in troubles.values() if trouble is not None]
+        found = [self.places.clusters.find(name) for name, trouble in troubles.items() if trouble is None]
+        whys += [cluster.silence for cluster in found if cluster is not None and cluster.silence]
+        return "\n".join(f"what was asked waits: {why}" for why in whys)
+
+    async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
+        """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""
+        await self._each(ref, task, lambda draft, name, now: place(draft, make(now, name), now))
+
+    async def update(self, ref: str, update: Update) -> None:
+        """Change a job's limits, labels and sizes, all or none. Sizes only while no cluster has the job."""
+        told: set[int] = set()
+        if "dependency" in update.values:
+            entries = [target.entry for target in await self._targets(ref)]
+            told = await self.recorder.waits.list_takers(entries, update.values["dependency"])
+        if "time_limit" in update.values:
+            for target in await self._targets(ref):
+                await check_time(self.clusters, target, update.values["time_limit"])
+        amended = {name: value for name, value in update.values.items() if name in AMENDABLE}
+        if amended:
+            for target in await self._targets(ref):
+                await self._check_amended(target.entry, amended)
+
+        def work(draft: Draft, task: str, now: float) -> None:
+            if amended:
+                _amend(draft, amended, now, update.by)
+            for name, value in update.values.items():
+                if name == "dependency" and draft.launched and draft.job.id in told:
+                    place(draft, events.SetDependency(now, encode(value), update.by), now)
+                elif name not in amended:
+                    _UPDATES[name](draft, task, value, now, update.by)
+
+        await self._each(ref, "", work)
+
+    async def _check_amended(self, entry: Entry, values: Mapping[str, Any]) -> None:
+        """Refuse what the job's cluster could never run; one that does not answer is asked at the submission."""
+        cluster = self.clusters.find(entry.cluster)
+        adapter = cluster.adapter if cluster is not None else None
+        if entry.job.over or not isinstance(adapter, Admission):
+            return
+        try:
+            refusal = await adapter.admit(amend(entry.job, values))
+        except Unreachable:
+            return
+        if refusal is not None and not refusal.transient:
+            raise Rejected(
+                _word_refusal(refusal.message),
+                remedy=refusal.remedy or "`span sinfo` shows what the nodes and partitions have",
+            )
+
+    async def top(self, ref: str, by: str) -> None:
+        """Put a waiting job before all others of its user that wait. Rejected where the queue is the cluster's own."""
+        target = await self.directory.find(ref)
+        cluster = self.clusters.find(target.entry.cluster)
+        if cluster is not None and isinstance(cluster.adapter, Verdict):
+            # Priorities are numbers of its own there: one of ours would put the job last.
+            raise Rejected(
+                f"the order of the waiting jobs on {target.entry.cluster} is that of Slurm's own queue",
+                remedy=f"`span scontrol update JobId={ref} nice=N` on the jobs that may wait puts this one before them",
+            )
+        mine = [entry.job for entry in self.recorder.book if entry.user == target.entry.user and not entry.job.over]
+        highest = max(((job.priority or 0) - job.nice for job in mine if job.granted_at is None), default=0)
+        await self.give(ref, lambda at, task: events.SetPriority(at, highest + 1 + target.entry.job.nice, by))
+
+    async def _each(self, ref: str, task: str, work: Callable[[Draft, str, float], None]) -> None:
+        """Do something with every job that an id names; the first refusal is raised where nothing was accepted."""
+        targets = await self._targets(ref)
+        for target in targets:
+            _check_task(target, task)
+            self._remember(target.entry)
+        names = {target.entry.job.id: task or target.task for target in targets}
+
+        def change(drafts: list[Draft]) -> None:
+            now = self.recorder.clock()
+            refusals: list[OverspanError] = []
+            for draft in _present(drafts, next(iter(names))):
+                before = draft.job
+                try:
+                    work(draft, names[draft.job.id], now)
+                except Conflict as error:
+                    draft.job = before
+                    refusals.append(error)
+            if len(refusals) == len(drafts):
+                raise refusals[0]
+
+        await self.recorder.change(names, change)
+
+    async def _targets(self, ref: str) -> list[Target]:
+        """What an id names; elements of an array that are no jobs yet are made jobs for it."""
+        found = (await self.directory.find_all((ref,)))[0]
+        if isinstance(found, OverspanError):
+            raise found
+        waiting = next((target for target in found if target.waiting), None)
+        if waiting is None:
+            return found
+        head = waiting.entry.job
+        await self.recorder.draw(head.id, waiting.waiting, head.reason)
+        again = (await self.directory.find_all((ref,)))[0]
+        if isinstance(again, OverspanError):
+            raise again
+        return [target for target in again if not target.waiting]
+
+    def _remember(self, entry: Entry) -> None:
+        """Take a job that was read from the store into memory, to change it."""
+        if self.recorder.book.get(entry.job.id) is None:
+            self.recorder.book.add(entry)
+
+    async def _choose(self, request: CancelRequest, outcome: Outcome) -> list[tuple[str, Target]]:
+        if not request.refs:
+            entries = [e for e in self.recorder.book if not e.job.over and request.filters.fits(e)]
+            chosen = [(str(entry.job.id), Target(entry)) for entry in entries]
+            # Who names no user means the own jobs, as with scancel.
+            allowed, refused = split_allowed(chosen, request.within)
+            outcome.errors.extend(refused if request.filters.users else ())
+            return allowed
+        found = []
+        refs = list(dict.fromkeys(request.refs))
+        for ref, targets in zip(refs, await self.directory.find_all(refs), strict=True):
+            if isinstance(targets, OverspanError):
+                outcome.errors.append((ref, targets))
+            else:
+                found += [(ref, target) for target in targets if request.filters.fits(target.entry)]
+        allowed, refused = split_allowed(found, request.within)
+        outcome.errors.extend(refused)
+        strange = dict(_find_strangers(allowed, request.task))
+        outcome.errors.extend(strange.items())
+        return [(ref, target) for ref, target in allowed if ref not in strange]
+
+
+def _find_strangers(chosen: list[tuple[str, Target]], task: str) -> Iterator[tuple[str, NotFound]]:
+    """The ids whose jobs have no such task, with the error."""
+    for ref, target in chosen:
+        try:
+            _check_task(target, task)
+        except NotFound as error:
+            yield ref, error
+
+
+def _check_task(target: Target, task: str) -> None:
+    tasks = target.entry.job.tasks
+    if task and not any(known.name == task for known in tasks):
+        names = ", ".join(known.name for known in tasks)
+        raise NotFound(f"job {target.entry.job.id} has no task {task!r}", remedy=f"its tasks: {names}")
+
+
+def _present(drafts: list[Draft], job_id: int) -> list[Draft]:
+    """The drafts; Conflict where the finished job left memory before it was locked."""
+    if not drafts:
+        raise Conflict(f"job {job_id} is being moved to the history", remedy="try again")
+    return drafts
+
+
+def place(draft: Draft, event: Event, now: float) -> None:
+    """Apply an order to the draft, or owe it to the cluster. Raises Conflict when it would change nothing."""
+    waits = isinstance(event, events.Signal) and draft.job.granted_at is None
+    job = _foresee(draft)
+    if waits or reduce(job, event).late != job.late:
+        raise refuse(draft.job, event)
+    if isinstance(event, events.Release) and _asked_already(draft, events.Cancel(now)):
+        # The orders of a job may be carried out together: it would start before its end.
+        raise Conflict(f"job {draft.job.id}: Job/step already completing or completed")
+    if not draft.away:
+        draft.advance(event)
+    elif not (isinstance(event, events.Cancel) and _asked_already(draft, event)):
+        if isinstance(event, _HOLDING):
+            # Put off and given again, an earlier one would undo this.
+            for row, _ in _list_holding(draft):
+                draft.strike(row)
+        draft.order(now, event)
+
+
+def _foresee(draft: Draft) -> Job:
+    """The job as holds and releases leave it that its cluster has not answered yet: the next order comes after them."""
+    job = draft.job
+    for _, asked in _list_holding(draft):
+        job = reduce(job, asked)
+    return job
+
+
+def _list_holding(draft: Draft) -> list[tuple[OutboxRow, Event]]:
+    """The holds and releases that are owed, oldest first."""
+    owed = [(row, event_from_document(dict(row.payload["event"]))) for row in draft.open_rows() if row.kind == ORDER]
+    return [(row, asked) for row, asked in owed if isinstance(asked, _HOLDING)]
+
+
+def _asked_already(draft: Draft, event: events.Cancel) -> bool:
+    """Whether the same cancel is under way."""
+    for row in draft.open_rows():
+        if is_kept(row):
+            asked = event_from_document(dict(row.payload["event"]))
+            if isinstance(asked, events.Cancel) and asked.task in ("", event.task):
+                return True
+    return False
+
+
+def _end_event(draft: Draft, request: CancelRequest, number: int | None, target: Target, now: float) -> Event:
+    task = request.task or target.task
+    waits = draft.job.granted_at is None
+    # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
+    kills = number == signal.SIGKILL and not request.batch_only
+    if number is None or (waits and kills):
+        array = draft.job.array
+        if array is not None and (target.waiting or request.filters.states):
+            ranges = target.waiting or array.waiting
+            return events.CancelElements(now, tuple((part.first, part.last, part.step) for part in ranges), request.by)
+        return events.Cancel(now, task, request.by)
+    if kills and not task and draft.job.ending is None:
+        # A user's KILL of everything is a cancel without grace.
+        return events.Cancel(now, by=request.by, grace=0)
+    return events.Signal(now, number, task, request.batch_only, request.by, request.full)
+
+
+def refuse(job: Job, event: Event) -> Conflict:
+    """Why an order does not fit the job's state, in scontrol's and scancel's words where they have some."""
+    task = getattr(event, "task", "")
+    if task and not any(known.name == task for known in job.tasks):
+        return Conflict(f"job {job.id} has no task {task!r}")
+    if job.over:
+        return _ended(job.id)
+    if isinstance(event, events.Hold):
+        return Conflict(f"job {job.id}: Job is no longer pending execution", remedy="only a waiting job can be held")
+    if isinstance(event, events.Release):
+        return Conflict(f"job {job.id} is not held")
+    if isinstance(event, events.Cancel | events.CancelElements):
+        return Conflict(f"job {job.id}: Job/step already completing or completed")
+    if job.granted_at is None:
+        return Conflict(f"job {job.id}: Job is pending execution")
+    return Conflict(f"job {job.id} is {job.state.value}, so {type(event).__name__.lower()} does not apply")
+
+
+def _ended(job_id: int) -> Conflict:
+    return Conflict(f"job {job_id}: Job/step already completing or completed")
+
+
+def parse_signal(text: str) -> int:
+    """Read a signal as scancel takes it: a number, or a name with or without SIG. Raises InvalidRequest."""
+    word = text.strip().upper()
+    if re.fullmatch(r"[0-9]{1,3}", word) and 0 < int(word) < signal.NSIG:
+        return int(word)
+    name = word if word.startswith("SIG") else f"SIG{word}"
+    found = getattr(signal, name, None)
+    if isinstance(found, signal.Signals):
+        return int(found)
+    raise InvalidRequest(f"{text!r} is no signal", remedy="write a number such as 10, or a name such as USR1")
+
+
+# --- updates ---------------------------------------------------------------------------------------------------------
+
+
+def _set_time(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    place(draft, events.SetTime(now, value, task, by), now)
+
+
+def _set_priority(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    if draft.job.held:
+        raise Conflict(
+            f"job {draft.job.id}: Job is in held state, pending scheduler release", remedy="release it first"
+        )
+    place(draft, events.SetPriority(now, value, by), now)
+
+
+def _set_nice(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    if value < 0:
+        # Slurm keeps this for operators; a priority says the same here.
+        raise Conflict(f"job {draft.job.id}: Access/permission denied", remedy="set its priority instead")
+    place(draft, events.SetNice(now, value, by), now)
+
+
+def _set_begin(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(draft)
+    place(draft, events.SetBegin(now, value, by), now)
+
+
+def _set_dependency(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(draft)
+    place(draft, events.SetDependency(now, encode(value), by), now)
+
+
+def _set_throttle(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+    if draft.job.array is not None:
+        place(draft, events.SetThrottle(now, value, by), now)
+
+
+def _check_here(draft: Draft) -> None:
+    """What only the daemon heeds can be changed only while the daemon has the job."""
+    if draft.away or draft.job.over:
+        raise Conflict(f"job {draft.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
+
+
+def _set_label(name: str) -> Callable[[Draft, str, Any, float, str], None]:
+    def change(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+        if name == "name" and draft.job.spec.group:
+            raise Conflict("a group's name is part of its members' names", remedy="submit it again with --name")
+        draft.amend(now, replace(draft.job, labels={**draft.job.labels, name: value}), f"{name} set by {by}")
+
+    return change
+
+
+def _amend(draft: Draft, values: Mapping[str, Any], now: float, by: str) -> None:
+    """Change the spec of a job that nobody else has; what is so already is no change."""
+    job = draft.job
+    if values == {"partition": job.spec.partition}:
+        return
+    if draft.away or job.state is not State.PENDING:
+        raise Conflict(f"job {job.id}: Job is no longer pending execution", remedy=_TOO_LATE)
+    texts = [f"{name} set to {value}" for name, value in values.items()]
+    draft.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
+
+
+def _word_refusal(message: str) -> str:
+    """A refusal of the cluster in the words of scontrol(1)."""
+    return "Invalid partition name specified" if message.startswith("invalid partition") else message
+
+
+_UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
+    "time_limit": _set_time,
+    "priority": _set_priority,
+    "nice": _set_nice,
+    "begin": _set_begin,
+    "dependency": _set_dependency,
+    "throttle": _set_throttle,
+    "comment": _set_label("comment"),
+    "name": _set_label("name"),
+}
+_TOO_LATE = "the cluster has the job already; cancel it and submit it again"

@@ -1,0 +1,73 @@
+"""Who asks, and what that user may do: everybody may look at the queue, the rest is the owner's or an operator's. Pure.
+
+The daemon of one user serves that user alone, who may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from overspan.bridge.controller.orders.references import Target
+from overspan.bridge.model.errors import Denied, OverspanError
+
+DENIED = "Access/permission denied"
+"""Slurm's words (ESLURM_ACCESS_DENIED)."""
+_ORDER = "only its owner and operators may do this"
+NOBODY = frozenset({""})
+"""The users of a selection that no job can pass."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """A user, as the kernel tells it. `alone`: it is the daemon's own user, and there is no other."""
+
+    name: str
+    uid: int
+    operator: bool = False
+    alone: bool = False
+
+    @property
+    def within(self) -> str:
+        """Whose jobs this user may order about; empty for everybody's."""
+        return "" if self.operator or self.alone else self.name
+
+    def check_order(self, owner: str) -> None:
+        """Raise Denied unless a job of that owner may be changed, and its history and its script be read."""
+        if self.within not in ("", owner):
+            raise deny(_ORDER)
+
+    def check_files(self, owner: str) -> None:
+        """Raise Denied unless files of that owner may be read: an operator is no reader of users' files."""
+        if not (self.alone or self.uid == 0 or self.name == owner):
+            raise deny("only its owner may read what a job has written, or enter it")
+
+    def check_operator(self) -> None:
+        """Raise Denied for whoever looks after nothing here."""
+        if self.within:
+            raise deny("only operators of the shared daemon may do this")
+
+    def narrow(self, users: Collection[str]) -> frozenset[str]:
+        """The users that a listing of the history may be about, of those that are asked for (none: all)."""
+        if not self.within:
+            return frozenset(users)
+        return frozenset({self.name}) if not users or self.name in users else NOBODY
+
+
+def split_allowed(
+    chosen: Iterable[tuple[str, Target]], within: str
+) -> tuple[list[tuple[str, Target]], list[tuple[str, OverspanError]]]:
+    """What is chosen of one user's jobs (empty: of anybody's), and a refusal for each id of another's."""
+    allowed: list[tuple[str, Target]] = []
+    refused: dict[str, OverspanError] = {}
+    for ref, target in chosen:
+        if within in ("", target.entry.user):
+            allowed.append((ref, target))
+        else:
+            refused[ref] = deny(_ORDER)
+    return allowed, list(refused.items())
+
+
+def deny(remedy: str) -> Denied:
+    """The refusal of a right."""
+    return Denied(DENIED, remedy=remedy)

@@ -1,0 +1,1 @@
+"""From a request to a durable job: read, checked, placed, answered."""

@@ -1,0 +1,430 @@
+"""From a request to a job that is durable: read, check, ask the cluster, one transaction, answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from overspan.adapters.abilities import Admission, Plan, Verdict
+from overspan.bridge.config.settings import Limits
+from overspan.bridge.controller.core.book import Entry, entry_of
+from overspan.bridge.controller.core.clusters import Cluster, Clusters
+from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.controller.submission.fitting import find_misfit
+from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
+from overspan.bridge.controller.submission.missing_files import check_sources
+from overspan.bridge.controller.submission.trials import describe_trial
+from overspan.bridge.controller.submission.verdicts import await_verdict
+from overspan.bridge.controller.views.notes import list_notes, list_standing, note_size
+from overspan.bridge.controller.views.plans import describe_conditions
+from overspan.bridge.controller.views.standing_notes import StandingNotes
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
+from overspan.bridge.model.job import Departure, Job, new_job
+from overspan.bridge.model.names import fill_name
+from overspan.bridge.model.schedule import Schedule
+from overspan.bridge.model.slurm_words import BAD_PARTITION
+from overspan.bridge.model.spec import Candidate, JobSpec
+from overspan.bridge.readers.submission import SCRIPT, Submission
+from overspan.bridge.store.records import JobQuery, Receipt
+from overspan.bridge.store.schedule_records import StoredSchedule
+
+FAILED = "Batch job submission failed"
+BAD_GRES = "Invalid generic resource (gres) specification"
+LARGE = 32 * 1024
+"""Letters of a text from which on it is read in a thread, so that nobody waits for it."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the readers made of a submission; `options` are those that the command itself acts on."""
+
+    spec: JobSpec
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Reader = Callable[[Submission, Mapping[str, str], float], Reading]
+"""Reads a submission, given the kinds of the clusters by name and the time."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The answer: the job's number, its tasks' ids where it has several, and what was not heeded."""
+
+    id: int
+    task_ids: tuple[str, ...]
+    name: str
+    cluster: str
+    notes: tuple[str, ...]
+    options: Mapping[str, Any]
+    text: str = ""
+    schedule: int = 0
+    """The schedule that was made instead of a job; `id` is 0 then."""
+    next_due: float | None = None
+
+
+class Settled(NamedTuple):
+    """What was read, where it goes, the job as it is there, and which of its notes hold for every such job."""
+
+    reading: Reading
+    cluster: Cluster
+    job: Job
+    standing: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A submission as a run of a schedule: what the job's spec says of it, and the schedule's record beside the job."""
+
+    cron: Schedule
+    record: Callable[[int], StoredSchedule]
+    """Given the job's number."""
+
+
+Scheduling = Callable[[Submission, Submitted, Schedule, bool], Awaitable[Submitted]]
+"""Makes a schedule of a submission that was found good; with True only checks it."""
+
+
+class Submitter:
+    """Takes submissions; an answer means that the job is in the store."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, limits: Limits, reader: Reader) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self.limits = limits
+        self.reader = reader
+        self.schedule: Scheduling | None = None
+        self._standing = StandingNotes()
+
+    async def submit(self, submission: Submission, run: Run | None = None) -> Submitted:
+        """Make the job, or a schedule of a file with `cron` unless this is a run of one.
+
+        Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
+        """
+        return await self.take(await self._read(submission), submission, run)
+
+    async def take(self, reading: Reading, submission: Submission, run: Run | None = None) -> Submitted:
+        """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
+        taken = await self._find_taken(reading, submission)
+        if taken is not None:
+            return taken
+        reading, cluster, job, standing = await self._settle(reading, submission)
+        if job.spec.cron is not None and run is None and self.schedule is not None:
+            return await self.schedule(
+                submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only
+            )
+        if submission.test_only or reading.options.get("test_only"):
+            return _answer(job, cluster.name, reading, await self._try(job, cluster))
+        first = await self.recorder.ledger.next_ids(len(job.tasks))
+        spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
+        fresh = new_job(first, spec, self.recorder.clock())
+        job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
+        entry = Entry(job, cluster.name, submission.user)
+        receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
+        await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
+        await self._hear(entry, submission.kind)
+        answer = _answer(entry.job, entry.cluster, reading)
+        if not reading.options.get("verbose"):
+            now = self.recorder.clock()
+            answer = replace(answer, notes=self._standing.choose(submission.user, answer.notes, standing, now))
+        return self._tell_silence(entry, answer)
+
+    def _tell_silence(self, entry: Entry, answer: Submitted) -> Submitted:
+        """The answer, with a note where the job waits for a cluster that does not answer."""
+        cluster = self.clusters.find(entry.cluster)
+        silence = cluster.silence if cluster is not None and not entry.launched and not entry.job.over else ""
+        return replace(answer, notes=(*answer.notes, f"the job waits: {silence}")) if silence else answer
+
+    async def _find_taken(self, reading: Reading, submission: Submission) -> Submitted | None:
+        """The answer to a submission that was made a job before, by a daemon that died before it answered."""
+        receipt = await find_receipt(self.recorder.ledger, submission)
+        if receipt is None or not receipt.job_id:
+            return None
+        entry = self.recorder.book.get(receipt.job_id)
+        if entry is not None:
+            await self._hear(entry, submission.kind)
+            return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
+        found = await self.recorder.ledger.find(JobQuery(ids=(receipt.job_id,)))
+        if found and entry_of(found[0]).shunned and await self.recorder.ledger.withdraw(receipt.job_id):
+            # The daemon died before it could say so: the cluster is asked again, and what it says is the answer.
+            return None
+        return _answer(found[0].job, found[0].cluster, reading) if found else None
+
+    async def _hear(self, entry: Entry, kind: str) -> None:
+        """Wait for the verdict of a cluster that gives one. Raises Rejected in its words; then there is no job."""
+        name = entry.cluster
+        try:
+            adapter = self.clusters.get(name).adapter
+        except OverspanError:
+            return
+        if not isinstance(adapter, Verdict):
+            return
+        refusal = await await_verdict(self.recorder, self.clusters, entry, adapter.verdict_seconds)
+        if refusal is None:
+            return
+        remedy = f"`span sinfo -M {name}` shows what is there"
+        if entry.job.spec.cron is None:
+            # Nobody has its number, so there is no job, as with Slurm. A schedule's run is its record for the user.
+            try:
+                await self.recorder.withdraw(entry.job.id)
+            except StoreFailed:
+                remedy = f"`span show {entry.job.id}` keeps it; {remedy}"
+        raise Rejected(word_refusal(refusal) if kind == SCRIPT else refusal, remedy=remedy)
+
+    async def _try(self, job: Job, cluster: Cluster) -> str:
+        """What would become of the job; as with Slurm it costs an id."""
+        number = await self.recorder.ledger.next_ids(len(job.tasks))
+        try:
+            nodes = await cluster.adapter.nodes()
+        except Unreachable:
+            nodes = []
+        return describe_trial(job, number, nodes, self.recorder.clock())
+
+    async def check(self, submission: Submission) -> Submitted:
+        """Read and check a submission with no effect; raises what `submit` would."""
+        reading, cluster, job, _ = await self._prepare(submission)
+        return _answer(job, cluster.name, reading)
+
+    async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
+        """What the cluster would be sent, and the notes; with no effect at all."""
+        _, cluster, job, _ = await self._prepare(submission)
+        adapter = cluster.adapter
+        if not isinstance(adapter, Plan):
+            raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
+        job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
+        return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job), job.spec.notes
+
+    async def _prepare(self, submission: Submission) -> Settled:
+        return await self._settle(await self._read(submission), submission)
+
+    async def _settle(self, reading: Reading, submission: Submission) -> Settled:
+        self._check(reading.spec, submission)
+        spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
+        cluster, job, notes = await self._choose(spec, submission)
+        job = replace(job, spec=check_sources(job.spec, cluster, submission))
+        own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
+        standing = list_standing(job, cluster)
+        notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
+        job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
+        return Settled(reading, cluster, job, frozenset(standing))
+
+    async def _note_unknown(self, job: Job) -> tuple[str, ...]:
+        """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
+        unknown = await self.recorder.waits.list_unknown(job.spec.dependency)
+        return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
+
+    def _name_default(self, spec: JobSpec) -> JobSpec:
+        """The spec whose alternatives name the default cluster where they name none."""
+        if not spec.candidates or spec.clusters:
+            return spec
+        name = self.clusters.get("").name
+        candidates = tuple(replace(candidate, cluster=name) for candidate in spec.candidates)
+        return replace(spec, clusters=(name,), candidates=candidates)
+
+    async def _choose(self, spec: JobSpec, submission: Submission) -> tuple[Cluster, Job, tuple[str, ...]]:
+        """The first cluster that takes the job, the job as it is for that one, and what became of those before it.
+
+        Where no other takes it, the first that is down has it. Rejected in each one's words where all refuse.
+        """
+        racers = self.clusters.list_racers(new_job(0, spec, self.recorder.clock()))
+        places = [place for place in enumerate(spec.places) if not racers or place[1].cluster in racers]
+        places = places or [(0, Candidate(""))]
+        down: dict[str, tuple[Cluster, Job]] = {}
+        passed: list[Departure] = []
+        for number, candidate in places:
+            cluster = self.clusters.get(candidate.cluster)
+            if cluster.name in down:
+                continue
+            trouble = await cluster.find_trouble(self.recorder.clock()) if len(places) > 1 else ""
+            try:
+                job = await self._fit(spec.take(candidate), number, cluster, submission, asked=not trouble)
+                if not trouble and any(other.cluster == candidate.cluster for other in spec.places[number + 1 :]):
+                    await _check_size(cluster, job)
+            except Rejected as error:
+                if len(places) == 1:
+                    raise
+                now, own = self.recorder.clock(), error.remedy if error.remedy != _name_sizes(cluster) else ""
+                text = f"{error.message}; {own}" if own else error.message
+                passed.append(Departure(now, cluster.name, text, refused=True, candidate=number))
+                continue
+            if not trouble:
+                return cluster, _note_passed(job, passed), _word_passed(passed, f"it goes to {cluster.name}")
+            passed.append(Departure(self.recorder.clock(), cluster.name, trouble, candidate=number))
+            down[cluster.name] = cluster, job
+        if not down:
+            raise Rejected(
+                "\n".join(f"{each.cluster}: {each.text}" for each in passed),
+                remedy="`span sinfo` shows what their nodes and partitions have",
+            )
+        cluster, job = next(iter(down.values()))
+        before = [departure for departure in passed if departure.refused]
+        return cluster, _note_passed(job, before), _word_passed(passed, f"it waits for {cluster.name}")
+
+    async def _fit(self, spec: JobSpec, number: int, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
+        """The job as it is for the place of that number. Rejected in the cluster's words, where it is to be asked."""
+        for task in spec.tasks:
+            if task.cluster and task.cluster != cluster.name:
+                raise InvalidRequest(
+                    f"task {task.name!r} is for the cluster {task.cluster!r} and the job for {cluster.name!r}",
+                    remedy="groups over several clusters are not carried out by this version; name one cluster",
+                    place=Place(submission.file) if submission.file else None,
+                )
+        choice = spec.choice
+        own = cluster.has_partitions
+        if not spec.partition and own and not choice:
+            # Here it is known where the job will run; elsewhere the choice is the cluster's own.
+            spec = replace(spec, partition=await cluster.find_default_partition())
+        job = new_job(0, spec, self.recorder.clock())
+        if choice and spec.array is None:
+            job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
+        if asked:
+            await _admit(cluster, job, submission.kind, trial=self._is_sent_later(job, cluster))
+            if "," in spec.partition and own:
+                job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
+        return job
+
+    def _is_sent_later(self, job: Job, cluster: Cluster) -> bool:
+        """Whether a cluster's verdict on a job would come too late for the submitter, and a trial may tell it now."""
+        if cluster.stale_since is not None and not job.spec.choice:
+            return False
+        return job.spec.array is not None or (job.begin or 0.0) > self.recorder.clock()
+
+    async def _read(self, submission: Submission) -> Reading:
+        arguments = (submission, self.clusters.kinds(), self.recorder.clock())
+        if len(submission.text) > LARGE:
+            return await asyncio.to_thread(self.reader, *arguments)
+        return self.reader(*arguments)
+
+    def _check(self, spec: JobSpec, submission: Submission) -> None:
+        place = Place(submission.file) if submission.file else None
+        if spec.parent is not None:
+            self._check_parent(spec.parent, submission.user, place)
+        if spec.later:
+            raise _refuse_later(spec, place)
+        if len(spec.tasks) > self.limits.max_tasks:
+            raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
+        if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
+            raise InvalidRequest(f"a job has at most {self.limits.max_nodes} nodes here", place=place)
+        if self.recorder.book.live >= self.limits.max_live_jobs:
+            raise Rejected(
+                f"there are {self.recorder.book.live} jobs already, which is the limit",
+                remedy="wait until some have ended, or raise limits.max_live_jobs",
+            )
+
+    def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
+        entry = self.recorder.book.get(parent)
+        if entry is None or entry.job.over or entry.job.ending is not None:
+            raise InvalidRequest(
+                f"the group {parent} has ended, or is not known, so no job can join it",
+                remedy="submit it with --no-job-group",
+                place=place,
+            )
+        if entry.user != user:
+            raise deny(f"the group {parent} is {entry.user}'s: submit the job with --no-job-group")
+        if not entry.job.spec.group:
+            raise InvalidRequest(f"job {parent} is no group", remedy="leave --job-group out", place=place)
+
+
+def make_receipt(submission: Submission, at: float, *, job_id: int = 0) -> Receipt | None:
+    """What tells the submission's second sending from another submission; None where it has no token."""
+    return Receipt(submission.token, submission.user, at, job_id) if submission.token else None
+
+
+async def find_receipt(ledger: Ledger, submission: Submission) -> Receipt | None:
+    """What was made of the submission when it was sent before; None where it was not."""
+    return await ledger.find_receipt(submission.token, submission.user) if submission.token else None
+
+
+def _refuse_later(spec: JobSpec, place: Place | None) -> InvalidRequest:
+    """The refusal of what is read and cannot be carried out: the first of it, and each other in a line of its own."""
+    found = sorted(spec.later_places.items(), key=lambda item: item[1])
+    words = found[0][0] if found else ", ".join(sorted(spec.later))
+    lines = [f"this version cannot carry out {words}", *(f"{where}: nor {words}" for words, where in found[1:])]
+    return InvalidRequest(
+        "\n".join(lines),
+        remedy="leave it out, or wait for the version that can",
+        place=found[0][1] if found else place,
+    )
+
+
+def _note_passed(job: Job, passed: Sequence[Departure]) -> Job:
+    """The job with the clusters that it was not given to."""
+    return replace(job, passed=tuple(passed))
+
+
+def _word_passed(passed: Sequence[Departure], rest: str) -> tuple[str, ...]:
+    """What the submitter is told of clusters that were passed over."""
+    texts = [f"{departure.cluster}: {' '.join(departure.text.split())}" for departure in passed]
+    return (f"{'; '.join(texts)}; {rest}",) if passed else ()
+
+
+async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
+    """Refuse at once what the cluster could never run; a cluster that does not answer is asked at the submission.
+
+    `trial`: also where the cluster gives a verdict on what it is sent.
+    """
+    adapter = cluster.adapter
+    if not isinstance(adapter, Admission) or (isinstance(adapter, Verdict) and not trial):
+        return
+    admission: Callable[[Job], Awaitable[Any]] = adapter.admit
+    try:
+        refusal = await admission(job)
+    except Unreachable:
+        return
+    if refusal is not None and not refusal.transient:
+        message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
+        raise Rejected(message, remedy=refusal.remedy or _name_sizes(cluster))
+
+
+def _name_sizes(cluster: Cluster) -> str:
+    """What may help where nothing better is known."""
+    return f"`span sinfo -M {cluster.name}` shows what its nodes and partitions have"
+
+
+async def _check_size(cluster: Cluster, job: Job) -> None:
+    """Refuse what no node of a cluster could ever hold, where it has another alternative: some take it and wait."""
+    try:
+        misfit = find_misfit(job, await cluster.adapter.nodes())
+    except Unreachable:
+        return
+    if misfit:
+        raise Rejected(misfit)
+
+
+async def _choose_partition(cluster: Cluster, job: Job) -> str:
+    """The first of a list of partitions that takes the job: here they are one machine, so none starts it sooner."""
+    adapter = cluster.adapter
+    for name in job.spec.partition.split(","):
+        one = replace(job, spec=replace(job.spec, partition=name))
+        if isinstance(adapter, Admission) and await adapter.admit(one) is None:
+            return name
+    return job.spec.partition
+
+
+def word_refusal(message: str) -> str:
+    """A refusal as sbatch prints it; clients look for these lines (measured on Slurm 22.05).
+
+    The last line is the verdict; sbatch itself finds what is wrong with generic resources, and adds nothing.
+    """
+    if message.startswith(BAD_PARTITION):
+        return f"{message}\n{FAILED}: Invalid partition name specified"
+    *details, verdict = message.split("\n")
+    if verdict == BAD_GRES or verdict.startswith(FAILED):
+        return message
+    return "\n".join([*details, f"{FAILED}: {verdict}"])
+
+
+def _fill(pattern: str, job_id: int) -> str:
+    try:
+        return fill_name(pattern, job_id)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _answer(job: Job, cluster: str, reading: Reading, text: str = "") -> Submitted:
+    count = len(job.tasks)
+    ids = tuple(f"{job.id}+{offset}" for offset in range(count)) if count > 1 else (str(job.id),)
+    return Submitted(job.id, ids, job.spec.name, cluster, job.spec.notes, reading.options, text)

@@ -1,0 +1,225 @@
+"""The queue: which rows, as bytes that the API sends as they are; and what a listing may ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from overspan.bridge.controller.core.book import Book, Entry
+from overspan.bridge.controller.orders.references import parse_reference
+from overspan.bridge.controller.views.rows import (
+    EXTENTS,
+    cancelled_row,
+    elements_row,
+    is_folded,
+    job_row,
+    partition_of,
+    send_rows,
+    task_rows,
+    waiting_indices,
+    waiting_row,
+)
+from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.ids import IndexRange, common_indices
+from overspan.bridge.model.state_words import FOREIGN
+from overspan.bridge.model.states import State
+
+ALL = "ALL"
+FINISHED_WITHIN = 300.0
+"""Seconds for which the queue still shows a finished job, when finished ones are asked for."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which jobs, or tasks; an empty field means any. No states at all means live ones in the queue."""
+
+    states: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    ids: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    clusters: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    qos: frozenset[str] = frozenset()
+    tasks: bool = False
+    finished_within: float = FINISHED_WITHIN
+    since: float | None = None
+    until: float | None = None
+    limit: int | None = None
+    extent: str = "all"
+    """How much of each row, of EXTENTS."""
+    steps: bool = False
+    """Whether the steps of the jobs are told too."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the rows have."""
+        return EXTENTS[self.extent]
+
+    @cached_property
+    def filters(self) -> tuple[tuple[frozenset[str], Callable[[Entry], str]], ...]:
+        """What is asked of a job, but for states and ids: the values that will do, and how to find its own."""
+        known: tuple[tuple[frozenset[str], Callable[[Entry], str]], ...] = (
+            (self.users, lambda entry: entry.user),
+            (self.names, lambda entry: entry.job.labels.get("name", entry.job.spec.name)),
+            (self.partitions, partition_of),
+            (self.clusters, lambda entry: entry.cluster),
+            (self.accounts, lambda entry: entry.job.spec.account),
+            (self.qos, lambda entry: entry.job.spec.qos),
+        )
+        return tuple((wanted, find) for wanted, find in known if wanted)
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether the job passes all but states and ids."""
+        return not self.filters or all(find(entry) in wanted for wanted, find in self.filters)
+
+
+def check_states(states: Iterable[str]) -> frozenset[str]:
+    """States by full name or `all`; Slurm's compact codes too. Raises InvalidRequest."""
+    codes = {state.code: state.value for state in State}
+    result = set()
+    for text in states:
+        word = text.upper()
+        word = codes.get(word, word)
+        if word != ALL and word not in State.__members__ and word not in FOREIGN:
+            raise InvalidRequest(f"{text!r} is no job state", remedy=f"states: {', '.join(State.__members__)}, all")
+        result.add(word)
+    return frozenset(result)
+
+
+def list_queue(book: Book, selection: Selection, now: float, shown: list[Entry] | None = None) -> list[bytes]:
+    """Encoded rows of live jobs, and of those that finished a moment ago where they are asked for.
+
+    An array has one row for all of its elements that are still pending, `array_waiting` tells which; none of its own.
+    `shown` takes the jobs that are looked at.
+    """
+    states = selection.states or frozenset(state.value for state in State if not state.terminal)
+    wanted = read_choices(book, selection.ids)
+    oldest = now - selection.finished_within
+    view = View(selection, states, wanted, book)
+    rows: list[bytes] = []
+    for entry in _entries(book, wanted):
+        job = entry.job
+        if job.over and (not selection.states or (job.ended_at or 0.0) < oldest):
+            continue
+        if selection.fits(entry):
+            rows.extend(view.rows(entry))
+            if shown is not None:
+                shown.append(entry)
+    return send_rows(rows, selection.extent)
+
+
+class Choice(NamedTuple):
+    """What is wanted of a job: the places of its tasks, or indices of its elements; None for all."""
+
+    offsets: frozenset[int] | None = None
+    indices: tuple[IndexRange, ...] | None = None
+
+    def join(self, other: Choice) -> Choice:
+        """What is wanted by one of two ids."""
+        offsets = None if self.offsets is None or other.offsets is None else self.offsets | other.offsets
+        indices = None if self.indices is None or other.indices is None else self.indices + other.indices
+        return Choice(offsets, indices)
+
+
+Choices = Mapping[int, Choice]
+_ANY = Choice()
+
+
+class View(NamedTuple):
+    """Which rows of an entry are shown."""
+
+    selection: Selection
+    states: frozenset[str]
+    wanted: Choices | None
+    book: Book
+    past: bool = False
+    """The history: it tells of single elements, too, that were cancelled before they became jobs."""
+
+    def rows(self, entry: Entry) -> Iterator[bytes]:
+        """The rows of a job that has passed the filters."""
+        job = entry.job
+        if job.array is not None:
+            yield from self._array_rows(entry)
+        elif job.element is None and self._choice(job.id).indices is not None:
+            # N_i of a job that is no array.
+            return
+        elif not self.selection.tasks or len(job.tasks) == 1:
+            if self.shows(job.state.value) and self._chooses_element(entry):
+                yield job_row(entry)
+        else:
+            offsets = self._choice(job.id).offsets
+            for offset, row in enumerate(task_rows(entry)):
+                if (offsets is None or offset in offsets) and self.shows(job.tasks[offset].state.value):
+                    yield row
+
+    def _array_rows(self, entry: Entry) -> Iterator[bytes]:
+        indices = self._choice(entry.job.id).indices
+        if self.shows(State.PENDING.value):
+            elements = self.book.elements(entry.job.id)
+            if indices is None:
+                row = waiting_row(entry, elements)
+            else:
+                chosen = common_indices(waiting_indices(entry, elements), indices)
+                row = elements_row(entry, chosen, elements)
+            if row is not None:
+                yield row
+        if self.shows(State.CANCELLED.value) and (self.past or entry.job.state is State.CANCELLED):
+            row = cancelled_row(entry)
+            if row is not None:
+                yield row
+
+    def _chooses_element(self, entry: Entry) -> bool:
+        """False for an element that its array's row stands for, and for one that the ids leave out."""
+        element = entry.job.element
+        if element is None:
+            return True
+        if self.wanted is not None and entry.job.id in self.wanted:
+            # By its own id; with an index behind it that is no array's.
+            return self.wanted[entry.job.id].indices is None
+        indices = self._choice(element.array).indices
+        if indices is not None and not any(element.index in part.values() for part in indices):
+            return False
+        return not is_folded(entry)
+
+    def shows(self, state: str) -> bool:
+        """Whether rows in that state are shown."""
+        return ALL in self.states or state in self.states
+
+    def _choice(self, job_id: int) -> Choice:
+        return _ANY if self.wanted is None else self.wanted.get(job_id, _ANY)
+
+
+def read_choices(book: Book, ids: Iterable[str]) -> Choices | None:
+    """What is wanted of each job that ids name; None where they name none in particular."""
+    result: dict[int, Choice] = {}
+    for text in ids:
+        try:
+            reference = parse_reference(text)
+        except (InvalidRequest, NotFound):
+            continue
+        job_id = book.owner(reference.job_id)
+        offset = reference.offset if job_id == reference.job_id else reference.job_id - job_id
+        choice = Choice(None if offset is None else frozenset((offset,)), reference.elements)
+        result[job_id] = result[job_id].join(choice) if job_id in result else choice
+    return result if ids else None
+
+
+def _entries(book: Book, wanted: Choices | None) -> Iterator[Entry]:
+    """The entries to look at, each once: those asked for, with the elements of arrays among them."""
+    if wanted is None:
+        yield from book
+        return
+    found = {job_id: entry for job_id in wanted if (entry := book.get(job_id)) is not None}
+    for job_id in wanted:
+        found.update((entry.job.id, entry) for entry in book.elements(job_id).values())
+    yield from found.values()
+
+
+def place_of(entry: Entry) -> tuple[int, float]:
+    """Where a job stands in the history: elements by index, and what is left of the array behind them, as in sacct."""
+    element = entry.job.element
+    return (entry.job.id, math.inf) if element is None else (element.array, element.index)

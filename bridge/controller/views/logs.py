@@ -1,0 +1,152 @@
+"""What jobs print: bytes of one stream, and which streams there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from overspan.adapters.contract import Adapter, LogPart, LogRequest
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.orders.references import Directory, Target
+from overspan.bridge.model.allocations import runs_daemon
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.job import Attempt, NodeRun, Task
+
+MAX_STREAMS = 2000
+"""Streams that one listing names at most."""
+LIST_SECONDS = 20.0
+"""How long streams are asked for once one did not answer."""
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Which bytes: an empty task is the first, no attempt the newest; a negative offset counts from the end."""
+
+    task: str = ""
+    node: int = 0
+    attempt: int | None = None
+    stream: str = "output"
+    offset: int = 0
+    limit: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogAnswer:
+    """The bytes, and whether nothing more can come after them."""
+
+    part: LogPart
+    over: bool
+
+
+class Logs:
+    """Reads logs through the adapter of the job's cluster."""
+
+    def __init__(self, directory: Directory, clusters: Clusters, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.directory = directory
+        self.clusters = clusters
+
+    async def read(self, ref: str, query: LogQuery) -> LogAnswer:
+        """Bytes of one stream. Raises NotFound when there is none."""
+        target = await self.directory.find(ref)
+        task = choose_task(target, query.task)
+        adapter = self._adapter(target.entry)
+        # Before the bytes are read: what is written later than this is not missed by whoever follows.
+        over = is_over(target.entry, task, query.attempt)
+        request = LogRequest(
+            handle=target.entry.handle,
+            task=task.name,
+            node=query.node,
+            attempt=query.attempt,
+            stream=query.stream,
+            offset=max(0, query.offset),
+            limit=query.limit,
+            begun=max((each.number for each in task.attempts if each.started_at is not None), default=0),
+        )
+        if query.offset < 0:
+            size = (await adapter.logs(replace(request, limit=1))).size
+            request = replace(request, offset=max(0, size + query.offset))
+        return LogAnswer(await adapter.logs(request), over)
+
+    async def list(self, ref: str, times: bool = False) -> list[dict[str, Any]]:
+        """Every stream that can be read, by task, attempt and node. Raises why where none can.
+
+        With `times` each has its `marks`, of `LogPart`, the last of them behind all that is there now.
+        """
+        target = await self.directory.find(ref)
+        if not target.entry.handle:
+            return []
+        adapter = self._adapter(target.entry)
+        rows: list[dict[str, Any]] = []
+        trouble, until = None, time.monotonic() + LIST_SECONDS
+        for task, attempt, node in _runs(target):
+            number = attempt.number
+            output = ""
+            for stream in ("output", "error"):
+                request = LogRequest(target.entry.handle, task.name, node.index, number, stream, limit=1, times=times)
+                try:
+                    part = await adapter.logs(request)
+                except NotFound:
+                    continue
+                except OverspanError as error:
+                    # A node that does not answer hides no other's output.
+                    trouble = error
+                    break
+                if stream == "error" and part.path and part.path == output:
+                    continue
+                output = part.path
+                over = is_over(target.entry, task, number)
+                row = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
+                row |= {"path": part.path, "size": part.size, "over": over}
+                rows.append({**row, "marks": _date(part, node, self.clock())} if times else row)
+            if len(rows) >= MAX_STREAMS or (trouble is not None and time.monotonic() > until):
+                break
+        if trouble is not None and not rows:
+            raise trouble
+        return rows
+
+    def _adapter(self, entry: Entry) -> Adapter:
+        if not entry.handle:
+            raise NotFound(f"job {entry.job.id} has not started, so it has no output", remedy="wait until it runs")
+        return self.clusters.get(entry.cluster).adapter
+
+
+def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] | None:
+    """When all of a log came: what nobody has noted yet, by its end or now."""
+    if part.marks is None:
+        return None
+    marks = list(part.marks)
+    if part.size > (marks[-1][1] if marks else 0):
+        marks.append((now if node.ended_at is None else node.ended_at, part.size))
+    return marks
+
+
+def is_over(entry: Entry, task: Task, attempt: int | None) -> bool:
+    """Whether the attempt, or the newest of a task that will have no other, can print nothing more."""
+    if attempt is None:
+        return task.over or entry.job.over
+    return entry.job.over or any(known.number == attempt and not known.live for known in task.attempts)
+
+
+def choose_task(target: Target, name: str) -> Task:
+    """The task of that name, else the target's own, else the first. InvalidRequest for no such task."""
+    job = target.entry.job
+    name = name or target.task or job.tasks[0].name
+    try:
+        return job.task(name)
+    except KeyError:
+        names = ", ".join(task.name for task in job.tasks)
+        raise InvalidRequest(f"job {job.id} has no task {name!r}", remedy=f"its tasks: {names}") from None
+
+
+def _runs(target: Target) -> Iterator[tuple[Task, Attempt, NodeRun]]:
+    for task in target.entry.job.tasks:
+        if target.task in ("", task.name):
+            for attempt in task.attempts:
+                for node in attempt.nodes:
+                    # Where a batch script's steps are waited for, nothing of the user's writes.
+                    if not runs_daemon(target.entry.job.spec_of(task.name), node.index):
+                        yield task, attempt, node

@@ -1,0 +1,64 @@
+"""What hinders a job that its facts do not tell: an order or submission without an answer, a cluster that is gone."""
+
+from __future__ import annotations
+
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.drafts import is_end
+from overspan.bridge.controller.core.outbox import ORDER
+from overspan.bridge.controller.core.places import Places
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.model.durations import format_timestamp
+
+
+class Obstacles:
+    """Words for what the daemon and a cluster owe each other. Nothing of it is stored."""
+
+    def __init__(self, recorder: Recorder, places: Places) -> None:
+        self._recorder = recorder
+        self._places = places
+        self._told: set[int] = set()
+        self._absent: frozenset[str] = frozenset()
+        self._counted: tuple[int, frozenset[str]] = (-1, frozenset())
+        """For which revision of the book, and which clusters, `_absent` was found: that looks at every job."""
+
+    def describe(self, entry: Entry) -> str:
+        """What hinders a job now; empty where nothing does."""
+        if entry.job.over:
+            return ""
+        rows = self._recorder.outbox.of_job(entry.job.id)
+        obstacle = self.find_obstacle(entry)
+        if not obstacle:
+            return ""
+        ends = any(row.kind == ORDER and is_end(row) for row in rows)
+        return f"cancel ordered; {obstacle}" if ends else obstacle
+
+    def find_obstacle(self, entry: Entry) -> str:
+        """Why nothing of a job is told or taken at the moment."""
+        cluster = self._places.clusters.find(entry.cluster)
+        if cluster is None:
+            return f"{entry.cluster} (not configured)"
+        outbox = self._recorder.outbox
+        submit = outbox.submit_of(entry.job.id, entry.cluster)
+        if cluster.stale_since is not None:
+            return f"{cluster.name} has not answered since {format_timestamp(cluster.stale_since)}"
+        since = None if submit is None else outbox.unanswered_since(submit.token)
+        if since is not None:
+            return f"{cluster.name} has not said since {format_timestamp(since)} whether it has the job"
+        return ""
+
+    def refresh(self) -> None:
+        """Bring the listings' rows in line: of jobs that wait on a cluster that is silent or gone, or are in doubt."""
+        book, outbox = self._recorder.book, self._recorder.outbox
+        clusters = self._places.clusters
+        counted = book.revision, frozenset(each.name for each in clusters)
+        if counted != self._counted:
+            self._absent, self._counted = frozenset(self._places.count_absent()), counted
+        absent, silent = self._absent, {each.name for each in clusters if each.stale_since is not None}
+        found = {row.job_id for name in silent for row in outbox.of_cluster(name)} if silent else set()
+        found |= {entry.job.id for entry in book if entry.cluster in absent} if absent else set()
+        found |= {row.job_id for row in outbox.unanswered()}
+        for job_id in found | self._told:
+            entry = book.get(job_id)
+            if entry is not None:
+                book.hinder(entry, self.describe(entry))
+        self._told = found

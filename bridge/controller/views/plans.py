@@ -1,0 +1,82 @@
+"""What a plan says before the cluster's own form of a job: when it starts, how often, what follows its ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from overspan.bridge.controller.core.waits import describe_dependency
+from overspan.bridge.model.durations import format_timestamp
+from overspan.bridge.model.ids import format_array_indices
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
+
+
+def describe_conditions(job: Job) -> str:
+    """Comment lines, one for each thing that the submission says and the cluster's form need not show."""
+    lines = [*_describe_job(job), *(f"{task.name}: {line}" for task in job.spec.tasks for line in _describe_task(task))]
+    # Texts of the user's: one line each, whatever is in them.
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def _describe_job(job: Job) -> Iterator[str]:
+    spec = job.spec
+    if spec.cron is not None:
+        zone = f" ({spec.cron.timezone})" if spec.cron.timezone else ""
+        yield f"submitted again and again: {spec.cron.text}{zone}, missed: {spec.cron.missed.value}"
+    if spec.array is not None:
+        throttle = spec.array.throttle
+        most = f", at most {throttle} at once" if throttle else ""
+        yield f"array: {format_array_indices(spec.array.ranges)}, {spec.array.size()} jobs{most}"
+    if spec.hold:
+        yield "held: it waits for a release"
+    if spec.begin is not None:
+        yield f"begin: not before {format_timestamp(spec.begin)}"
+    if spec.deadline is not None:
+        yield f"deadline: over by {format_timestamp(spec.deadline)}"
+    if spec.dependency.needs:
+        yield f"needs: {describe_dependency(job)}".replace("(unfulfilled)", "")
+    if spec.priority is not None:
+        yield f"priority: {spec.priority}"
+    if spec.hold_on_failure:
+        yield f"hold_on_failure: its nodes are kept for {spec.hold_on_failure} s"
+
+
+def _describe_task(task: TaskSpec) -> Iterator[str]:
+    if task.needs:
+        yield "needs: " + ", ".join(f"{need.kind.value}:{need.task}" for need in task.needs)
+    if task.ready is not None:
+        yield f"ready: {_word_ready(task.ready)}"
+    if task.retry != RetryPolicy():
+        yield f"restarts: {_word_retry(task.retry)}"
+    if task.restart is not None:
+        yield f"restart: {task.restart.value}"
+    if task.signal is not None:
+        yield f"signal: {_word_signal(task.signal)}"
+    if task.streams != Streams():
+        yield f"files: {_word_streams(task.streams)}"
+
+
+def _word_ready(ready: Ready) -> str:
+    patience = f"within {ready.timeout:g} s" if ready.timeout else "however long it takes"
+    return f"{ready.kind.value} {ready.target}, tried every {ready.period:g} s, {patience}"
+
+
+def _word_retry(retry: RetryPolicy) -> str:
+    parts = [f"{retry.max_restarts_on_errors} after errors"]
+    if retry.recover_on_exit_codes:
+        parts.append(f"always after exit code {', '.join(map(str, retry.recover_on_exit_codes))}")
+    parts += [f"{retry.max_recoveries} after lost nodes", f"{retry.max_restarts} in all"]
+    wait = retry.backoff
+    parts.append(f"waits of {wait.first:g} s, each {wait.factor:g} times as long, up to {wait.limit:g} s")
+    return ", ".join(parts)
+
+
+def _word_signal(signal: SignalBefore) -> str:
+    whom = " to the batch shell alone" if signal.batch_only else ""
+    return f"{signal.name}{whom} {signal.seconds} s before the time limit"
+
+
+def _word_streams(streams: Streams) -> str:
+    named = {"output": streams.output, "error": streams.error, "input": streams.input}
+    parts = [f"{name} {path}" for name, path in named.items() if path]
+    return ", ".join([*parts, "appended to"] if streams.append else parts)

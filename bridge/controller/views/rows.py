@@ -1,0 +1,366 @@
+"""The rows of the queue and the history: what squeue and sacct print, encoded once a change."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import pwd
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.waits import describe_dependency
+from overspan.bridge.controller.views.measures import (
+    given_spec,
+    limit_of,
+    node_list,
+    sizes,
+    started_at,
+    stream_paths,
+    work_dir,
+)
+from overspan.bridge.lifecycle.readiness import reason_of
+from overspan.bridge.model.allocations import is_allocation
+from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.model.states import State
+
+CORE: tuple[str, ...] = (
+    "id",
+    "task_offset",
+    "raw_id",
+    "name",
+    "group",
+    "user",
+    "state",
+    "reason",
+    "partition",
+    "cluster",
+    "nodes",
+    "cpus",
+    "node_list",
+    "submitted_at",
+    "started_at",
+    "ended_at",
+    "time_limit",
+    "priority",
+    "begin",
+    "array_id",
+    "array_index",
+    "array_waiting",
+    "paused",
+    "paused_at",
+    "expected_start",
+)
+"""What squeue's default columns and its order need: short rows, for queues of many thousand jobs."""
+
+USUAL: tuple[str, ...] = (*CORE, "account", "qos", "comment", "work_dir", "command", "dependency")
+"""What people put into formats of their own."""
+
+COLUMNS: tuple[str, ...] = (
+    *USUAL,
+    "memory",
+    "gpus",
+    "exit_code",
+    "signal",
+    "restarts",
+    "attempt",
+    "stdout",
+    "stderr",
+    "tasks",
+    "uid",
+    "ended_by_uid",
+    "end_limit",
+    "nice",
+    "parent",
+    "stdin",
+    "submit_line",
+    "deadline",
+    "requeue",
+    "ntasks",
+    "ntasks_per_node",
+    "cpus_per_task",
+    "memory_per_cpu",
+    "gpu_kind",
+    "host",
+    "gid",
+    "batch",
+    "options",
+    "array_throttle",
+)
+"""Times are epoch seconds, limits seconds (null: none), memory MiB on one node; `cpus` and `gpus` are the row's all.
+
+`array_id` is N for an array's row and for its elements, `array_index` an element's. `array_waiting` are the indices,
+with the throttle, that an array's row stands for: `3-9%2`. `paused` are the seconds for which what runs, or ran, was
+suspended, `paused_at` is since when it is again. `options` are options of sbatch that only Slurm knows.
+"""
+
+EXTENTS: dict[str, tuple[str, ...]] = {"core": CORE, "usual": USUAL, "all": COLUMNS}
+"""How much of a row may be asked for."""
+
+_MARK = b"\n"
+"""Stands before the comma after the last value of an extent; no other newline is in a row."""
+NO_ELEMENTS: Mapping[int, Entry] = {}
+
+
+def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
+    """Rows as they are sent: as many values as the extent has."""
+    if extent == "all":
+        return [b"[" + row + b"]" for row in rows]
+    marks = list(EXTENTS).index(extent) + 1
+    return [b"[" + b"".join(row.split(_MARK, marks)[:marks]) + b"]" for row in rows]
+
+
+def job_row(entry: Entry) -> bytes:
+    """The encoded row of the whole job."""
+    if entry.row is None:
+        entry.row = encode_row(_whole(entry))
+    return entry.row
+
+
+def task_rows(entry: Entry) -> tuple[bytes, ...]:
+    """The encoded rows of the job's tasks, in order; one row for a job of one task."""
+    if entry.task_rows is None:
+        count = len(entry.job.tasks)
+        if count == 1:
+            entry.task_rows = (job_row(entry),)
+        else:
+            entry.task_rows = tuple(encode_row(_part(entry, offset)) for offset in range(count))
+    return entry.task_rows
+
+
+def waiting_row(entry: Entry, elements: Mapping[int, Entry]) -> bytes | None:
+    """The row of an array's elements that wait or are pending; None when there are none."""
+    if entry.task_rows is None:
+        row = elements_row(entry, waiting_indices(entry, elements), elements)
+        entry.task_rows = () if row is None else (row,)
+    return entry.task_rows[0] if entry.task_rows else None
+
+
+def elements_row(
+    entry: Entry, indices: tuple[IndexRange, ...], elements: Mapping[int, Entry] = NO_ELEMENTS
+) -> bytes | None:
+    """The row of some of an array's elements that wait or are pending; None for none."""
+    if not indices or entry.job.array is None:
+        return None
+    reason = entry.job.reason
+    if entry.job.state is not State.PENDING or reason == "None":
+        pending = (_reason(part, part.job.reason) for part in elements.values() if is_folded(part))
+        reason = next(pending, "None" if entry.job.state is not State.PENDING else reason)
+    text = format_array_indices(indices, entry.job.array.throttle)
+    return encode_row(_array(entry, State.PENDING, reason, text))
+
+
+def cancelled_row(entry: Entry) -> bytes | None:
+    """The row of an array's elements that were cancelled before they became jobs; None when there are none."""
+    array = entry.job.array
+    if array is None or not array.cancelled:
+        return None
+    return encode_row(_array(entry, State.CANCELLED, "None", format_array_indices(array.cancelled)))
+
+
+def waiting_indices(entry: Entry, elements: Mapping[int, Entry]) -> tuple[IndexRange, ...]:
+    """The indices of an array that wait, with those of elements that are jobs but still pending like them."""
+    array = entry.job.array
+    if array is None:
+        return ()
+    pending = [index for index, part in elements.items() if is_folded(part)]
+    if not pending:
+        return array.waiting
+    return collapse([*pending, *(index for part in array.waiting for index in part.values())])
+
+
+def is_folded(element: Entry) -> bool:
+    """Whether an array's row stands for this element: it is pending as the others are, not held by itself."""
+    return element.job.state is State.PENDING and not element.job.held
+
+
+def partition_of(entry: Entry) -> str:
+    """The partition; a job that names none is in the cluster's default one, which is then called as the cluster is."""
+    return entry.job.spec.partition or entry.cluster
+
+
+def encode_row(row: list[Any]) -> bytes:
+    """The values of a row as they are kept, with a mark behind each extent."""
+    begins = (0, len(CORE), len(USUAL), len(COLUMNS))
+    parts = [row[begin:end] for begin, end in itertools.pairwise(begins)]
+    return b"\n,".join(json.dumps(part, ensure_ascii=False, separators=(",", ":"))[1:-1].encode() for part in parts)
+
+
+class _Part(NamedTuple):
+    """What a row is about: a whole job (no offset), or one of its tasks."""
+
+    offset: int | None
+    raw_id: int
+    name: str
+    specs: tuple[TaskSpec, ...]
+    state: str
+    reason: str
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int
+    signal: int
+    limit: int | None
+    attempt: int
+    waiting: str = ""
+    paused: float = 0.0
+
+
+def _whole(entry: Entry) -> list[Any]:
+    job = entry.job
+    attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
+    facts = (job.state.value, _reason(entry, job.reason), job.started_at, job.ended_at, job.exit_code, job.signal)
+    return _row(
+        entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt, "", job.suspended)
+    )
+
+
+def _array(entry: Entry, state: State, reason: str, waiting: str) -> list[Any]:
+    job = entry.job
+    ended_at = job.ended_at if state is State.CANCELLED else None
+    facts = (state.value, reason, None, ended_at, 0, 0)
+    return _row(entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), 0, waiting))
+
+
+def _part(entry: Entry, offset: int) -> list[Any]:
+    job = entry.job
+    task = job.tasks[offset]
+    last = task.current
+    reason = _reason(entry, reason_of(job, task))
+    exit_code, signal = (last.exit_code, last.signal) if last else (0, 0)
+    facts = (task.state.value, reason, started_at(task), task.ended_at, exit_code, signal)
+    limit = limit_of(job, task.name)
+    specs = (job.spec_of(task.name),)
+    name = task.name if _has_named_tasks(job) else _name(job)
+    number, paused = (last.number, last.suspended) if last else (0, 0.0)
+    return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, number, paused=paused))
+
+
+def _reason(entry: Entry, reason: str) -> str:
+    """Why a job waits: what hinders all that is owed to its cluster comes first."""
+    return entry.obstacle or reason if entry.job.state is State.PENDING else reason
+
+
+def _has_named_tasks(job: Job) -> bool:
+    """Whether its tasks are shown by their names; the components of a script have none of their own."""
+    return job.spec.group or (len(job.spec.tasks) > 1 and job.spec.tasks[0].form is Form.RUN)
+
+
+def _name(job: Job) -> str:
+    return job.labels.get("name", job.spec.name)
+
+
+def _longest(job: Job) -> int | None:
+    """The wall time of the primary task that has most."""
+    limits = [limit_of(job, task.name) for task in job.tasks if job.spec_of(task.name).primary]
+    return None if None in limits else max((limit for limit in limits if limit is not None), default=None)
+
+
+def _row(entry: Entry, part: _Part) -> list[Any]:
+    """The values in the order of COLUMNS."""
+    job = entry.job
+    nodes, cpus, memory, gpus = sizes(given_spec(job, spec) for spec in part.specs)
+    return [
+        job.id,
+        part.offset,
+        part.raw_id,
+        part.name,
+        job.spec.name if _has_named_tasks(job) else "",
+        entry.user,
+        part.state,
+        part.reason,
+        partition_of(entry),
+        entry.cluster,
+        nodes,
+        cpus,
+        "" if part.waiting else node_list(job, part.specs),
+        job.submitted_at,
+        part.started_at,
+        part.ended_at,
+        part.limit,
+        job.priority,
+        job.begin,
+        job.element.array if job.element is not None else job.id if job.array is not None else None,
+        job.element.index if job.element is not None else None,
+        part.waiting,
+        part.paused,
+        job.suspended_at if part.state == State.SUSPENDED.value else None,
+        job.expected_start if part.state == State.PENDING.value else None,
+        *_details(entry, part, memory, gpus),
+    ]
+
+
+def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
+    job = entry.job
+    spec, origin = job.spec, job.spec.origin
+    first = part.specs[0]
+    stdout, stderr, stdin = stream_paths(entry, first.name)
+    return [
+        spec.account,
+        spec.qos,
+        job.labels.get("comment", spec.comment),
+        work_dir(entry),
+        os.path.join(origin.directory, origin.file) if origin.file else "",
+        describe_dependency(job, entry.needed_arrays),
+        memory,
+        gpus,
+        part.exit_code,
+        part.signal,
+        job.restarts,
+        part.attempt,
+        stdout,
+        stderr,
+        len(job.tasks),
+        origin.uid,
+        _uid(job.ending.by) if job.ending is not None and job.ending.by else None,
+        _end_limit(part),
+        job.nice,
+        spec.parent,
+        stdin,
+        " ".join(origin.command),
+        spec.deadline,
+        spec.requeue is not False,
+        first.ntasks,
+        first.ntasks_per_node,
+        first.cpus_per_task,
+        first.resources.memory_mib_per_cpu,
+        given_spec(job, first).resources.need().gpu_kind,
+        origin.host,
+        _gid(origin.uid),
+        first.form is Form.BATCH and not is_allocation(first),
+        {**spec.native.get("slurm", {}), **first.native.get("slurm", {})},
+        _throttle(job),
+    ]
+
+
+def _throttle(job: Job) -> int | None:
+    """How many elements may run at once: an array's own, an element's as submitted."""
+    if job.array is not None:
+        return job.array.throttle
+    return job.spec.array.throttle if job.spec.array is not None else None
+
+
+def _end_limit(part: _Part) -> float | None:
+    """When the wall time of what runs is over."""
+    if part.started_at is None or part.ended_at is not None or part.limit is None:
+        return None
+    return part.started_at + part.limit + part.paused
+
+
+@functools.lru_cache(maxsize=1024)
+def _uid(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _gid(uid: int) -> int | None:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except (KeyError, ValueError, OverflowError):
+        return None

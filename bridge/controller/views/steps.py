@@ -1,0 +1,114 @@
+"""The steps that ran inside jobs, as their clusters tell them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from overspan.adapters import abilities
+from overspan.bridge.controller.core.book import Entry, entry_of
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.hostlists import compress
+from overspan.bridge.store.records import JobQuery
+
+log = logging.getLogger(__name__)
+
+PAGE = 500
+"""Jobs whose facts are read at once."""
+
+STEP_COLUMNS = (
+    "job_id",
+    "task_offset",
+    "number",
+    "component",
+    "name",
+    "started_at",
+    "ended_at",
+    "running",
+    "exit_code",
+    "signal",
+    "cancelled",
+    "ntasks",
+    "cpus",
+    "nodes",
+    "node_list",
+    "layout",
+    "submit_line",
+    "host",
+    "pid",
+)
+"""`task_offset` is k of the task `N+k` that the step ran in, null for a job of one task; `component` is k of a step
+`N.S+k`. Times are epoch seconds; without an end and not running it was killed, and nobody saw when."""
+
+
+class Steps:
+    """Asks each cluster for the steps of its jobs; one that cannot tell has none."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        self.clusters = clusters
+
+    async def rows(self, entries: Iterable[Entry]) -> list[list[Any]]:
+        """Rows of the newest launches of these jobs, by the columns above."""
+        by_cluster: dict[str, dict[str, Entry]] = {}
+        for entry in entries:
+            if entry.launched:
+                by_cluster.setdefault(entry.cluster, {})[entry.handle] = entry
+        rows: list[list[Any]] = []
+        for name, found in by_cluster.items():
+            rows += [_row(found[step.handle], step) for step in await self._ask(name, found)]
+        return rows
+
+    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], ledger: Ledger) -> list[list[Any]]:
+        """The same of jobs of any age, by cluster, handle and id; only those that had steps are read."""
+        rows: list[list[Any]] = []
+        for name, found in handles.items():
+            steps = await self._ask(name, found)
+            ids = list(dict.fromkeys(found[step.handle] for step in steps))
+            entries: dict[int, Entry] = {}
+            for begin in range(0, len(ids), PAGE):
+                part = await ledger.find(JobQuery(ids=tuple(ids[begin : begin + PAGE])))
+                entries.update((stored.job.id, entry_of(stored)) for stored in part)
+            known = [(entries.get(found[step.handle]), step) for step in steps]
+            rows += [_row(entry, step) for entry, step in known if entry is not None and entry.launched]
+        return rows
+
+    async def _ask(self, name: str, handles: Iterable[str]) -> Sequence[abilities.Step]:
+        cluster = self.clusters.find(name)
+        if cluster is None:
+            return ()
+        try:
+            adapter = cluster.adapter
+            return await adapter.steps(list(handles)) if isinstance(adapter, abilities.Steps) else ()
+        except OverspanError as error:
+            log.warning("cluster %s does not tell its steps: %s", name, error.message, extra={"cluster": name})
+            return ()
+
+
+def _row(entry: Entry, step: abilities.Step) -> list[Any]:
+    """The values in the order of STEP_COLUMNS."""
+    names = [task.name for task in entry.job.tasks]
+    hosts = {item.index: item.node for item in entry.job.placements if item.task == step.task}
+    return [
+        entry.job.id,
+        names.index(step.task) if len(names) > 1 and step.task in names else None,
+        step.number,
+        step.component,
+        step.name,
+        step.started_at,
+        step.ended_at,
+        step.running,
+        step.exit_code,
+        step.signal,
+        step.cancelled,
+        step.ntasks,
+        step.cpus,
+        len(step.nodes),
+        compress(dict.fromkeys(filter(None, (hosts.get(index) for index in step.nodes)))),
+        step.layout,
+        step.command,
+        step.host,
+        step.pid,
+    ]

@@ -1,0 +1,1 @@
+"""What every runtime shares: runs and their journals, node runs, processes, probes, files beside the work."""

@@ -1,0 +1,95 @@
+"""What lives of a run whose records cannot be trusted: found by what processes hold open and carry along.
+
+A supervisor holds the journal open, a shim its claim, for as long as they live: their descriptors name the run, also
+where the file is gone. Everything that was started in a node run carries OVERSPAN_NODE_KEY, unless it dropped its
+environment; then it hangs below its shim.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+from overspan.bridge.runtime.core import kernel, processes
+from overspan.bridge.runtime.core.shim import COMM
+
+SUPERVISOR = "span-supervisor"
+"""The name of a supervisor's process; the kernel keeps 15 letters."""
+
+
+class Leftovers(NamedTuple):
+    """Living processes of a run: who looks after it, shims, and those without a shim above them."""
+
+    supervisors: tuple[kernel.Process, ...] = ()
+    shims: tuple[kernel.Process, ...] = ()
+    orphans: tuple[kernel.Process, ...] = ()
+
+
+def find_leftovers(run: str) -> Leftovers:
+    """What lives of the run in that directory, which need not be there any more."""
+    real = os.fsencode(os.path.realpath(run))
+    folder = real + b"/nodes/"
+    pids = [pid for pid in kernel.list_pids() if pid != os.getpid()]
+    names = {pid: kernel.read_comm(pid) for pid in pids}
+    above = [pid for pid in pids if names[pid] == SUPERVISOR and _holds(pid, real + b"/journal.")]
+    shims = [pid for pid in pids if names[pid] == COMM and _holds(pid, folder)]
+    below = {process.pid for pid in shims for process in kernel.list_tree(pid)}
+    mark = os.fsencode(f"{processes.NODE_KEY}=") + folder
+    orphans = [pid for pid in pids if pid not in below and _carries(pid, mark)]
+    return Leftovers(_living(above), _living(shims), _living(orphans))
+
+
+def end_leftovers(run: str, signum: int, told: set[tuple[int, int]]) -> int:
+    """Have TERM or KILL reach whatever lives of a run; gives how many processes were found, without those of shims.
+
+    A supervisor would start again what ends: it is killed first. What else it looks after, the next one takes up.
+    Each process gets one TERM: those `told` (pid and start) are left out, and new ones are added to them.
+    """
+    found = find_leftovers(run)
+    for supervisor in found.supervisors:
+        kernel.signal_process(supervisor, signal.SIGKILL)
+    if found.supervisors:
+        return len(found.supervisors) + len(found.shims) + len(found.orphans)
+    for shim in found.shims:
+        if signum == signal.SIGKILL:
+            # The shim kills until nothing is left. It may be stopped itself, so it is done here too.
+            kernel.signal_process(shim, processes.KILL_ORDER)
+            kernel.signal_tree(shim.pid, signal.SIGKILL)
+            kernel.signal_process(shim, signal.SIGCONT)
+        elif _is_new(shim, told):
+            kernel.signal_process(shim, signum)
+    for orphan in found.orphans:
+        if signum == signal.SIGKILL or _is_new(orphan, told):
+            kernel.signal_process(orphan, signum)
+            kernel.signal_process(orphan, signal.SIGCONT)
+    return len(found.shims) + len(found.orphans)
+
+
+def _is_new(process: kernel.Process, told: set[tuple[int, int]]) -> bool:
+    known = (process.pid, process.start_time)
+    if known in told:
+        return False
+    told.add(known)
+    return True
+
+
+def _living(pids: list[int]) -> tuple[kernel.Process, ...]:
+    found = (kernel.read_process(pid) for pid in pids)
+    return tuple(process for process in found if process is not None and process.state not in "ZX")
+
+
+def _holds(pid: int, start: bytes) -> bool:
+    path = f"/proc/{pid}/fd".encode()
+    try:
+        links = [os.readlink(os.path.join(path, name)) for name in os.listdir(path)]
+    except OSError:
+        return False
+    return any(link.startswith(start) for link in links)
+
+
+def _carries(pid: int, mark: bytes) -> bool:
+    try:
+        return any(entry.startswith(mark) for entry in kernel.read_file(f"/proc/{pid}/environ").split(b"\0"))
+    except OSError:
+        return False

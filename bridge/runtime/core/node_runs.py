@@ -1,0 +1,102 @@
+"""What a run asks of its nodes, wherever they are, and the reports that all kinds of nodes give alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Optional, Protocol
+
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Event, NodeEnded
+from overspan.bridge.model.job import Job
+from overspan.bridge.runtime.core.commands import Command, prepare_command
+from overspan.bridge.runtime.core.mounts import TICKETS, Ledger, link_mounts
+from overspan.bridge.runtime.core.processes import Shim
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.shortages import word_shortage
+from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, record_paths
+
+LAUNCH_SIGNAL = 53
+"""Slurm's exit code of a job that could not be launched is 0:53."""
+
+
+class NodeRuns(Protocol):
+    """The node runs of one launch that may have processes."""
+
+    def start(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """Start a node run; the report where it cannot be started at all."""
+
+    def adopt(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """Take over a node run that an earlier supervisor began, or begin it; the reports of what it missed."""
+
+    def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
+        """What has happened since the last call; `ended` are shims that the poll loop found ended."""
+
+    def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
+        """Signal every live node run of an attempt; False when that reached nothing. Scopes as of processes.send."""
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+
+    @property
+    def wake_at(self) -> Optional[float]:
+        """When to look again without being woken."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something is still being ended of which no report will come."""
+
+
+def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
+    """The working directory of a node run, with the task's links in it. Raises OSError."""
+    spec = job.spec_of(key.task)
+    cwd = spec.workdir or job.spec.origin.directory or directory.path
+    root = os.path.dirname(os.path.dirname(directory.path))
+    # Only the local cluster has tickets, and so knows when a link is of no use any more.
+    here = os.path.isdir(os.path.join(root, TICKETS))
+    ledger = Ledger(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else Ledger()
+    link_mounts(spec, cwd, os.path.join(root, "volumes"), ledger)
+    return cwd
+
+
+def prepare_work(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str) -> tuple[Command, Paths]:
+    """The command of a node run and its files, which are put on record. Raises OSError."""
+    command = prepare_command(job.spec_of(key.task), directory.folder("scripts"), mark_setup(directory, key))
+    paths = choose_paths(job, key, directory, cwd, host)
+    record_paths(directory, key, paths)
+    return command, paths
+
+
+def mark_setup(directory: RunDirectory, key: NodeKey) -> str:
+    """The path of the file that a set-up leaves where it fails."""
+    return os.path.join(directory.folder("nodes"), f"{key}.setup-failed")
+
+
+def report_end(
+    key: NodeKey, at: float, *, cause: Optional[Cause] = None, exit_code: int = 0, signal: int = 0, detail: str = ""
+) -> Event:
+    """The end of a node run; the cause where more is known than the exit code."""
+    why = cause.value if cause else ""
+    return NodeEnded(at, key.task, key.attempt, key.node, key.run, exit_code, signal, why, detail)
+
+
+def report_failure(key: NodeKey, now: float, error: Exception) -> Event:
+    """A node run that could not be started."""
+    number = error.errno if isinstance(error, OSError) else None
+    return report_unlaunched(key, now, f"cannot start: {error}", number or 0)
+
+
+def report_unlaunched(key: NodeKey, at: float, text: str, number: int) -> Event:
+    """A start that failed with an errno before the program ran: for what the machine lacks it is tried again."""
+    words = word_shortage(number)
+    if words:
+        return report_end(key, at, cause=Cause.NODE, signal=LAUNCH_SIGNAL, detail=f"{text} ({words})")
+    return report_end(key, at, cause=Cause.LAUNCH, signal=LAUNCH_SIGNAL, detail=text)
+
+
+def report_unstarted(job: Job, key: NodeKey, now: float) -> Optional[Event]:
+    """The end of a node run whose attempt was stopped before it could be started; None when it is to be started."""
+    attempt = job.task(key.task).current
+    if attempt is None or attempt.stop is None:
+        return None
+    return report_end(key, now, cause=attempt.stop.cause, detail="ended before its start")

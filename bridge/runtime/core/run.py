@@ -1,0 +1,392 @@
+"""One launch of one job: its facts, its journal and its processes.
+
+A turn reads orders and ends, reduces them, asks what follows, makes it all durable in one write, and only then acts.
+A supervisor that is killed anywhere in a turn and started again comes to the same facts from the journal and finds
+the processes by their records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional
+
+from overspan.bridge.lifecycle.clocks import date_report
+from overspan.bridge.lifecycle.decision import Decisions, decide
+from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import ORDERS, Event, Granted
+from overspan.bridge.model.job import Attempt, Job
+from overspan.bridge.model.spec import Form, ReadyKind
+from overspan.bridge.runtime.core.environment import Place, build_environment
+from overspan.bridge.runtime.core.journal import Journal
+from overspan.bridge.runtime.core.last_words import forget_end, say_end
+from overspan.bridge.runtime.core.log_times import LogTimes
+from overspan.bridge.runtime.core.node_runs import NodeRuns
+from overspan.bridge.runtime.core.orders import OrderFile
+from overspan.bridge.runtime.core.probes import Probes, Target
+from overspan.bridge.runtime.core.processes import Shim
+from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.streams import NodeKey
+
+_RETRY_FLUSH = 1.0
+_KILL_AGAIN = 1.0
+
+
+class Rules(NamedTuple):
+    """Who decides: by default this supervisor, by the lifecycle's functions.
+
+    `heard` are the kinds of events that an orders file may have.
+    """
+
+    reduce: Callable[[Job, Event], Job] = reduce
+    decide: Callable[[Job, float], Decisions] = decide
+    heard: tuple[type[Any], ...] = ORDERS
+
+
+class Services(NamedTuple):
+    """What differs with where a run's nodes are.
+
+    `grant` gives the journal's first event, `open_nodes` the node runs of a launch, `wake` tells the daemon of news.
+    Where this machine does not see the files of the nodes, the node runs tell of those that make a task ready.
+    """
+
+    grant: Callable[[RunDirectory], Granted]
+    open_nodes: Callable[[RunDirectory, Plan, Job], NodeRuns]
+    wake: Callable[[str], None]
+    rules: Rules = Rules()
+    sees_files: bool = True
+
+
+class Run:
+    """A launch that this supervisor looks after."""
+
+    def __init__(self, directory: RunDirectory, services: Services, now: float) -> None:
+        self.directory = directory
+        self.nodes_folder = os.path.join(directory.path, "nodes")
+        """The directory of this launch's shims."""
+        self._services = services
+        self._rules = services.rules
+        self._plan: Plan = directory.read_plan()
+        self.job: Job = self._plan.job
+        self._orders = OrderFile(directory.file("orders.jsonl"), self._rules.heard)
+        self._probes = Probes()
+        self._log_times = LogTimes(directory)
+        self._pending: list[Event] = []
+        self._seen_order = 0
+        self._told: set[str] = set()
+        """Tokens of orders that came before they could be written."""
+        self._closing = self._leaving = self._clock_set = False
+        self._retry_at: Optional[float] = None
+        self._kill_again_at = 0.0
+        self._notice_path = os.path.join(directory.path, "notice")
+        self._journal = Journal(directory.file("journal.jsonl"), self.job.id, directory.launch)
+        self.done = self._journal.ended
+        try:
+            for entry in self._journal.entries:
+                self.job = self._rules.reduce(self.job, entry.event)
+                self._seen_order = max(self._seen_order, entry.order)
+            if self.done:
+                return
+            if not self._journal.entries:
+                self._check_unbegun()
+            if self.job.granted_at is None and not self._journal.entries:
+                self._record(services.grant(directory))
+            self._nodes = services.open_nodes(directory, self._plan, self.job)
+        except Exception:
+            self._journal.close()
+            raise
+        self._adopt(now)
+
+    # --- a turn ------------------------------------------------------------------------------------------------------
+
+    def turn(self, ended: Sequence[Shim], now: float) -> None:
+        """Take in what happened, decide, make it durable, act."""
+        if self.done:
+            return
+        if self._closing:
+            # The last line waits for space on the disk, and nothing may follow it.
+            self._commit(now)
+            return
+        for order in self._orders.read():
+            if order.seq > self._seen_order:
+                self._seen_order = order.seq
+                if not order.token or order.token not in self._told:
+                    self._record(order.event, order.seq)
+        for event in self._nodes.collect(ended, now):
+            self._record(self._date(event, now))
+        for task, attempt in self._probes.step(now):
+            self._record(events.TaskReady(now, task, attempt))
+        for answer in self._probes.news(now):
+            self._record(events.Probed(now, answer.task, answer.attempt, answer.tries, answer.text))
+        self._decide(now)
+        self._commit(now)
+        self._insist(now)
+        if self._services.sees_files:
+            self._log_times.look(self.job, now)
+
+    def move_clock(self, seconds: float, now: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        if self.done or self._closing:
+            return
+        self._clock_set = True
+        self._nodes.move_clock(seconds)
+        self._probes.move_clock(seconds)
+        self._retry_at, self._kill_again_at = now, now
+        self._record(events.ClockSet(now, seconds))
+
+    def obey(self, token: str, event: Event) -> None:
+        """Take in an order that could not be written; it has its effect with the next turn, and once."""
+        if token in self._told or self.done or self._closing or not isinstance(event, self._rules.heard):
+            return
+        self._told.add(token)
+        self._record(event)
+
+    def wake_at(self, now: float) -> Optional[float]:
+        """When the next turn is due without news; None when only news can bring one."""
+        if self.done:
+            return None
+        if self._journal.dirty:
+            return self._retry_at
+        times = [self._rules.decide(self.job, now).wake_at, self._nodes.wake_at, self._probes.wake_at]
+        known = [time for time in times if time is not None]
+        return min(known) if known else None
+
+    def check(self) -> None:
+        """Raise OSError where the run directory has gone from below this run."""
+        self._journal.check()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._journal.close()
+
+    def leave(self, now: float) -> None:
+        """End the journal although the job is not over: what is left of it is others'."""
+        self._leaving = True
+        self.turn((), now)
+
+    def _decide(self, now: float) -> None:
+        while True:
+            decisions = self._rules.decide(self.job, now).events
+            if not decisions:
+                return
+            for decision in decisions:
+                self._record(decision)
+
+    def _record(self, event: Event, order: int = 0) -> None:
+        self._journal.add(event, order)
+        self.job = self._rules.reduce(self.job, event)
+        self._pending.append(event)
+
+    def _commit(self, now: float) -> None:
+        over = self._leaving or self.job.over or self.job.launch != self.directory.launch
+        if over and not self._closing and not self._nodes.unsettled:
+            self._journal.end()
+            self._closing = True
+        if not self._journal.dirty:
+            return
+        try:
+            self._journal.flush()
+        except OSError:
+            # A full disk: nothing is done that is not recorded, but for ending what runs.
+            self._retry_at = now + _RETRY_FLUSH
+            self._end_unrecorded(now)
+            return
+        self.done = self._closing
+        self._services.wake(f"{self.job.id}.{self.directory.launch}")
+        pending, self._pending = self._pending, []
+        for event in pending:
+            self._act(event, now)
+        if self._journal.dirty:
+            self._decide(now)
+            self._commit(now)
+
+    def _end_unrecorded(self, now: float) -> None:
+        pending, self._pending = self._pending, []
+        for event in pending:
+            if isinstance(event, (events.Terminate, events.Kill, events.Signal)):
+                self._act(event, now)
+            else:
+                self._pending.append(event)
+
+    def _date(self, event: Event, now: float) -> Event:
+        """A report, which may have been dated before the clock was set; what has no such place in time is new."""
+        if not self._clock_set or not isinstance(event, (events.NodeStarted, events.NodeEnded)):
+            return event
+        return date_report(self.job, event, now)
+
+    # --- acting ------------------------------------------------------------------------------------------------------
+
+    def _act(self, event: Event, now: float) -> None:
+        if isinstance(event, events.Launch):
+            self._launch(event.task, event.attempt, now)
+        elif isinstance(event, events.NodeRelaunch):
+            self._start(NodeKey(event.task, event.node, event.attempt, event.run), now)
+        elif isinstance(event, events.Notice):
+            self._notify("primaries_done", event.task, event.at, event.deadline)
+            self._signal_named(event.task, self.job.spec_of(event.task).notice_signal)
+        elif isinstance(event, events.Warn):
+            self._notify("time_limit", event.task, event.at, event.deadline)
+            self._warn(event)
+        elif isinstance(event, events.Terminate):
+            if event.cause == Cause.PREEMPTION.value:
+                self._notify("preemption", event.task, event.at, event.kill_at)
+            say_end(self.job, event.task, event.attempt, event.cause, self.directory, event.at)
+            self._nodes.signal(event.task, event.attempt, signal.SIGTERM)
+            self._probes.forget(event.task, event.attempt)
+        elif isinstance(event, events.Kill):
+            self._nodes.signal(event.task, event.attempt, signal.SIGKILL)
+        elif isinstance(event, events.Signal):
+            self._pass_signal(event)
+        elif isinstance(event, (events.Suspend, events.Resume)):
+            self._suspend(isinstance(event, events.Suspend))
+        elif isinstance(event, events.NodeEnded):
+            attempt = self.job.task(event.task).current
+            if attempt is None or not attempt.live or attempt.number != event.attempt:
+                self._probes.forget(event.task, event.attempt)
+
+    def _launch(self, name: str, number: int, now: float) -> None:
+        attempt = self.job.task(name).current
+        if attempt is None or attempt.number != number:
+            return
+        forget_end(self.directory)
+        for node in attempt.nodes:
+            self._start(NodeKey(name, node.index, number, node.run), now)
+        self._watch_ready(name, number, now)
+
+    def _start(self, key: NodeKey, now: float) -> None:
+        for report in self._nodes.start(self.job, key, now):
+            self._record(report)
+
+    def _watch_ready(self, name: str, number: int, now: float) -> None:
+        spec = self.job.spec_of(name)
+        if spec.ready is None or (spec.ready.kind is ReadyKind.FILE and not self._services.sees_files):
+            return
+        place = Place(name, 0, number, 0, self.directory.path, self._plan.cluster, self._plan.environment)
+        environment = build_environment(self.job, place)
+        cwd = spec.workdir or self.job.spec.origin.directory or self.directory.path
+        target = Target(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
+        probe = self.job.task(name).probe
+        tries = probe.tries if probe is not None and probe.attempt == number else 0
+        self._probes.watch(name, number, target, now, tries)
+
+    def _insist(self, now: float) -> None:
+        """Send KILL again to what has not ended by it: a program that was missed at its start is then found."""
+        if now < self._kill_again_at:
+            return
+        self._kill_again_at = now + _KILL_AGAIN
+        for task in self.job.tasks:
+            stop = task.current.stop if task.current is not None and task.current.live else None
+            if stop is not None and stop.killed_at is not None and stop.killed_at + _KILL_AGAIN <= now:
+                self._nodes.signal(task.name, task.attempts[-1].number, signal.SIGKILL)
+
+    def _notify(self, kind: str, task: str, at: float, deadline: float) -> None:
+        line = json.dumps({"kind": kind, "task": task, "at": at, "deadline": deadline}) + "\n"
+        try:
+            fd = os.open(self._notice_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line.encode())
+            finally:
+                os.close(fd)
+        except OSError:
+            # The signal still tells it; a full disk must not keep the end away.
+            pass
+
+    def _warn(self, event: events.Warn) -> None:
+        """The signal before the time limit: to the batch shell (`B:`) or, of a batch script, to its steps only."""
+        batch = self.job.spec_of(event.task).form is Form.BATCH
+        self._signal_named(event.task, event.signal, "leader" if event.batch_only else "steps" if batch else "tree")
+
+    def _pass_signal(self, event: events.Signal) -> None:
+        """As scancel(1): of a batch script only its steps have it; `full` is for all, and so is KILL."""
+        for task in self.job.tasks:
+            if event.task not in ("", task.name):
+                continue
+            steps_only = self.job.spec_of(task.name).form is Form.BATCH and not event.full
+            scope = "leader" if event.batch_only else "steps" if steps_only else "tree"
+            self._signal(task.name, event.signal, "tree" if event.signal == signal.SIGKILL else scope)
+
+    def _suspend(self, wanted: bool) -> None:
+        """Stop every process of the job, or let all go on; an order that changed nothing stops nothing."""
+        if wanted is (self.job.suspended_at is None):
+            return
+        for task in self.job.tasks:
+            self._signal(task.name, signal.SIGSTOP if wanted else signal.SIGCONT, "tree")
+
+    def _signal_named(self, task: str, name: str, scope: str = "tree") -> None:
+        if name:
+            self._signal(task, signal_number(name), scope)
+
+    def _signal(self, task: str, number: int, scope: str) -> bool:
+        attempt = self.job.task(task).current
+        if attempt is None or not attempt.live or not number:
+            return False
+        return self._nodes.signal(task, attempt.number, number, scope)
+
+    def _check_unbegun(self) -> None:
+        """Raise ValueError where node runs of this launch have begun, which an empty journal does not know."""
+        try:
+            names = os.listdir(self.nodes_folder)
+        except FileNotFoundError:
+            return
+        known = {task.name: len(task.attempts) for task in self._plan.job.tasks}
+        for name in names:
+            task, *numbers = name.rsplit(".", 4)
+            if name.endswith(".claim") and len(numbers) == 4 and int(numbers[1]) >= known.get(task, 0):
+                path = self.directory.file("journal.jsonl")
+                raise ValueError(f"{path} is empty or was removed, and {name} says that work has begun")
+
+    # --- beginning ---------------------------------------------------------------------------------------------------
+
+    def _adopt(self, now: float) -> None:
+        """Take over what an earlier supervisor of this launch had begun."""
+        for task in self.job.tasks:
+            attempt = task.current
+            if attempt is None or not attempt.live:
+                continue
+            for node in attempt.nodes:
+                if node.live:
+                    key = NodeKey(task.name, node.index, attempt.number, node.run)
+                    for report in self._nodes.adopt(self.job, key, now):
+                        self._record(report)
+            if task.ready_at is None:
+                self._watch_ready(task.name, attempt.number, now)
+            self._repeat_stop(task.name, attempt)
+        self._repeat_notices()
+        if any(isinstance(entry.event, (events.Suspend, events.Resume)) for entry in self._journal.entries):
+            self._suspend(self.job.suspended_at is not None)
+
+    def _repeat_notices(self) -> None:
+        """Give the notices that were decided and have not reached their file."""
+        given = {(line.get("task"), line.get("at")) for line in _read_notices(self._notice_path)}
+        for event, _ in self._journal.entries:
+            if isinstance(event, (events.Notice, events.Warn)) and (event.task, event.at) not in given:
+                attempt = self.job.task(event.task).current
+                if attempt is not None and attempt.live and attempt.stop is None and attempt.launched_at <= event.at:
+                    self._act(event, event.at)
+
+    def _repeat_stop(self, task: str, attempt: Attempt) -> None:
+        """The signal of a stop that was decided may not have been sent."""
+        if attempt.stop is not None:
+            killed = attempt.stop.killed_at is not None
+            self._nodes.signal(task, attempt.number, signal.SIGKILL if killed else signal.SIGTERM)
+
+
+def _read_notices(path: str) -> list[dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+    except (OSError, ValueError):
+        return []
+
+
+def signal_number(name: str) -> int:
+    """The number of a signal given by name (`USR1`, `SIGUSR1`) or number; 0 when there is none."""
+    text = name.upper()
+    if text.isdigit():
+        return int(text)
+    found = getattr(signal, text if text.startswith("SIG") else f"SIG{text}", 0)
+    return int(found)

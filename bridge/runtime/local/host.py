@@ -1,0 +1,383 @@
+"""The supervisor process: one poll loop for all runs of its host directory.
+
+    lock         held by flock while it lives; says who it is
+    inbox.jsonl  {"run": DIRECTORY, "launch": R}: the runs to look after
+    log          what went wrong
+    urgent       FIFO: orders that could not be written, for the time that a disk is full
+
+SIGUSR1 means that an inbox or an orders file has news; both are read again every second all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from typing import Optional
+
+from overspan.bridge.model.events import Granted
+from overspan.bridge.model.job import Job
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.environment import has_names, list_members
+from overspan.bridge.runtime.core.forker import Forker
+from overspan.bridge.runtime.core.isolation import ENV, Isolation, Probe, prepare_isolation, probe
+from overspan.bridge.runtime.core.leftovers import SUPERVISOR
+from overspan.bridge.runtime.core.losses import (
+    LONG_PATIENCE,
+    PATIENCE,
+    Loss,
+    is_damage,
+    name_loss,
+    word_damage,
+    write_loss,
+)
+from overspan.bridge.runtime.core.node_runs import NodeRuns
+from overspan.bridge.runtime.core.nodes import Nodes, Setting
+from overspan.bridge.runtime.core.orders import URGENT, read_urgent
+from overspan.bridge.runtime.core.processes import EndWatch, Shim, reap_all
+from overspan.bridge.runtime.core.run import Run, Services
+from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage
+
+LOOK_SECONDS = 1.0
+IDLE_SECONDS = 30.0
+
+
+class Host:
+    """The runs of one host directory."""
+
+    def __init__(self, path: str, lock: int, forker: Forker) -> None:
+        self.path = path
+        self._lock = lock
+        self._wake_path = os.path.join(os.path.dirname(os.path.dirname(path)), "wake")
+        self._poller = select.poll()
+        self._ends = EndWatch(self._poller)
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._due: dict[tuple[str, int], Optional[float]] = {}
+        """When each run is to have its next turn without news; None where only news can bring one."""
+        self._looked_at = 0.0
+        self._postponed: list[tuple[str, int]] = []
+        self._failing: dict[tuple[str, int], float] = {}
+        """Since when runs have not had a turn without an error."""
+        self._inbox = b""
+        """What was read of the inbox."""
+        self._probe: Optional[Probe] = None
+        self._idle_since = time.time()
+        self._clock = Clock()
+        self._forker = forker
+        self._services = Services(_read_grant, self._open_nodes, self._wake)
+
+    def serve(self) -> None:
+        """Run until nothing is left to look after."""
+        wakeup, wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        self._poller.register(wakeup, select.POLLIN)
+        urgent = _open_fifo(os.path.join(self.path, URGENT))
+        if urgent >= 0:
+            self._poller.register(urgent, select.POLLIN)
+        ended: list[Shim] = []
+        ready: list[int] = []
+        while True:
+            jump = self._clock.take_jump()
+            now = time.time()
+            if jump:
+                self._move_clock(jump, now)
+            # After that: what is granted by the new clock is not moved.
+            self._read_inbox(now)
+            ended = self._ends.ended(ready)
+            told = urgent in ready and self._hear(urgent)
+            self._turn(ended, now, told or wakeup in ready or not 0 <= now - self._looked_at < LOOK_SECONDS)
+            if self._displaced() or (not self._runs and not self._postponed and self._may_leave(now)):
+                return
+            ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
+            if wakeup in ready:
+                _drain(wakeup)
+
+    def _move_clock(self, seconds: float, now: float) -> None:
+        """The machine's clock was set by that much: everything stays as far away as it was."""
+        self._idle_since += seconds
+        self._failing = {name: since + seconds for name, since in self._failing.items()}
+        for name, run in self._runs.items():
+            run.move_clock(seconds, now)
+            self._due[name] = now
+
+    def _turn(self, ended: list[Shim], now: float, everybody: bool) -> None:
+        """Have those runs take their turn that have news or are due; `everybody` when there may be orders."""
+        if everybody:
+            self._looked_at = now
+        by_folder: dict[str, list[Shim]] = {}
+        for shim in ended:
+            by_folder.setdefault(shim.directory, []).append(shim)
+        for name, run in list(self._runs.items()):
+            shims, due = by_folder.get(run.nodes_folder, []), self._due[name]
+            if not (shims or everybody or (due is not None and due <= now)):
+                continue
+            try:
+                if everybody:
+                    run.check()
+                run.turn(shims, now)
+                self._due[name] = run.wake_at(now)
+            except Exception as error:
+                # What is wrong with one run must not end the others; it is taken up again from its journal.
+                if name not in self._failing:
+                    self.log(f"{name[0]} launch {name[1]}: {_word_exception()}")
+                run.close()
+                del self._runs[name], self._due[name]
+                self._postpone(name, error, now)
+                continue
+            self._failing.pop(name, None)
+            if run.done:
+                run.close()
+                del self._runs[name], self._due[name]
+                self._idle_since = now
+        if not self._runs:
+            # What killed shims left behind came to this process, and nobody asks for it any more.
+            reap_all()
+
+    def _timeout(self, now: float) -> float:
+        """Seconds until the next look."""
+        waits = [min(LOOK_SECONDS, max(0.001, self._looked_at + LOOK_SECONDS - now))]
+        if self._ends.timeout is not None:
+            waits.append(self._ends.timeout)
+        for name in self._runs:
+            due = self._due[name]
+            if due is not None:
+                waits.append(max(0.001, due - now))
+        return min(waits)
+
+    def _hear(self, fifo: int) -> bool:
+        """Pass on orders that could not be written; whether there were any."""
+        orders = read_urgent(_drain(fifo))
+        for order in orders:
+            run = self._runs.get((order.run, order.launch))
+            if run is not None:
+                run.obey(order.token, order.event)
+        return bool(orders)
+
+    def _read_inbox(self, now: float) -> None:
+        names, self._postponed = self._postponed, []
+        for line in self._read_lines():
+            try:
+                entry = json.loads(line)
+                names.append((str(entry["run"]), int(entry["launch"])))
+            except (ValueError, KeyError, TypeError):
+                self.log(f"inbox.jsonl has a line that is no launch: {line!r}")
+        for name in names:
+            if name not in self._runs:
+                self._open(name, now)
+
+    def _read_lines(self) -> list[bytes]:
+        try:
+            with open(os.path.join(self.path, "inbox.jsonl"), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        if not data.startswith(self._inbox):
+            # Begun anew, by a daemon that had not found this supervisor; each launch is in it once.
+            self._inbox = b""
+        lines = data[len(self._inbox) : data.rfind(b"\n") + 1]
+        self._inbox += lines
+        return lines.splitlines()
+
+    def _open(self, name: tuple[str, int], now: float) -> None:
+        if os.path.lexists(self._name_loss(name)):
+            # It is being ended, whatever its files say now.
+            self._failing.pop(name, None)
+            return
+        try:
+            run = Run(RunDirectory(*name), self._services, now)
+        except Exception as error:
+            if name not in self._failing and not is_shortage(error):
+                self.log(f"cannot look after {name[0]} launch {name[1]}: {error!r}")
+            self._postpone(name, error, now)
+            return
+        if run.done:
+            self._failing.pop(name, None)
+            run.close()
+        else:
+            self._runs[name] = run
+            self._due[name] = now
+
+    def _postpone(self, name: tuple[str, int], error: Exception, now: float) -> None:
+        """Take a run up again in a moment; one whose files stay damaged is left to the daemon, which ends it."""
+        if is_shortage(error):
+            self._failing.pop(name, None)
+        elif now - self._failing.setdefault(name, now) >= (PATIENCE if is_damage(error) else LONG_PATIENCE):
+            path = self._name_loss(name)
+            try:
+                write_loss(path, Loss(now, word_damage(error)))
+            except OSError:
+                # It is told when there is space.
+                self._postponed.append(name)
+                return
+            del self._failing[name]
+            self._idle_since = now
+            self._wake(os.path.basename(path))
+            return
+        self._postponed.append(name)
+
+    def _name_loss(self, name: tuple[str, int]) -> str:
+        return name_loss(os.path.dirname(self._wake_path), *name)
+
+    def _displaced(self) -> bool:
+        """Whether the host directory was removed, or made anew for another supervisor."""
+        held = os.fstat(self._lock)
+        try:
+            there = os.stat(os.path.join(self.path, "lock"))
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino)
+
+    def _may_leave(self, now: float) -> bool:
+        """Whether to end: everything in the inbox is served, nobody is writing to it, and a shared host was idle."""
+        shared = os.path.exists(os.path.join(self.path, "shared"))
+        if shared and now - self._idle_since < IDLE_SECONDS:
+            return False
+        try:
+            inbox = os.open(os.path.join(self.path, "inbox.jsonl"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(inbox, fcntl.LOCK_EX)
+            if os.fstat(inbox).st_size != len(self._inbox):
+                return False
+            # Whoever writes next sees, under the same lock, that this host is gone.
+            with open(os.path.join(self.path, "ended"), "w", encoding="utf-8"):
+                return True
+        except OSError:
+            # A full disk: nobody could see that this host is gone.
+            return False
+        finally:
+            os.close(inbox)
+
+    def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
+        isolation = self._isolate(directory, job)
+        return Nodes(Setting(directory, plan.cluster, isolation, plan.environment, self._forker.spawn, self._ends.add))
+
+    def _isolate(self, directory: RunDirectory, job: Job) -> Isolation:
+        if directory.read_grant().isolation == ENV or not has_names(job):
+            return Isolation()
+        folder = os.path.join(directory.path, f"names.{directory.launch}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return prepare_isolation(folder, self._probe_once(), list_members(job))
+
+    def _probe_once(self) -> Probe:
+        if self._probe is None:
+            self._probe = probe()
+        return self._probe
+
+    def _wake(self, text: str) -> None:
+        """Tell the daemon, if one listens."""
+        try:
+            fd = os.open(self._wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.write(fd, f"{text}\n".encode())
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EPIPE):
+                raise
+        finally:
+            os.close(fd)
+
+    def log(self, text: str) -> None:
+        """Write a line to the host's log; never fails."""
+        try:
+            with open(os.path.join(self.path, "log"), "a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
+        except OSError:
+            pass
+
+
+def _word_exception() -> str:
+    """The traceback of the exception that is being handled."""
+    # Not at the top: with what it imports, it costs each start 2 ms, and only trouble needs it.
+    import traceback
+
+    return traceback.format_exc()
+
+
+def _read_grant(directory: RunDirectory) -> Granted:
+    return directory.read_grant().event()
+
+
+def _drain(fd: int) -> bytes:
+    parts = []
+    try:
+        while part := os.read(fd, 65536):
+            parts.append(part)
+    except BlockingIOError:
+        pass
+    return b"".join(parts)
+
+
+def _open_fifo(path: str) -> int:
+    """Open a FIFO that never ends, made where it is missing; -1 where it cannot be had."""
+    try:
+        try:
+            os.mkfifo(path, 0o600)
+        except FileExistsError:
+            pass
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _lock(path: str) -> Optional[int]:
+    """Take the host's lock and say who holds it; None when another process has it."""
+    fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    pid = os.getpid()
+    holder = {"pid": pid, "start_time": kernel.read_start_time(pid), "boot_id": kernel.read_boot_id()}
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(holder).encode(), 0)
+    return fd
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve the host directory named on the command line, as `serve` does."""
+    return serve(words[0])
+
+
+def serve(path: str) -> int:
+    """Serve a host directory with the whole process; 0 at the end, 1 when another process serves it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    os.umask(0o077)
+    path = os.path.abspath(path)
+    try:
+        # Before the lock, which is the supervisor's alone, and before there is anything to copy.
+        forker = Forker()
+        lock = _lock(path)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        return EX_TEMPFAIL
+    if lock is None:
+        return 1
+    kernel.set_comm(SUPERVISOR)
+    try:
+        kernel.set_subreaper()
+    except OSError:
+        # Without it only the exit codes of orphans are lost.
+        pass
+    host = Host(path, lock, forker)
+    try:
+        host.serve()
+    except Exception as error:
+        host.log(_word_exception())
+        return EX_TEMPFAIL if is_shortage(error) else 70
+    return 0

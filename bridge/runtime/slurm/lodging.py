@@ -1,0 +1,80 @@
+"""A folder on a node that shares none, for a shell there: `lodging` as a step of the job, for as long as the shell.
+
+Its standard input brings a line {"documents": {name: text}}, which become files. It answers {"lodged": {"folder"}} and
+stays until the input ends; then nothing is left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
+from overspan.bridge.runtime.slurm.folders import make_folder
+
+APPLICATION = "application.pyz"
+"""The file of the folder that is the supervisor's application."""
+_NATIVE = "native"
+_READ_SIZE = 1 << 18
+_FAILURE = 70
+
+
+def pack_visit(documents: dict[str, str], native: str) -> bytes:
+    """The line that brings the documents of a launch, whose native job this is."""
+    return encode_line({"documents": {**documents, _NATIVE: native}})
+
+
+def read_native(folder: str) -> str:
+    """The native job that a folder was made for; empty where it is none of these."""
+    try:
+        with open(os.path.join(folder, _NATIVE), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def fill_folder(folder: str, documents: dict[str, Any]) -> None:
+    """Put the documents there, and the application that runs. Raises OSError."""
+    for name, text in documents.items():
+        _write(os.path.join(folder, os.path.basename(name)), str(text).encode("utf-8", "surrogateescape"))
+    with open(sys.argv[0], "rb") as file:
+        _write(os.path.join(folder, APPLICATION), file.read())
+
+
+def _write(path: str, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _leave(number: int, frame: object) -> None:
+    """What Slurm ends leaves nothing either."""
+    sys.exit(128 + number)
+
+
+def main(words: Sequence[str] = ()) -> int:
+    """Lodge one visit; 70 when nobody came, or there is no folder."""
+    signal.signal(signal.SIGTERM, _leave)
+    os.umask(0o077)
+    lines = LineReader()
+    messages: list[dict[str, Any]] = []
+    while not messages:
+        data = os.read(0, _READ_SIZE)
+        if not data:
+            return _FAILURE
+        messages = lines.feed(data)
+    try:
+        folder = make_folder(("/tmp", os.environ.get("TMPDIR", "")))
+    except OSError as error:
+        print(f"span: error: {error}", file=sys.stderr)
+        return _FAILURE
+    try:
+        fill_folder(folder.path, messages[0].get("documents", {}))
+        os.write(1, encode_line({"lodged": {"folder": folder.path}}))
+        while os.read(0, _READ_SIZE):
+            pass
+    finally:
+        folder.remove()
+    return 0

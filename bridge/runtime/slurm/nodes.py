@@ -1,0 +1,370 @@
+"""The node runs of a launch in a Slurm allocation: each is an srun with an agent on its node."""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, NamedTuple, Optional
+
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Event, NodeStarted, TaskReady
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.names import member_name
+from overspan.bridge.model.spec import Form
+from overspan.bridge.runtime.core.commands import Command
+from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
+from overspan.bridge.runtime.core.node_runs import (
+    LAUNCH_SIGNAL,
+    prepare_folder,
+    prepare_work,
+    report_end,
+    report_failure,
+    report_unlaunched,
+    report_unstarted,
+)
+from overspan.bridge.runtime.core.processes import Shim
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.streams import NodeKey, Paths
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
+from overspan.bridge.runtime.slurm.holders import Holders, holder_words
+from overspan.bridge.runtime.slurm.images import list_carried
+from overspan.bridge.runtime.slurm.placement import Component, Seats, srun_words
+from overspan.bridge.runtime.slurm.srun import Srun
+from overspan.bridge.runtime.slurm.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
+
+HELD_SECONDS = 1.0
+"""How long an end that Slurm may have brought about waits for Slurm's TERM to the supervisor."""
+LOST_SECONDS = 2.0
+"""The same for a program of which nothing more was heard."""
+_FORCE_SECONDS = 5.0
+_GIVE_UP_SECONDS = 15.0
+_DOUBTED = (int(signal.SIGTERM), int(signal.SIGKILL))
+
+
+class Setting(NamedTuple):
+    """What all node runs of a launch share.
+
+    `program` are the words that start an agent, `variables` the environment of each srun, `extra` the plan's own
+    variables; `log` takes a line for the supervisor's log.
+    """
+
+    directory: RunDirectory
+    cluster: str
+    extra: Mapping[str, str]
+    seats: Seats
+    components: Sequence[Component]
+    program: tuple[str, ...]
+    variables: Mapping[str, str]
+    poller: select.poll
+    log: Callable[[str], None]
+
+
+class Work(NamedTuple):
+    """What a node run does: its command, files and working directory, and the run directory as its program finds it."""
+
+    command: Command
+    paths: Paths
+    cwd: str
+    run_dir: str
+
+
+@dataclass
+class _Live:
+    """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come.
+
+    `unheld` is what was said about a container that could not be had, or has ended before its program.
+    """
+
+    key: NodeKey
+    srun: Srun
+    umask: int = 0o077
+    started: bool = False
+    told: bool = False
+    reported: bool = False
+    end: Optional[Mapping[str, Any]] = None
+    ended_at: float = 0.0
+    due_at: Optional[float] = None
+    sent: set[int] = field(default_factory=set)
+    killed_at: Optional[float] = None
+    forced: bool = False
+    unheld: Optional[list[str]] = None
+
+
+class RemoteNodes:
+    """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._live: dict[NodeKey, _Live] = {}
+        self._holders = Holders(setting.poller, setting.log)
+
+    # --- what a run asks ---------------------------------------------------------------------------------------------
+
+    def start(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """Start a node run; the report where it cannot be started at all."""
+        unstarted = report_unstarted(job, key, now)
+        if unstarted is not None:
+            return [unstarted]
+        setting = self._setting
+        seat = setting.seats[key.task, key.node]
+        words = srun_words(seat, len(setting.components), setting.program)
+        try:
+            line = self._greeting() + encode_launch(self._launch(job, key))
+            srun = Srun(words, setting.variables, setting.poller, job.spec.origin.umask)
+        except (OSError, ValueError) as error:
+            # ValueError: a word that no program can be given, such as one with a NUL.
+            return [report_failure(key, now, error)]
+        self._live[key] = _Live(key, srun, job.spec.origin.umask)
+        srun.send(line)
+        return []
+
+    def adopt(self, job: Job, key: NodeKey, now: float) -> list[Event]:
+        """No srun outlives its supervisor: what an earlier one had begun is lost."""
+        return [report_end(key, now, cause=Cause.NODE, detail="the supervisor of this allocation was started again")]
+
+    def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
+        """What the agents have told and which sruns have ended, since the last call."""
+        reports: list[Event] = []
+        for key, mark in self._holders.take_new():
+            self._live[key].srun.send(encode_line({"container": {"mark": mark}}))
+        for live in list(self._live.values()):
+            self._take(live, now, reports)
+            self._look_after(live)
+            self._conclude(live, now, reports)
+        self._holders.reap()
+        return reports
+
+    def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
+        """Signal every live node run of an attempt; False when that reached nothing."""
+        reached = False
+        for key, live in self._live.items():
+            if key.task == task and key.attempt == attempt and live.end is None:
+                live.sent.add(signum)
+                reached = live.srun.send(encode_line({"signal": signum, "scope": scope})) or reached
+                if signum == signal.SIGKILL:
+                    self._insist(live)
+        return reached
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        for live in self._live.values():
+            if live.due_at is not None:
+                live.due_at += seconds
+                live.ended_at += seconds
+
+    @property
+    def wake_at(self) -> Optional[float]:
+        """When to look again without being woken: for held ends."""
+        times = [live.due_at for live in self._live.values() if live.due_at is not None and not live.reported]
+        return min(times) if times else None
+
+    @property
+    def unsettled(self) -> bool:
+        """Nothing is ended here without a report."""
+        return False
+
+    # --- what the supervisor asks ------------------------------------------------------------------------------------
+
+    def handle(self, ready: Sequence[int]) -> None:
+        """Read and write what poll found ready, and log what srun has said."""
+        for fd in ready:
+            any(live.srun.handle(fd) for live in self._live.values())
+        for live in self._live.values():
+            for line in live.srun.take_lines():
+                self._setting.log(f"{live.key}: {line}")
+        self._holders.handle(ready)
+
+    def terminate(self) -> None:
+        """Slurm ends the allocation: each agent gives its program TERM, if Slurm has not."""
+        for live in self._live.values():
+            live.srun.send(encode_line({"terminate": True}))
+
+    def tell_members(self, job: Job) -> None:
+        """Members have another address: every agent rewrites its hosts file."""
+        if has_names(job):
+            line = encode_line({"members": list_members(job)})
+            for live in self._live.values():
+                live.srun.send(line)
+
+    def close_inputs(self) -> None:
+        """End every channel; agents then end what they watch."""
+        for live in self._live.values():
+            live.srun.close_input()
+        self._holders.close_all()
+
+    def reap(self) -> bool:
+        """Forget sruns that have ended; tells whether any is left."""
+        for key, live in list(self._live.items()):
+            if live.srun.status is not None:
+                self._holders.close(key)
+                self._forget(key)
+        return self._holders.reap() or bool(self._live)
+
+    def _forget(self, key: NodeKey) -> None:
+        """Let go of an srun that has ended."""
+        self._live.pop(key).srun.release()
+
+    def abandon(self) -> None:
+        """Have Slurm end what is left."""
+        for live in self._live.values():
+            live.srun.signal(signal.SIGTERM)
+        self._holders.abandon()
+
+    # --- reports -----------------------------------------------------------------------------------------------------
+
+    def _take(self, live: _Live, now: float, reports: list[Event]) -> None:
+        messages, live.srun.messages = live.srun.messages, []
+        for message in messages:
+            if "started" in message and not live.started:
+                live.started = True
+                reports.append(NodeStarted(_time_of(message["started"], now), *_identity(live.key)))
+            elif "ready" in message:
+                reports.append(TaskReady(_time_of(message["ready"], now), live.key.task, live.key.attempt))
+            elif "wanted" in message:
+                self._open_container(live, message["wanted"])
+            elif "told" in message:
+                live.told = True
+            elif "ended" in message and live.end is None:
+                live.end = message["ended"]
+                live.ended_at = _time_of(live.end, now)
+                live.told = live.told or bool(live.end.get("told"))
+
+    def _open_container(self, live: _Live, wanted: Mapping[str, Any]) -> None:
+        setting = self._setting
+        words = holder_words(setting.seats[live.key.task, live.key.node], len(setting.components), wanted)
+        try:
+            self._holders.open(live.key, words, setting.variables, live.umask)
+        except (OSError, ValueError) as error:
+            live.unheld = [f"error: the image cannot be opened: {error}"]
+            live.srun.close_input()
+
+    def _look_after(self, live: _Live) -> None:
+        """A program whose container has ended is ended too."""
+        holder = self._holders.find(live.key)
+        if holder is not None and holder.lost and live.end is None and live.unheld is None:
+            live.unheld = [*holder.srun.said] or ["the image's container has ended"]
+            live.srun.close_input()
+
+    def _conclude(self, live: _Live, now: float, reports: list[Event]) -> None:
+        status = live.srun.status
+        if live.end is not None or status is not None:
+            self._holders.close(live.key)
+        if not live.reported and (live.end is not None or status is not None):
+            if live.due_at is None:
+                live.ended_at = live.ended_at or now
+                live.due_at = now + self._hold(live)
+            if live.due_at <= now:
+                live.reported = True
+                reports.append(self._report(live, status or 0))
+        if live.reported and status is not None:
+            self._forget(live.key)
+
+    def _hold(self, live: _Live) -> float:
+        """Seconds for which an end waits: nobody here asked for it, and Slurm may have."""
+        if live.sent.intersection(_DOUBTED):
+            return 0.0
+        if live.end is None or live.unheld is not None:
+            return LOST_SECONDS if live.started else 0.0
+        code, number = _codes(live.end)
+        return HELD_SECONDS if is_doubtful(code, number, live.told) and not live.end.get("failed_at") else 0.0
+
+    def _report(self, live: _Live, status: int) -> Event:
+        key, at, said = live.key, live.ended_at, list(live.srun.said)
+        if live.end is None or live.unheld is not None:
+            said = live.unheld or said
+            if live.sent.intersection(_DOUBTED):
+                return report_end(key, at, signal=int(signal.SIGKILL), detail="srun was ended")
+            if live.started:
+                verdict = judge_loss(said, status)
+                return report_end(key, at, cause=verdict.cause, signal=int(signal.SIGKILL), detail=verdict.detail)
+            verdict = judge_start(said, status)
+            return report_end(key, at, cause=verdict.cause, signal=LAUNCH_SIGNAL, detail=verdict.detail)
+        end = live.end
+        if end.get("failed_at"):
+            return report_unlaunched(key, at, f"{end.get('error', '')} on {self._node(key)}", int(end.get("errno", 0)))
+        code, number = _codes(end)
+        verdict = (
+            Verdict(Cause.SETUP, "") if end.get("setup_failed") else judge_end(said, bool(live.told or code or number))
+        )
+        return report_end(key, at, cause=verdict.cause, exit_code=code, signal=number, detail=verdict.detail)
+
+    def _node(self, key: NodeKey) -> str:
+        return self._setting.seats[key.task, key.node].node
+
+    def _insist(self, live: _Live) -> None:
+        """An agent that does not carry a KILL out, or never came up, is ended with its srun."""
+        now = time.monotonic()
+        live.killed_at = live.killed_at or now
+        if now > live.killed_at + _GIVE_UP_SECONDS:
+            live.srun.signal(signal.SIGKILL)
+        elif not live.forced and (not live.started or now > live.killed_at + _FORCE_SECONDS):
+            live.forced = True
+            live.srun.signal(signal.SIGTERM)
+
+    # --- launches ----------------------------------------------------------------------------------------------------
+
+    def _greeting(self) -> bytes:
+        """What an srun is sent before the launch."""
+        return b""
+
+    def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
+        """What the agent of a node run is told. OSError and ValueError where there is nothing to tell."""
+        directory = self._setting.directory
+        refuse_batch(job, key)
+        cwd = prepare_folder(job, key, directory)
+        command, paths = prepare_work(job, key, directory, cwd, self._node(key))
+        return self._describe(job, key, Work(command, paths, cwd, directory.path))
+
+    def _describe(self, job: Job, key: NodeKey, work: Work) -> RemoteLaunch:
+        setting, spec = self._setting, job.spec_of(key.task)
+        command, paths, cwd, run_dir = work
+        place = Place(*key, run_dir, setting.cluster, setting.extra, real_nodes=True)
+        members = list_members(job) if has_names(job) else []
+        environment = build_environment(job, place)
+        image = setting.seats[key.task, key.node].image
+        return RemoteLaunch(
+            key=str(key),
+            argv=command.argv,
+            environment=environment,
+            cwd=cwd,
+            stdin=paths.input,
+            stdout=paths.output,
+            stderr=paths.error,
+            append=paths.append,
+            folders_awaited=paths.folders_awaited,
+            umask=job.spec.origin.umask,
+            hostname=member_name(key.task, key.node),
+            members=tuple((address, tuple(names)) for address, names in members),
+            bare="HOME" not in job.spec.environment,
+            nodes=tuple(item.node for item in job.placements if item.task == key.task),
+            marker=command.setup_marker,
+            grace=float(spec.grace_period),
+            image=image,
+            carried=list_carried(spec, environment) if image else (),
+        )
+
+
+def refuse_batch(job: Job, key: NodeKey) -> None:
+    """ValueError for a node run that no agent can be told of."""
+    if job.spec_of(key.task).form is Form.BATCH and key.node > 0:
+        raise ValueError("a batch script of several nodes is a job of its own on Slurm")
+
+
+def _identity(key: NodeKey) -> tuple[str, int, int, int]:
+    return key.task, key.attempt, key.node, key.run
+
+
+def _codes(end: Mapping[str, Any]) -> tuple[int, int]:
+    return int(end.get("exit_code", 0)), int(end.get("signal", 0))
+
+
+def _time_of(message: Mapping[str, Any], now: float) -> float:
+    """When something happened by this machine's clock; a node's own may be wrong, its differences are not."""
+    try:
+        ago = float(message["sent"]) - float(message["at"])
+    except (KeyError, TypeError, ValueError):
+        return now
+    return round(now - max(0.0, ago), 6)

@@ -1,0 +1,42 @@
+"""Steps of a job that srun is not inside of (`--jobid`): its first node has no daemon, so srun joins it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple, Optional
+
+from overspan.bridge.runtime.core import processes, records
+from overspan.bridge.runtime.core.allocation import Allocation, Node
+
+
+class Body(NamedTuple):
+    """The running program of a node: where its record is, and its pid."""
+
+    directory: str
+    key: str
+    pid: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether the node's shim lives."""
+        return records.shim_alive(self.directory, self.key)
+
+
+def find_body(allocation: Allocation, node: Node) -> Optional[Body]:
+    """What runs on a node now; None when nothing does."""
+    folder = os.path.join(os.path.dirname(allocation.folder), "nodes")
+    prefix = f"{node.task}.{node.number}."
+    for name in sorted(os.listdir(folder), reverse=True):
+        key = name[: -len(".claim")]
+        if not (name.startswith(prefix) and name.endswith(".claim") and records.shim_alive(folder, key)):
+            continue
+        record = records.read_record(folder, key)
+        if record is not None and record.pid and not record.ended:
+            return Body(folder, key, record.pid)
+    return None
+
+
+def is_inside(body: Body, environment: Mapping[str, str]) -> bool:
+    """Whether this process was started by that node's program."""
+    return environment.get(processes.NODE_KEY) == processes.name_node(body.directory, body.key)

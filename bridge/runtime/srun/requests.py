@@ -1,0 +1,152 @@
+"""What srun asks of each node: the ranks there, their environments, and where their streams go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from overspan.bridge.model.patterns import FilenameFields, expand_filename
+from overspan.bridge.runtime.core.allocation import Allocation
+from overspan.bridge.runtime.srun.output import Sink, Sinks, Target, choose_target
+from overspan.bridge.runtime.srun.plan import (
+    Facts,
+    Place,
+    Side,
+    StepPlan,
+    export_environment,
+    rank_environment,
+    step_environment,
+)
+from overspan.bridge.runtime.srun.terminal import read_window
+from overspan.bridge.runtime.srun.wish import Flow, Manner
+
+_OWN_IN_PODS = ("OVERSPAN_ADDR", "NVIDIA_VISIBLE_DEVICES")
+"""Variables that a pod has from its cluster, each its own: the ranks there find them as the pod has them."""
+
+
+class Prepared(NamedTuple):
+    """A step that has been laid out: where, how, and the command of each rank."""
+
+    allocation: Allocation
+    manner: Manner
+    plan: StepPlan
+    programs: Sequence[tuple[str, ...]]
+
+
+class Streams(NamedTuple):
+    """Where the three streams of the ranks come from and go to."""
+
+    stdin: Target
+    stdout: Target
+    stderr: Target
+    same: bool
+
+
+def choose_streams(flow: Flow) -> Streams:
+    """What one component's options make of each stream."""
+    error = flow.error or flow.output
+    return Streams(
+        stdin=Target(each=flow.input)
+        if flow.input and not flow.input.isdigit() and flow.input not in ("all", "none")
+        else choose_target(flow.input, False),
+        stdout=choose_target(flow.output, flow.label),
+        stderr=choose_target(error, flow.label),
+        same=bool(error) and error == flow.output,
+    )
+
+
+def choose_readers(manner: Manner, plan: StepPlan, streams: Sequence[Streams]) -> frozenset[int]:
+    """The ranks that get srun's input; `streams` are those of the components."""
+    if manner.pty:
+        return frozenset({0})
+    return frozenset(
+        place.rank
+        for place in plan.places
+        for source in (streams[place.component].stdin,)
+        if not source.each and not source.nothing and source.only in (-1, place.rank)
+    )
+
+
+def open_sinks(manner: Manner, plan: StepPlan, streams: Sequence[Streams], fields: FilenameFields) -> Sinks:
+    """Where srun writes what ranks send it. Raises OSError."""
+    width = len(str(max(0, len(plan.places) - 1)))
+    pairs: list[tuple[Sink, Sink]] = []
+    for side, chosen in zip(plan.sides, streams):
+        flow = side.wish.flow
+        whole = not (flow.unbuffered or manner.pty)
+        opened: list[Sink] = []
+        for target, own in ((chosen.stdout, 1), (chosen.stderr, 2)):
+            if opened and chosen.same and target.path:
+                opened.append(opened[0])
+                continue
+            fd = _open_file(target.path, side, fields) if target.path else own
+            opened.append(Sink(fd, whole_lines=whole, label_width=width if flow.label else 0))
+        pairs.append((opened[0], opened[1]))
+    return Sinks(pairs, {place.rank: place.component for place in plan.places})
+
+
+def _open_file(pattern: str, side: Side, fields: FilenameFields) -> int:
+    path = os.path.join(_directory(side), expand_filename(pattern, fields))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if side.wish.flow.append else os.O_TRUNC)
+    return os.open(path, flags, 0o666)
+
+
+def _directory(side: Side) -> str:
+    return os.path.join(os.getcwd(), side.wish.chdir)
+
+
+def make_requests(prepared: Prepared, streams: Sequence[Streams], fields: FilenameFields) -> list[dict[str, Any]]:
+    """What each node is asked to run; `streams` are those of the components."""
+    allocation, manner, plan, programs = prepared
+    umask = os.umask(0o022)
+    os.umask(umask)
+    address = os.environ.get("OVERSPAN_ADDR", "127.0.0.1")
+    facts = Facts(fields.step, fields.host, address, 0, os.getpid(), umask)
+    bases = [
+        step_environment(allocation, export_environment(os.environ, side.wish.export), plan, facts)
+        for side in plan.sides
+    ]
+    window: Optional[tuple[int, int]] = read_window(0) if manner.pty else None
+    requests = []
+    for number, node in enumerate(plan.nodes):
+        here = plan.on_node(number)
+        component = here[0].component if here else 0
+        base, side = bases[component], plan.sides[component]
+        rows = []
+        for place in here:
+            own = fields._replace(host=node.name, node=place.node, task=place.rank)
+            names = _name_streams(streams[component], own, _directory(side))
+            rows.append(_make_row(plan, place, base, programs[place.rank], names))
+        requests.append(
+            {
+                "environment": base,
+                "directory": _directory(side),
+                "umask": umask,
+                "append": side.wish.flow.append,
+                "terminal": window,
+                "own": _OWN_IN_PODS if allocation.pods else (),
+                "ranks": rows,
+            }
+        )
+    return requests
+
+
+def _name_streams(streams: Streams, fields: FilenameFields, directory: str) -> dict[str, str]:
+    names = {
+        "stdin": streams.stdin.name(fields.task, fields, directory),
+        "stdout": streams.stdout.name(fields.task, fields, directory),
+        "stderr": streams.stderr.name(fields.task, fields, directory),
+    }
+    return names
+
+
+def _make_row(
+    plan: StepPlan, place: Place, base: Mapping[str, str], argv: Sequence[str], streams: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "number": place.rank,
+        "argv": list(argv),
+        "environment": rank_environment(plan, place, base),
+        **streams,
+    }

@@ -1,0 +1,303 @@
+"""`srun` inside an allocation: reads the command line, lays the step out, runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Callable, NamedTuple, Optional
+
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.patterns import FilenameFields
+from overspan.bridge.model.slurm_words import word_lost_allocation
+from overspan.bridge.model.srun_options import Part, parse_words
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.allocation import Allocation, Component, Node, draw_step, is_over, read_allocation
+from overspan.bridge.runtime.srun.accounting import StepRecord, describe_step, finish_step, note_end, note_start
+from overspan.bridge.runtime.srun.attachment import Body, find_body, is_inside
+from overspan.bridge.runtime.srun.client import TAKEN_SIGNALS, Step, StepClient
+from overspan.bridge.runtime.srun.links import LinkError, open_links
+from overspan.bridge.runtime.srun.multi_prog import ProgramError, read_programs
+from overspan.bridge.runtime.srun.plan import PlanError, StepPlan, check_gpus, plan_step
+from overspan.bridge.runtime.srun.requests import Prepared, choose_readers, choose_streams, make_requests, open_sinks
+from overspan.bridge.runtime.srun.talk import error_code, fail, say
+from overspan.bridge.runtime.srun.terminal import RawTerminal
+from overspan.bridge.runtime.srun.viewers import Viewers
+from overspan.bridge.runtime.srun.wish import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
+
+_MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
+
+
+class Order(NamedTuple):
+    """A command line that has been read: wishes by component, and the manner of all."""
+
+    wishes: tuple[tuple[int, Wish], ...]
+    manner: Manner
+    grouped: bool = False
+    """Whether components were named (--het-group)."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command line inside the allocation of OVERSPAN_RUN_DIR; gives srun's exit code."""
+    run_dir = os.environ.get("OVERSPAN_RUN_DIR", "")
+    try:
+        allocation = read_allocation(run_dir)
+    except FileNotFoundError:
+        # The job is over, and its run directory was packed.
+        job = os.environ.get("SLURM_JOB_ID") or os.path.basename(run_dir)
+        return fail(word_lost_allocation(job))
+    except (OSError, ValueError) as error:
+        return fail(f"Unable to confirm allocation for job: {error}")
+    return run_words(words, allocation)
+
+
+def run_words(words: Sequence[str], allocation: Allocation) -> int:
+    """Run one command line inside an allocation."""
+    try:
+        order = read_order(words, os.environ)
+    except InvalidRequest as error:
+        say(error.message)
+        say_usage()
+        return UNREADABLE
+    except WishError as error:
+        code = fail(str(error))
+        return error.code or code
+    except PlanError as error:
+        say(f"fatal: {error}")
+        return error_code()
+    if is_over(allocation.folder):
+        say(f"Check SLURM_JOB_ID environment variable. Expired or invalid job {allocation.job}")
+        return fail(word_lost_allocation(allocation.job))
+    own = find_own(allocation, os.environ)
+    if not allocation.batch:
+        allocation, order = _confine(allocation, order, own)
+    try:
+        allocation = share_nodes(allocation, order)
+    except PlanError as error:
+        return fail(str(error))
+    try:
+        plan = plan_step(allocation, order.wishes, [*own, *_served(allocation)])
+        check_gpus(plan)
+        programs = _read_programs(plan)
+    except PlanError as error:
+        return fail(f"Unable to create step for job {allocation.job}: {error}")
+    except ProgramError as error:
+        return fail(str(error))
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}")
+    for warning in plan.warnings:
+        if not order.manner.quiet:
+            say(f"warning: {warning}")
+    return _run(Prepared(allocation, order.manner, plan, programs), own, ("srun", *words))
+
+
+def say_usage() -> None:
+    """Where help is, as getopt's callers say it."""
+    os.write(2, b'Try "srun --help" for more information\n')
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
+    """Read srun's words. Raises InvalidRequest, WishError and PlanError."""
+    parts = _complete_parts(parse_words("srun", words))
+    first = parts[0]
+    _check_values(parts)
+    manner = read_manner(first, environment)
+    wishes: list[tuple[int, Wish]] = []
+    for place, part in enumerate(parts):
+        wish = read_wish(part, environment)
+        if not wish.command and place == len(parts) - 1 and manner.pty:
+            wish = wish._replace(command=(environment.get("SHELL", "/bin/sh"),))
+        if not wish.command:
+            raise PlanError("No command given to execute.")
+        groups = _read_groups(part.last("het-group")) if part.has("het-group") else [place]
+        if len(parts) > 1 or groups != [0]:
+            # The variables without suffix tell of the first component.
+            wish = _without_variables(wish)
+        wishes += [(group, wish) for group in groups]
+    return Order(tuple(wishes), manner, any(part.has("het-group") for part in parts))
+
+
+# Slurm keeps these from one component to the next (slurm_opt.c: options without reset_each_pass).
+_KEPT = frozenset({"output", "error", "input", "open-mode", "label", "unbuffered"})
+
+
+def _complete_parts(parts: Sequence[Part]) -> list[Part]:
+    """Components with what they take over: streams from the one before, the command from the next that has one."""
+    made: list[Part] = []
+    for part in parts:
+        kept = tuple(option for option in made[-1].options if option[0] in _KEPT) if made else ()
+        made.append(part._replace(options=(*kept, *part.options)))
+    command: tuple[str, ...] = ()
+    for place in reversed(range(len(made))):
+        command = made[place].command or command
+        made[place] = made[place]._replace(command=command)
+    return made
+
+
+def _without_variables(wish: Wish) -> Wish:
+    """The wish with the counts that were options alone."""
+    ntasks, nodes = wish.ntasks if wish.ntasks_named else None, wish.nodes if wish.nodes_named else None
+    return wish._replace(ntasks=ntasks, nodes=nodes)
+
+
+def _check_values(parts: Sequence[Part]) -> None:
+    for part in parts:
+        mpi = part.last("mpi", "none")
+        if mpi not in _MPI and not mpi.startswith("pmix"):
+            raise WishError(f"Invalid MPI type '{mpi}', --mpi=list for acceptable types")
+
+
+def _read_groups(text: str) -> list[int]:
+    groups: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise WishError(f"Invalid --het-group specification: {text}")
+        groups += range(int(first), int(last if dash else first) + 1)
+    return sorted(set(groups))
+
+
+def _read_programs(plan: StepPlan) -> list[tuple[str, ...]]:
+    """The command of each rank. Raises ProgramError and OSError."""
+    programs: list[tuple[str, ...]] = []
+    for side in plan.sides:
+        count = sum(side.counts)
+        if side.wish.multi_prog:
+            with open(side.wish.command[0], encoding="utf-8", errors="surrogateescape") as file:
+                name, *more = side.wish.command
+                programs += read_programs(file.read(), count, name, more)
+        else:
+            programs += [side.wish.command] * count
+    return programs
+
+
+# --- where this is ---------------------------------------------------------------------------------------------------
+
+
+def _served(allocation: Allocation) -> list[Node]:
+    return [node for component in allocation.components for node in component.nodes if node.served]
+
+
+def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[Node]:
+    """The nodes whose ranks srun starts itself: the one that it is on, or the first where the variables are gone."""
+    nodes = [node for component in allocation.components for node in component.nodes]
+    if environment.get("OVERSPAN_JOB_ID") == str(allocation.job):
+        place = (environment.get("OVERSPAN_TASK", ""), environment.get("OVERSPAN_NODE_INDEX", ""))
+        found = [node for node in nodes if (node.task, str(node.number)) == place]
+        if found:
+            return found
+    return [node for node in nodes if not node.served][:1]
+
+
+def _confine(allocation: Allocation, order: Order, own: Sequence[Node]) -> tuple[Allocation, Order]:
+    """In a job file's task every node runs the user's program: a step stays on the node that it is started on."""
+    here = Component(tuple(own), 0, 0, 0)
+    wishes = tuple((group, _without_variables(wish)) for group, wish in order.wishes)
+    return allocation._replace(components=(here,)), order._replace(wishes=wishes)
+
+
+def share_nodes(allocation: Allocation, order: Order) -> Allocation:
+    """A heterogeneous step in an ordinary job: each component has nodes of its own. Raises PlanError."""
+    groups = [group for group, _ in order.wishes]
+    highest = len(allocation.components) - 1
+    if order.grouped and max(groups) > highest:
+        raise PlanError(f"Requested het-group offset exceeds highest hetjob index ({max(groups)} > {highest})")
+    if highest > 0:
+        return allocation
+    if order.grouped:
+        raise PlanError("No directives to start application on any available hetjob components")
+    if len(groups) == 1:
+        return allocation
+    (whole,) = allocation.components
+    parts: list[Component] = []
+    used = 0
+    for _, wish in order.wishes:
+        count = wish.nodes or len(wish.nodelist) or 1
+        if used + count > len(whole.nodes):
+            raise PlanError(
+                f"Allocation failure of {count} nodes: job size of {len(whole.nodes)},"
+                f" already allocated {used} nodes to previous components."
+            )
+        parts.append(Component(whole.nodes[used : used + count], 0, 0, whole.cpus))
+        used += count
+    return allocation._replace(components=tuple(parts))
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
+    allocation, manner, plan, _ = prepared
+    try:
+        number = draw_step(allocation.folder, allocation.launch)
+        streams = [choose_streams(side.wish.flow) for side in plan.sides]
+        fields = _make_fields(allocation, str(number))
+        sinks = open_sinks(manner, plan, streams, fields)
+    except OSError as error:
+        return fail(f"Could not open stdout file: {error.strerror}")
+    _take_signals()
+    older = frozenset(kernel.read_children(os.getpid()))
+    try:
+        joined = _find_joined(prepared, own)
+        channels = open_links(allocation, plan.nodes, own, joined)
+    except LinkError as error:
+        return fail(f"Unable to create step for job {allocation.job}: {error}")
+    requests = make_requests(prepared, streams, fields)
+    hosts = tuple(node.name for node in plan.nodes)
+    ranks = tuple(tuple(place.rank for place in plan.on_node(node)) for node in range(len(hosts)))
+    readers = choose_readers(manner, plan, streams)
+    viewers = Viewers(allocation.folder, number, len(plan.places))
+    step = Step(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
+    client = StepClient(step, manner, channels, sinks)
+    record = describe_step(allocation, plan, number, line, time.time())
+    _keep(note_start, allocation, record)
+    with RawTerminal(0) if manner.pty else nullcontext():
+        code = client.run(requests)
+    _keep(note_end, allocation, finish_step(record, plan, client.statuses, time.time(), client.cancelled))
+    return code
+
+
+def _find_joined(prepared: Prepared, own: Sequence[Node]) -> Optional[Body]:
+    """What runs on the own node, where the step has ranks there and srun is outside of it. Raises LinkError."""
+    if prepared.allocation.pods or not any(node in own for node in prepared.plan.nodes):
+        return None
+    body = find_body(prepared.allocation, own[0])
+    if body is None:
+        raise LinkError("Job/step already completing or completed")
+    return None if is_inside(body, os.environ) else body
+
+
+def _keep(note: Callable[[str, int, StepRecord], None], allocation: Allocation, record: StepRecord) -> None:
+    """Keep a fact about the step. A full disk does not keep the step from running."""
+    try:
+        note(allocation.folder, allocation.launch, record)
+    except OSError:
+        pass
+
+
+def _take_signals() -> None:
+    """Keep for the poll loop what it reads from its signal descriptor; what a shell ignores for us stays ignored."""
+    taken = set(TAKEN_SIGNALS)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            taken.discard(int(number))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+
+
+def _make_fields(allocation: Allocation, step: str) -> FilenameFields:
+    array, element = allocation.array or (None, None)
+    return FilenameFields(
+        job=allocation.job,
+        name=allocation.name,
+        user=allocation.user,
+        host=os.uname().nodename,
+        array_job=array,
+        element=element,
+        step=step,
+    )
