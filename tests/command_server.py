@@ -227,9 +227,17 @@ def import_commands() -> None:
 
 def import_daemon() -> None:
     """Import what daemons do, some of it as they need it."""
-    parts = ("api.app", "api.daemon", "api.server", "controller.controller", "controller.reading", "controller.timers")
-    for name in (*parts, "store.store"):
-        importlib.import_module(f"overspan.bridge.{name}")
+    parts = (
+        "overspan.bridge.api.app",
+        "overspan.bridge.api.daemon",
+        "overspan.bridge.api.server",
+        "overspan.bridge.controller.controller",
+        "overspan.bridge.controller.core.timers",
+        "overspan.bridge.controller.submission.reading",
+        "overspan.bridge.store.store",
+    )
+    for name in parts:
+        importlib.import_module(name)
     for name in ("kubernetes.client", "paramiko"):
         importlib.import_module(name)
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    delete,
+    insert,
+    inspect,
+    select,
+)
 
 from overspan.bridge.store import statements
 from overspan.bridge.store.failures import foreign, newer
-from overspan.bridge.store.migrations import REVISIONS
+from overspan.bridge.store.migrations import BEFORE, REVISIONS
 from overspan.bridge.store.tables import crontab, job, meta, outbox, receipt, schedule, spec, timeline
 
 FORMAT = 1
@@ -32,8 +43,11 @@ def prepare(connection: Connection, place: str) -> None:
     if _VERSION.name not in names:
         raise foreign(place)
     version = connection.scalar(select(_VERSION.c.version_num))
-    if version is not None and version not in REVISIONS:
+    if version is not None and version not in REVISIONS and version not in BEFORE:
         raise newer(place, f"schema {version}")
+    if version in BEFORE:
+        # To alembic this is a store that no revision has been run on.
+        connection.execute(delete(_VERSION))
     if version != REVISIONS[-1]:
         upgrade(connection)
     _check_format(connection, place)

@@ -20,12 +20,14 @@ from sqlalchemy import create_engine
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.store import schema, tables
-from overspan.bridge.store.migrations import REVISIONS
+from overspan.bridge.store.migrations import BEFORE, REVISIONS
 from overspan.bridge.store.records import JobQuery, NewJob
 from overspan.bridge.store.store import Store
 
 MakeJob = Callable[..., Job]
 StartOf = Callable[[Job], NewJob]
+SCHEMAS = Path(__file__).parents[2] / "upgrade" / "schemas"
+"""The tables as each version before the first release made them, in a file named by its head."""
 
 
 def edit(path: Path, *statements: str) -> None:
@@ -126,6 +128,22 @@ def test_migrations_make_the_same_tables_as_a_fresh_start(tmp_path: Path) -> Non
     named = {text for text in definitions(migrated) if "alembic_version" not in text}
     assert {text for text in definitions(fresh) if "alembic_version" not in text} == named
     assert len(named) == 8 + 1 + 8  # tables, sqlite_sequence, indexes
+
+
+@pytest.mark.parametrize("head", sorted(BEFORE))
+def test_a_store_from_before_the_first_release_is_brought_forward(head: str, tmp_path: Path) -> None:
+    fresh, old = make(tmp_path / "fresh.db"), tmp_path / "old.db"
+    connection = sqlite3.connect(old)
+    connection.executescript((SCHEMAS / f"{head}.sql").read_text())
+    connection.execute("insert into crontab values ('me', '@daily true')" if head > "0002" else "select 1")
+    connection.commit()
+    connection.close()
+    make(old)
+    assert definitions(old) == definitions(fresh)
+    with sqlite3.connect(old) as connection:
+        assert connection.execute("select version_num from alembic_version").fetchall() == [(REVISIONS[-1],)]
+        assert connection.execute("select count(*) from crontab").fetchone() == (int(head > "0002"),)
+    connection.close()
 
 
 def test_models_and_migrations_agree_in_alembics_eyes(tmp_path: Path) -> None:
