@@ -1,0 +1,60 @@
+"""An adapter of somebody else's: a package of its own, known by its entry point alone, works like the built-in ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.system.conftest import Span
+
+ADAPTER = """\
+from tests.contract.fake import FakeAdapter, FakeWorld
+
+
+def open_cluster(config):
+    adapter = FakeAdapter(FakeWorld())
+    adapter.name = config.name
+    return adapter
+"""
+
+
+@pytest.fixture
+def memory(span: Span, tmp_path: Path) -> Span:
+    """An installation with that package, and a cluster of its kind."""
+    packages = tmp_path / "site-packages"
+    about = packages / "overspan_memory-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: overspan-memory\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[overspan.adapters]\nmemory = overspan_memory:open_cluster\n")
+    (packages / "overspan_memory.py").write_text(ADAPTER)
+    span.config.write_text("clusters:\n  mem: {kind: memory}\n  local: {kind: local, cpus: 4, memory: 4G}\n")
+    root = Path(__file__).parents[3]
+    # A daemon of its own process reads the path; the others are forked.
+    span.run("ping", environment={"PYTHONPATH": f"{packages}:{root}"})
+    return span
+
+
+def test_jobs_run_and_end_there(memory: Span) -> None:
+    good = memory.submit("run: hello exit 0", "-M", "mem")
+    bad = memory.submit("run: exit 3", "-M", "mem")
+    assert memory.until(good, "COMPLETED")["exit_code"] == 0
+    assert memory.until(bad, "FAILED")["exit_code"] == 3
+    assert "hello" in memory.run("logs", str(good)).stdout
+    assert memory.run("sacct", "-M", "mem", "-n", "-X", "-P", "-o", "JobID,State").stdout.split() == [
+        f"{good}|COMPLETED",
+        f"{bad}|FAILED",
+    ]
+
+
+def test_what_runs_there_is_listed_and_cancelled(memory: Span) -> None:
+    job = memory.submit("run: for ever", "-M", "mem")
+    memory.until(job, "RUNNING")
+    assert memory.run("squeue", "-M", "mem", "-h", "-o", "%i %t %N").stdout.split() == [str(job), "R", "fake-1"]
+    assert "fake-1" in memory.run("sinfo", "-M", "mem", "-N").stdout
+    memory.run("scancel", str(job))
+    memory.until(job, "CANCELLED")
+
+
+def test_what_can_never_run_there_is_told_in_its_words(memory: Span) -> None:
+    done = memory.run("sbatch", "-M", "mem", "-c", "64", "--wrap", "exit 0", check=False)
+    assert "too large" in done.stderr + memory.run("show", "1", check=False).stdout
