@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.installation import Installation, proportional_memory, until, whole_process
 from benchmarks.rows import Bar, Row
-from overspan.bridge.controller.views.accounts import read_account, read_row, write_account
+from overspan.bridge.controller.views.history_rows import read_account, read_row, write_account
 from overspan.bridge.controller.views.rows import COLUMNS, encode_row
 
 JOBS = 20_000

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 from pydantic import Field
 
-from overspan.bridge.api.asking import Anyone, Reader
+from overspan.bridge.api.authorization import Anyone, Reader
 from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
 from overspan.bridge.api.jobs import answer

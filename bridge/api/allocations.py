@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response, StreamingResponse
 from pydantic import AfterValidator, Field
 
-from overspan.bridge.api.asking import Reader
+from overspan.bridge.api.authorization import Reader
 from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import Variables, Words, no_nul
 from overspan.bridge.api.jobs import answer

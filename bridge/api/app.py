@@ -13,14 +13,14 @@ from fastapi.responses import Response
 import overspan
 from overspan.bridge.api.access import build_access_routes
 from overspan.bridge.api.allocations import build_allocation_routes
-from overspan.bridge.api.asking import Anyone, Operator, Reception
+from overspan.bridge.api.authorization import Anyone, Operator, Reception
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
-from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
+from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.features.leftovers import Sweep
+from overspan.bridge.controller.features.orphans import Sweep
 
 FORMATS = [1]
 

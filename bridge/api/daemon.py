@@ -133,12 +133,12 @@ class _Place:
 
 async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
-    from overspan.bridge.api.asking import Reception, SharedReception
+    from overspan.bridge.api.authorization import Reception, SharedReception
     from overspan.bridge.api.server import Server, bind_socket, remove_socket
     from overspan.bridge.controller.controller import Controller, Parts
     from overspan.bridge.controller.core.clock import DaemonClock
     from overspan.bridge.controller.core.timers import LoopTimers
-    from overspan.bridge.controller.submission.reading import read
+    from overspan.bridge.controller.submission.parsing import read
 
     paths, settings, shared = place.paths, place.settings, place.shared
     environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from overspan.bridge.api.asking import Anyone, Owner, Reader, Viewer
+from overspan.bridge.api.authorization import Anyone, Owner, Reader, Viewer
 from overspan.bridge.api.bodies import (
     CancelBody,
     EmptyBody,
@@ -18,8 +18,8 @@ from overspan.bridge.api.bodies import (
     SubmissionBody,
     UpdateBody,
 )
-from overspan.bridge.api.failures import describe_error
-from overspan.bridge.api.parameters import LogFilter
+from overspan.bridge.api.error_responses import describe_error
+from overspan.bridge.api.query_parameters import LogFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
 from overspan.bridge.controller.orders.rights import Asker

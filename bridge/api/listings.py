@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from overspan.bridge.api.asking import Anyone
-from overspan.bridge.api.failures import describe_error
+from overspan.bridge.api.authorization import Anyone
+from overspan.bridge.api.error_responses import describe_error
 from overspan.bridge.api.jobs import row_document
-from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
+from overspan.bridge.api.query_parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.errors import OverspanError

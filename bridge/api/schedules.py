@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 from pydantic import Field
 
-from overspan.bridge.api.asking import Anyone
+from overspan.bridge.api.authorization import Anyone
 from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, Variables, Word
 from overspan.bridge.api.bodies import Body as RequestBody
 from overspan.bridge.api.jobs import answer

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from overspan.bridge.api.asking import PEER
+from overspan.bridge.api.authorization import PEER
 from overspan.bridge.model.errors import Conflict, OverspanError
 
 BACKLOG = 2048

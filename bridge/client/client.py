@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from overspan.bridge.client import daemon
+from overspan.bridge.client import autostart
 from overspan.bridge.client.access import AccessCalls
 from overspan.bridge.client.allocations import AllocationCalls
 from overspan.bridge.client.connection import Gone
@@ -20,7 +20,8 @@ from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
-    from overspan.bridge.client.exchange import (
+    from overspan.bridge.client.job_handle import JobHandle
+    from overspan.bridge.client.messages import (
         Accepted,
         LogPart,
         LogWish,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         SubmitOptions,
         Transition,
     )
-    from overspan.bridge.client.handle import JobHandle
 
 EVENT_SECONDS = 60.0
 """Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
@@ -62,7 +62,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
         The job is stored when this returns. Raises InvalidRequest with file, line and column for a wrong job.
         """
-        from overspan.bridge.client.handle import JobHandle
+        from overspan.bridge.client.job_handle import JobHandle
         from overspan.bridge.client.submission import make_submission
 
         accepted = self.send(make_submission(job, options))
@@ -75,13 +75,13 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def job(self, ref: int | str) -> JobHandle:
         """A handle on an existing job; raises NotFound when there is none."""
-        from overspan.bridge.client.handle import JobHandle
+        from overspan.bridge.client.job_handle import JobHandle
 
         return JobHandle(self, int(self.show(str(ref))["id"]))
 
     def send(self, submission: Submission) -> Accepted:
         """Submit what has been prepared; `submit` is the easy form."""
-        from overspan.bridge.client.exchange import accepted_from_document
+        from overspan.bridge.client.messages import accepted_from_document
         from overspan.bridge.client.submission import list_left_out, submission_document
 
         body = submission_document(submission, self.environment)
@@ -92,7 +92,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def resubmit(self, ref: str, failed: bool = False) -> Accepted:
         """Submit a job again as a new one; of an array, with `failed`, only the elements that failed."""
-        from overspan.bridge.client.exchange import accepted_from_document
+        from overspan.bridge.client.messages import accepted_from_document
 
         target = f"/v1/jobs/{quote_part(ref)}/resubmit"
         return accepted_from_document(self._post_once(target, {"failed": failed}, _LOST))
@@ -137,7 +137,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def timeline(self, ref: str) -> list[Transition]:
         """Every change of a job's and its tasks' states, oldest first."""
-        from overspan.bridge.client.exchange import transition_from_document
+        from overspan.bridge.client.messages import transition_from_document
 
         document = self._get(f"/v1/jobs/{quote_part(ref)}/timeline")
         return [transition_from_document(row) for row in document["rows"]]
@@ -147,7 +147,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
         A daemon that ends and comes back does not end the stream; it goes on behind the last event given.
         """
-        from overspan.bridge.client.exchange import transition_from_document
+        from overspan.bridge.client.messages import transition_from_document
 
         while True:
             with self._sibling() as own:
@@ -169,14 +169,14 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def streams(self, ref: str, times: bool = False) -> list[Stream]:
         """The logs a job has; with `times` also when each of them grew, as far as that is known."""
-        from overspan.bridge.client.exchange import stream_from_document
+        from overspan.bridge.client.messages import stream_from_document
 
         rows = self._get(f"/v1/jobs/{quote_part(ref)}/streams{'?times=1' if times else ''}")["streams"]
         return [stream_from_document(row) for row in rows]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         """Bytes of one log; a negative offset counts from the end. NotFound when there is none."""
-        from overspan.bridge.client.exchange import LogPart
+        from overspan.bridge.client.messages import LogPart
 
         asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
         query = make_query({**asked, "offset": offset, "limit": limit})
@@ -194,14 +194,14 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def logs(self, ref: str, wanted: LogWish | None = None) -> Iterator[tuple[Stream, bytes]]:
         """The bytes of every log that is wished for, as (log, bytes); with `follow` until the job is over."""
-        from overspan.bridge.client.exchange import LogWish
-        from overspan.bridge.client.following import read_logs
+        from overspan.bridge.client.log_reading import read_logs
+        from overspan.bridge.client.messages import LogWish
 
         return read_logs(self, ref, wanted or LogWish())
 
     def wait(self, ref: str, timeout: float | None = None) -> Outcome:
         """Wait for the end of a job or task, at most `timeout` seconds; `over` tells which it was."""
-        from overspan.bridge.client.exchange import Outcome
+        from overspan.bridge.client.messages import Outcome
 
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -248,16 +248,16 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def shutdown(self) -> bool:
         """End the daemon, and wait for its end; jobs go on. False when none was running."""
-        connection = daemon.connect(self.paths, self.timeout)
+        connection = autostart.connect(self.paths, self.timeout)
         if connection is None:
             return False
         self.close()
         self._connection = connection
-        end = daemon.watch_end(connection.peer)
+        end = autostart.watch_end(connection.peer)
         try:
             self._post("/v1/shutdown", {})
             self.close()
-            daemon.await_end(end)
+            autostart.await_end(end)
         finally:
             if end >= 0:
                 os.close(end)

@@ -15,10 +15,8 @@ from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from overspan.bridge.client.client import Client
-from overspan.bridge.client.exchange import (
-    CancelOrder,
-)
-from overspan.bridge.client.handle import JobHandle
+from overspan.bridge.client.job_handle import JobHandle
+from overspan.bridge.client.messages import CancelOrder
 from overspan.bridge.client.records import (
     JobFilter,
     JobRow,

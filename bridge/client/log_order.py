@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from overspan.bridge.client.exchange import LogPart, Stream, StreamKey
+from overspan.bridge.client.messages import LogPart, Stream, StreamKey
 
 _BLOCK = 1 << 18
 

@@ -9,7 +9,7 @@ from overspan.bridge.client.transport import Transport, quote_part
 from overspan.bridge.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from overspan.bridge.client.exchange import Cancelled, CancelOrder
+    from overspan.bridge.client.messages import Cancelled, CancelOrder
 
 FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
 """What a cancel can be filtered by in the daemon."""
@@ -22,7 +22,7 @@ class OrderCalls(Transport):
         """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
         if not order.refs and order.filter.empty:
             raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
-        from overspan.bridge.client.exchange import Cancelled, Failed
+        from overspan.bridge.client.messages import Cancelled, Failed
 
         asked = order.filter
         filters = {name: list(getattr(asked, name)) for name in FILTERS}

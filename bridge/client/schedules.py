@@ -42,7 +42,7 @@ class ScheduleCalls(Transport):
 
         `file` names it in errors.
         """
-        from overspan.bridge.client.exchange import Submission
+        from overspan.bridge.client.messages import Submission
         from overspan.bridge.client.submission import submission_document
 
         document = submission_document(Submission(kind="script", text=""), self.environment)

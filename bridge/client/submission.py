@@ -6,10 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.client.exchange import (
-    Submission,
-    SubmitOptions,
-)
+from overspan.bridge.client.messages import Submission, SubmitOptions
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 _MAX_TEXT = 4 << 20

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.client import daemon
+from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
 from overspan.bridge.config.paths import find_paths, find_server
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable, error_from_document
@@ -133,15 +133,15 @@ class Transport:
             if self.server:
                 self._connection = self._open_server()
             elif self._autostart:
-                self._connection = daemon.ensure_daemon(self.paths, self.environment, self.timeout)
+                self._connection = autostart.ensure_daemon(self.paths, self.environment, self.timeout)
             else:
-                self._connection = daemon.connect(self.paths, self.timeout)
+                self._connection = autostart.connect(self.paths, self.timeout)
         if self._connection is None:
             raise Unreachable("the daemon is not running", remedy="any command starts it; `span daemon` runs it here")
         return self._connection
 
     def _open_server(self) -> Connection:
-        connection = daemon.connect(self.paths, self.timeout)
+        connection = autostart.connect(self.paths, self.timeout)
         if connection is None:
             raise Unreachable(
                 f"the shared daemon does not run: nobody listens on {self.server}",

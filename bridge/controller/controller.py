@@ -14,25 +14,25 @@ from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clock import describe_jump
+from overspan.bridge.controller.core.cluster_locations import Places
 from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.core.dispatch import Dispatcher
-from overspan.bridge.controller.core.drafts import Completion
-from overspan.bridge.controller.core.ledger import Ledger
 from overspan.bridge.controller.core.observation import Observer
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Clock, Recorder
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.core.releases import Releases
+from overspan.bridge.controller.core.repository import Ledger
 from overspan.bridge.controller.core.timers import Timers
+from overspan.bridge.controller.core.unit_of_work import Completion
 from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import Arrays
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.dependencies import Dependencies
 from overspan.bridge.controller.features.failover import Failover
-from overspan.bridge.controller.features.families import Families
-from overspan.bridge.controller.features.leftovers import Leftovers
+from overspan.bridge.controller.features.joined_jobs import Families
+from overspan.bridge.controller.features.orphans import Leftovers
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import Orders
 from overspan.bridge.controller.orders.references import Directory

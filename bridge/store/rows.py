@@ -12,8 +12,8 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.store.failures import Unreadable, unreadable
 from overspan.bridge.store.records import Change, Damage, NewJob, OutboxRow, StoredJob, TimelineRow, Transition
+from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
 
 Row = dict[str, Any]
 

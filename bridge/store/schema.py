@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from overspan.bridge.store import statements
-from overspan.bridge.store.failures import foreign, newer
 from overspan.bridge.store.migrations import REVISIONS
+from overspan.bridge.store.sqlite_errors import foreign, newer
 from overspan.bridge.store.tables import crontab, job, meta, outbox, receipt, schedule, spec, timeline
 
 FORMAT = 1

@@ -19,11 +19,11 @@ from sqlalchemy import (
     update,
 )
 
-from overspan.bridge.store.failures import Unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
 from overspan.bridge.store.records import Account, Damage, JobQuery, OutboxRow, TimelineRow
 from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row
 from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
+from overspan.bridge.store.sqlite_errors import Unreadable
 from overspan.bridge.store.tables import job, meta, outbox, receipt, spec, timeline
 
 _INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)

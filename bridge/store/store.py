@@ -15,7 +15,6 @@ from typing import Any
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
-from overspan.bridge.store.failures import LEFT, Unreadable
 from overspan.bridge.store.records import (
     Account,
     Change,
@@ -30,6 +29,7 @@ from overspan.bridge.store.records import (
 from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, read_jobs
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
+from overspan.bridge.store.sqlite_errors import LEFT, Unreadable
 from overspan.bridge.store.writer import Call, Unit, Writer
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from sqlalchemy import Connection
 from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.store import statements
 from overspan.bridge.store.connection import Session, Target, connect
-from overspan.bridge.store.failures import is_fatal, translate
 from overspan.bridge.store.rows import Atom, merge
+from overspan.bridge.store.sqlite_errors import is_fatal, translate
 
 GROUP = 512
 """Most units in one transaction, so that the first of them does not wait long."""

@@ -22,7 +22,7 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Parts
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission

@@ -17,7 +17,7 @@ from overspan.bridge.cli.output import say, use_colour, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Client, JobFilter, LogWish, Stream
 from overspan.bridge.client.array_logs import ArrayLogs
-from overspan.bridge.client.following import ALL, LogSource, Part, choose_streams, read_parts
+from overspan.bridge.client.log_reading import ALL, LogSource, Part, choose_streams, read_parts
 from overspan.bridge.model.durations import parse_delay, parse_when
 from overspan.bridge.model.errors import NotFound
 

@@ -16,7 +16,7 @@ from overspan.bridge.model.getopt import VALUE, Option, Words
 from overspan.bridge.model.slurm_words import INVALID_JOB
 
 if TYPE_CHECKING:
-    from overspan.bridge.client.exchange import Failed
+    from overspan.bridge.client.messages import Failed
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of this account"),

@@ -26,7 +26,7 @@ from overspan.adapters.abilities import (
 )
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.controller.core.wakeups import Bell
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
 from overspan.bridge.model.job import Job

@@ -16,15 +16,15 @@ from overspan.adapters.abilities import Arrays
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
-from overspan.bridge.controller.core.bell import Bell
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.cluster_locations import Places
 from overspan.bridge.controller.core.clusters import Cluster
-from overspan.bridge.controller.core.drafts import Draft, is_end_of, is_kept, is_start, is_whole_cancel
 from overspan.bridge.controller.core.outbox import SUBMIT, Lane
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
-from overspan.bridge.controller.features.admission import Admission, is_held_back
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import Draft, is_end_of, is_kept, is_start, is_whole_cancel
+from overspan.bridge.controller.core.wakeups import Bell
 from overspan.bridge.controller.features.bids import answer_bid, bid_of
+from overspan.bridge.controller.features.job_limits import Admission, is_held_back
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt

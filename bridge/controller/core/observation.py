@@ -12,12 +12,12 @@ from collections import Counter
 
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.controller.core.backoff import next_try
-from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.controller.core.cluster_locations import Places
 from overspan.bridge.controller.core.clusters import Cluster
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.outbox import ORDER
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.core.wakeups import Bell
 from overspan.bridge.controller.features.bids import follow_bid
 from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.model.causes import Cause

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.core.bell import Bell, JobBells
-from overspan.bridge.controller.core.book import NOWHERE, Book, Entry, entry_of, join_handle, split_handle
-from overspan.bridge.controller.core.drafts import Completion, DeciderOf, Draft, is_start, open_draft, submitted
-from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.controller.core.dependency_resolver import Waits
 from overspan.bridge.controller.core.outbox import SUBMIT, Lane, Outbox
+from overspan.bridge.controller.core.registry import NOWHERE, Book, Entry, entry_of, join_handle, split_handle
+from overspan.bridge.controller.core.repository import Ledger
 from overspan.bridge.controller.core.timers import Timers
-from overspan.bridge.controller.core.waits import Waits
+from overspan.bridge.controller.core.unit_of_work import Completion, DeciderOf, Draft, is_start, open_draft, submitted
+from overspan.bridge.controller.core.wakeups import Bell, JobBells
 from overspan.bridge.controller.views.rows import job_row
 from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition

@@ -13,11 +13,11 @@ from collections import Counter
 
 from overspan.adapters.abilities import Release
 from overspan.bridge.controller.core.backoff import next_try
-from overspan.bridge.controller.core.bell import Bell
-from overspan.bridge.controller.core.book import Entry, split_handle
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry, split_handle
+from overspan.bridge.controller.core.wakeups import Bell
 from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff

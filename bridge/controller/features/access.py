@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from overspan.adapters.abilities import Entrance, Exec, Import, Invitation, Login, ShellRequest
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.orders.references import Directory, Target
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.logs import choose_task

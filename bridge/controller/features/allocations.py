@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from overspan.adapters.abilities import NativeAllocations, StepEntrance, StepRequest
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import Draft
 from overspan.bridge.controller.features.access import check_open
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.orders.references import Directory

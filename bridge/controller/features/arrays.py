@@ -11,11 +11,11 @@ from overspan.adapters.abilities import Arrays as NativeArrays
 from overspan.adapters.abilities import Throttle
 from overspan.adapters.contract import Adapter
 from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.features.admission import make_gate
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.features.job_limits import make_gate
 from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.adapters.contract import Accepted, Refusal, Report
-from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.unit_of_work import Draft
 from overspan.bridge.lifecycle.bids import find_bid, note_bid
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause

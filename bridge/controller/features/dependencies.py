@@ -12,12 +12,12 @@ from dataclasses import replace
 from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, Unmet
 from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.core.book import Entry, entry_of
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
+from overspan.bridge.controller.core.dependency_resolver import Waits
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.core.waits import Waits
-from overspan.bridge.controller.features.admission import make_gate
+from overspan.bridge.controller.core.registry import Entry, entry_of
+from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.features.job_limits import make_gate
 from overspan.bridge.lifecycle.dependencies import Predecessor, list_unmet, predecessor_of, resolve
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError

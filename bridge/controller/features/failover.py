@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import Draft
 from overspan.bridge.lifecycle.candidates import Place
 from overspan.bridge.lifecycle.failover import failover_time, list_next
 from overspan.bridge.model import events

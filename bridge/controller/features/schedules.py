@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.features.due import GRACE, Due, made, refuse, skip, split_due, take_missed
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.features.due_runs import GRACE, Due, made, refuse, skip, split_due, take_missed
 from overspan.bridge.controller.orders.orders import Orders
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import Run, Submitted, Submitter, find_receipt, make_receipt

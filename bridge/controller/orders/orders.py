@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.abilities import Admission, Verdict
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.drafts import Draft, is_kept
+from overspan.bridge.controller.core.cluster_locations import Places
 from overspan.bridge.controller.core.outbox import ORDER
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import Draft, is_kept
 from overspan.bridge.controller.features.ceilings import check_time
 from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
 from overspan.bridge.controller.orders.references import Directory, Target

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from overspan.bridge.controller.core.book import Book, Entry
-from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.controller.core.registry import Book, Entry
+from overspan.bridge.controller.core.repository import Ledger
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.ids import IndexRange, JobRef, common_indices, parse_job_ref, without_indices
 from overspan.bridge.store.records import JobQuery

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.model.errors import OverspanError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.orders.references import Directory, Ranges, parse_reference
 from overspan.bridge.controller.submission.submitter import Reading, Submitted, Submitter
 from overspan.bridge.model.allocations import is_allocation

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
-from overspan.bridge.controller.core.book import Entry, entry_of
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
-from overspan.bridge.controller.core.ledger import Ledger
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry, entry_of
+from overspan.bridge.controller.core.repository import Ledger
 from overspan.bridge.controller.orders.rights import deny
-from overspan.bridge.controller.submission.fitting import find_misfit
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
-from overspan.bridge.controller.submission.missing_files import check_sources
-from overspan.bridge.controller.submission.trials import describe_trial
+from overspan.bridge.controller.submission.mount_sources import check_sources
+from overspan.bridge.controller.submission.node_capacity import find_misfit
+from overspan.bridge.controller.submission.notes import list_notes, list_standing, note_size
+from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
-from overspan.bridge.controller.views.notes import list_notes, list_standing, note_size
 from overspan.bridge.controller.views.plans import describe_conditions
 from overspan.bridge.controller.views.standing_notes import StandingNotes
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable

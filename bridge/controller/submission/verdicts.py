@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
 
 _LOOK_SECONDS = 0.2
 """How often is looked whether the cluster has stopped answering, which no job tells."""

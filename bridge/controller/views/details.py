@@ -6,9 +6,16 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.waits import describe_dependency
-from overspan.bridge.controller.views.measures import given_spec, limit_of, sizes, started_at, stream_paths, work_dir
+from overspan.bridge.controller.core.dependency_resolver import describe_dependency
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.views.derived_fields import (
+    given_spec,
+    limit_of,
+    sizes,
+    started_at,
+    stream_paths,
+    work_dir,
+)
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.ids import format_array_indices

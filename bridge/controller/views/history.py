@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
-from overspan.bridge.controller.core.book import Book, Entry, split_handle
-from overspan.bridge.controller.core.ledger import Ledger
-from overspan.bridge.controller.views.accounts import keep_account, read_account, read_row
+from overspan.bridge.controller.core.registry import Book, Entry, split_handle
+from overspan.bridge.controller.core.repository import Ledger
+from overspan.bridge.controller.views.history_rows import keep_account, read_account, read_row
 from overspan.bridge.controller.views.listing import ALL, Selection, View, place_of, read_choices
 from overspan.bridge.controller.views.rows import COLUMNS, send_rows
 from overspan.bridge.model.errors import StoreFailed

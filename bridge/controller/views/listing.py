@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from overspan.bridge.controller.core.book import Book, Entry
+from overspan.bridge.controller.core.registry import Book, Entry
 from overspan.bridge.controller.orders.references import parse_reference
 from overspan.bridge.controller.views.rows import (
     EXTENTS,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overspan.adapters.contract import Adapter, LogPart, LogRequest
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.orders.references import Directory, Target
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.drafts import is_end
+from overspan.bridge.controller.core.cluster_locations import Places
 from overspan.bridge.controller.core.outbox import ORDER
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import is_end
 from overspan.bridge.model.durations import format_timestamp
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overspan.bridge.controller.core.waits import describe_dependency
+from overspan.bridge.controller.core.dependency_resolver import describe_dependency
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Job

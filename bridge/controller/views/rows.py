@@ -10,9 +10,9 @@ import pwd
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.waits import describe_dependency
-from overspan.bridge.controller.views.measures import (
+from overspan.bridge.controller.core.dependency_resolver import describe_dependency
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.views.derived_fields import (
     given_spec,
     limit_of,
     node_list,

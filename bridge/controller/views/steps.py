@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overspan.adapters import abilities
-from overspan.bridge.controller.core.book import Entry, entry_of
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.controller.core.registry import Entry, entry_of
+from overspan.bridge.controller.core.repository import Ledger
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.store.records import JobQuery

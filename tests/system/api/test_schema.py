@@ -26,7 +26,7 @@ from overspan.bridge.api.server import Server
 from overspan.bridge.config.settings import load_settings
 from overspan.bridge.controller.controller import Controller, Parts
 from overspan.bridge.controller.core.timers import LoopTimers
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.store.store import Store
 
 SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))

@@ -13,7 +13,7 @@ from typing import Any
 from overspan.adapters.abilities import Step
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.local.steps import list_steps
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Placement, new_job

@@ -16,7 +16,7 @@ from tests.unit.controller.fakes import Bench
 
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.server import Server
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.submission.parsing import read
 
 PATIENCE = 120.0
 """Seconds for an answer; the machine may have other things to do meanwhile."""

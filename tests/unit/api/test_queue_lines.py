@@ -15,7 +15,7 @@ from overspan.bridge.cli.columns import DEFAULT_FORMAT, LETTERS
 from overspan.bridge.cli.layout import parse_letters, render
 from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
 from overspan.bridge.client.records import rows_from_document
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array

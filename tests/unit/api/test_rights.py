@@ -19,7 +19,7 @@ from tests.unit.controller.fakes import Bench, begin, end, play, turn, until
 
 from overspan.adapters.identities import Accounts
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.asking import PEER, RIGHTS, SharedReception
+from overspan.bridge.api.authorization import PEER, RIGHTS, SharedReception
 from overspan.bridge.api.server import Server, bind_socket, read_peer
 from overspan.bridge.model.errors import Denied
 

@@ -10,7 +10,7 @@ import httpx2
 from tests.unit.controller.fakes import Bench, read, until
 
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.asking import own_name
+from overspan.bridge.api.authorization import own_name
 from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.readers.submission import Submission

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tests.unit.controller.fake_ledger import FakeLedger
+from tests.unit.controller.fake_repository import FakeLedger
 
 from overspan.adapters.contract import (
     NOT_HERE,

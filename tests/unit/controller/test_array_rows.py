@@ -7,9 +7,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.controller.fake_ledger import FakeLedger
+from tests.unit.controller.fake_repository import FakeLedger
 
-from overspan.bridge.controller.core.book import Book, Entry
+from overspan.bridge.controller.core.registry import Book, Entry
 from overspan.bridge.controller.views.history import list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.rows import COLUMNS, CORE, EXTENTS

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tests.unit.controller.fakes import Bench, FakeCluster, play, start_job, turn, until
 
 from overspan.adapters.abilities import Trace
-from overspan.bridge.controller.features.leftovers import Sweep
+from overspan.bridge.controller.features.orphans import Sweep
 from overspan.bridge.store.records import Damage
 
 TEXT = "the record of job 1 in the store cannot be read: not what Overspan writes"

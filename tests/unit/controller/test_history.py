@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fake_ledger import FakeLedger
+from tests.unit.controller.fake_repository import FakeLedger
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, until
 
-from overspan.bridge.controller.core.book import Book, entry_of
-from overspan.bridge.controller.views import accounts, history
-from overspan.bridge.controller.views.accounts import keep_account, read_account
+from overspan.bridge.controller.core.registry import Book, entry_of
+from overspan.bridge.controller.views import history, history_rows
 from overspan.bridge.controller.views.history import Handles, list_history
+from overspan.bridge.controller.views.history_rows import keep_account, read_account
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.controller.views.rows import COLUMNS
 from overspan.bridge.model import events
@@ -129,7 +129,7 @@ def test_rows_of_other_columns_and_damaged_ones_are_made_anew(monkeypatch: pytes
     kept = Ledger(kept=True).account_rows[1]
     assert kept is not None and read_account(kept) is not None
     assert read_account(kept[:-1]) is None and read_account(kept.replace(b"one", b"two")) is None
-    monkeypatch.setattr(accounts, "_FORMAT", 7)
+    monkeypatch.setattr(history_rows, "_FORMAT", 7)
     assert read_account(kept) is None
 
 
@@ -137,7 +137,7 @@ def test_an_end_counts_although_it_cannot_be_listed(monkeypatch: pytest.MonkeyPa
     def fail(entry: object) -> bytes:
         raise ValueError("no such text")
 
-    monkeypatch.setattr(accounts, "job_row", fail)
+    monkeypatch.setattr(history_rows, "job_row", fail)
     assert keep_account(entry_of(StoredJob(make_jobs()[0], "here", "", "", "", "me"))) is None
 
 

@@ -12,10 +12,10 @@ from tests.unit.controller.fakes import FakeCluster, turn
 from overspan.adapters.abilities import Admission, Plan
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.core.bell import Bell, JobBells
-from overspan.bridge.controller.core.book import Book, Entry, join_handle, split_handle
 from overspan.bridge.controller.core.clusters import Clusters, find_opener
 from overspan.bridge.controller.core.outbox import Outbox
+from overspan.bridge.controller.core.registry import Book, Entry, join_handle, split_handle
+from overspan.bridge.controller.core.wakeups import Bell, JobBells
 from overspan.bridge.controller.orders.orders import parse_signal
 from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, start_job, turn, until
 
-from overspan.bridge.controller.core.book import KEEP_FINISHED, KEEP_SECONDS, Book, Entry
+from overspan.bridge.controller.core.registry import KEEP_FINISHED, KEEP_SECONDS, Book, Entry
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.job import new_job

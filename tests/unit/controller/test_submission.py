@@ -10,9 +10,9 @@ from tests.unit.controller.fakes import START, Bench, FakeCluster, end, play, st
 
 from overspan.adapters.contract import Node, Refusal
 from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.submission.notes import note_size
 from overspan.bridge.controller.submission.submitter import Reading
 from overspan.bridge.controller.views.listing import Selection
-from overspan.bridge.controller.views.notes import note_size
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
 from overspan.bridge.model.job import Job, new_job

@@ -20,7 +20,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.journal import Journal
 from overspan.bridge.runtime.core.losses import Loss, name_loss, word_damage, write_loss
-from overspan.bridge.store.failures import translate
+from overspan.bridge.store.sqlite_errors import translate
 
 SCRIPT = "#!/bin/sh\ntrain\n"
 WAITING = """

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.core.book import Entry, join_handle, split_handle
+from overspan.bridge.controller.core.dependency_resolver import Waits
 from overspan.bridge.controller.core.outbox import BACK, ORDER, SUBMIT, Outbox
-from overspan.bridge.controller.core.waits import Waits
-from overspan.bridge.controller.views.accounts import keep_account
+from overspan.bridge.controller.core.registry import Entry, join_handle, split_handle
+from overspan.bridge.controller.views.history_rows import keep_account
 from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits

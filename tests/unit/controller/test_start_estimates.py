@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.adapters.contract import Node
-from overspan.bridge.controller.submission.trials import describe_trial
+from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import Resources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overspan.adapters.abilities import KnownNodes, Notes
 from overspan.bridge.controller.core.clusters import LOCAL, Cluster, Clusters
-from overspan.bridge.controller.submission.fitting import find_misfit
+from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 

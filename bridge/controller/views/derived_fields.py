@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Job, Task
 from overspan.bridge.model.patterns import FilenameFields, expand_filename

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.views.rows import COLUMNS, CORE, USUAL, job_row, task_rows
 
 _log = logging.getLogger(__name__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import Draft
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict

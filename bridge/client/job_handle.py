@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.client.exchange import (
-    Accepted,
-    CancelOrder,
-    LogWish,
-    Outcome,
-)
+from overspan.bridge.client.messages import Accepted, CancelOrder, LogWish, Outcome
 from overspan.bridge.model.errors import OverspanError, TimedOut
 
 if TYPE_CHECKING:

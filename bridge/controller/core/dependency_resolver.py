@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from overspan.adapters.contract import Unmet
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 

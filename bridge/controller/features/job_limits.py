@@ -12,10 +12,10 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.drafts import REQUEUING, Draft
 from overspan.bridge.controller.core.outbox import SUBMIT, Lane
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.unit_of_work import REQUEUING, Draft
 from overspan.bridge.lifecycle.bids import note_bid
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job

@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from overspan.bridge.client.exchange import (
-    LogPart,
-    LogWish,
-    Outcome,
-    Stream,
-    StreamKey,
-)
 from overspan.bridge.client.log_order import find_since, key_of, order_pieces, read_pieces
+from overspan.bridge.client.messages import LogPart, LogWish, Outcome, Stream, StreamKey
 from overspan.bridge.model.errors import NotFound
 
 POLL_SECONDS = 0.3

@@ -9,7 +9,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, play, until
 
 from overspan.adapters.abilities import Trace
 from overspan.bridge.api.app import build_app
-from overspan.bridge.controller.features.leftovers import Standing, Sweep
+from overspan.bridge.controller.features.orphans import Standing, Sweep
 from overspan.bridge.controller.orders.requests import CancelRequest
 
 

@@ -12,7 +12,7 @@ from overspan.adapters.abilities import Trace
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core import releases
-from overspan.bridge.controller.features.leftovers import Sweep
+from overspan.bridge.controller.features.orphans import Sweep
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
