@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from overspan.bridge.client.allocations import AllocationCalls
+from overspan.bridge.client.client import Client
 from overspan.bridge.model.errors import NotFound, OverspanError
 
 AGAIN_SECONDS = 1.0
@@ -18,7 +18,7 @@ class AllocationHold:
     `make` gives a client that starts no daemon. `on_end` is called in that thread when the job is over.
     """
 
-    def __init__(self, make: Callable[[], AllocationCalls], ref: str) -> None:
+    def __init__(self, make: Callable[[], Client], ref: str) -> None:
         self._make, self._ref = make, ref
         self.on_end: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="allocation", daemon=True)

@@ -9,13 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import autostart
-from overspan.bridge.client.access import AccessCalls
-from overspan.bridge.client.allocations import AllocationCalls
 from overspan.bridge.client.connection import Gone
-from overspan.bridge.client.orders import OrderCalls
 from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document, steps_from_document
-from overspan.bridge.client.schedules import ScheduleCalls
-from overspan.bridge.client.transport import CUT, make_query, quote_part
+from overspan.bridge.client.transport import CUT, Transport, make_query, quote_part
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -23,6 +19,8 @@ if TYPE_CHECKING:
     from overspan.bridge.client.job_handle import JobHandle
     from overspan.bridge.client.messages import (
         Accepted,
+        Cancelled,
+        CancelOrder,
         LogPart,
         LogWish,
         Outcome,
@@ -38,11 +36,17 @@ EVENT_SECONDS = 60.0
 RECONNECT_SECONDS = 0.1
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
+SILENT_SECONDS = 60.0
+"""Silence after which a hold on an allocation counts as lost; the daemon says something every 15 s."""
+FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
+"""What the daemon can filter a cancel by."""
+_PLACE = ("environment", "directory", "umask", "uid", "gid", "host")
+"""The fields of a submission that tell where a crontab was installed."""
 _ALL_JOBS = JobFilter()
 _LOST = "whether the job was taken is not known; look with `span squeue`"
 
 
-class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
+class Client(Transport):
     """A synchronous client of the user's daemon; it starts the daemon on first use.
 
     Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon
@@ -213,6 +217,149 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
             if outcome.over or (end is not None and time.monotonic() >= end):
                 return outcome
 
+    # --- changing jobs ------------------------------------------------------------------------------------------------
+
+    def cancel(self, order: CancelOrder) -> Cancelled:
+        """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
+        if not order.refs and order.filter.empty:
+            raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
+        from overspan.bridge.client.messages import Cancelled, Failed
+
+        asked = order.filter
+        filters = {name: list(getattr(asked, name)) for name in FILTERS}
+        body = {
+            "refs": list(order.refs),
+            "task": order.task,
+            "filters": filters,
+            "signal": order.signal or None,
+            "batch_only": order.batch_only,
+            "full": order.full,
+        }
+        document = self._post("/v1/cancel", body)
+        errors = []
+        for row in document.get("errors") or ():
+            error = row.get("error") or {}
+            texts = (str(error.get(name, "")) for name in ("code", "message", "remedy"))
+            errors.append(Failed(str(row.get("ref", "")), *texts))
+        done = tuple(str(ref) for ref in document.get("done") or ())
+        return Cancelled(done, tuple(errors), str(document.get("note") or ""))
+
+    def hold(self, ref: str) -> None:
+        """Keep a pending job from starting."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/hold", {})
+
+    def release(self, ref: str) -> None:
+        """End a hold."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/release", {})
+
+    def requeue(self, ref: str, hold: bool = False) -> None:
+        """End what runs of a job and put it back into the queue."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/requeue", {"hold": hold})
+
+    def suspend(self, ref: str) -> None:
+        """Stop what runs of a job, in place."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/suspend", {})
+
+    def resume(self, ref: str) -> None:
+        """Let a suspended job go on."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/resume", {})
+
+    def top(self, ref: str) -> None:
+        """Put a pending job before the user's other ones."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/top", {})
+
+    def restart(self, ref: str, task: str = "") -> None:
+        """Start one task again in place, or all."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/restart", {"task": task})
+
+    def update(self, ref: str, changes: Mapping[str, Any]) -> None:
+        """Change a job.
+
+        Keys: time_limit (seconds, None for none), priority, nice, begin, dependency (as --dependency), throttle,
+        comment, name, partition.
+        """
+        self._post(f"/v1/jobs/{quote_part(ref)}/update", dict(changes))
+
+    # --- steps and allocations ----------------------------------------------------------------------------------------
+
+    def prepare_step(
+        self, ref: str, words: Sequence[str], *, own: bool = False, terminal: bool = False, alone: bool = False
+    ) -> dict[str, Any]:
+        """What to run for a step in a job: words of the step, and of the guard that takes signals for it.
+
+        `words` are srun's; `own` tells that the job is an allocation for this step alone, `alone` that the
+        daemon's own connection is not to be shared. Raises Conflict for a job that does not run, InvalidRequest for one
+        that takes no steps, NotFound.
+        """
+        from overspan.bridge.client.submission import read_umask, submission_variables
+
+        body = {
+            "words": list(words),
+            "environment": submission_variables(self.environment),
+            "directory": os.getcwd(),
+            "umask": read_umask(),
+            "own": own,
+            "terminal": terminal,
+            "alone": alone,
+        }
+        return self._post(f"/v1/jobs/{quote_part(ref)}/step", body)
+
+    def hold_allocation(self, ref: str) -> bool:
+        """Hold an allocation until its job is over, which is True; False where the daemon went away before."""
+        answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/allocation", timeout=SILENT_SECONDS)
+        try:
+            return any(line == b"over" for line in answer.lines())
+        except (Gone, OSError):
+            return False
+        finally:
+            self.close()
+
+    # --- schedules and crontabs ---------------------------------------------------------------------------------------
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """Every schedule: id, name, schedule, timezone, next_due, last_job, counts and policies. Times are epoch."""
+        return list(self._get("/v1/schedules")["schedules"])
+
+    def pause_schedule(self, schedule_id: int) -> None:
+        """Make no more runs of a schedule."""
+        self._post(f"/v1/schedules/{schedule_id}/pause", {})
+
+    def resume_schedule(self, schedule_id: int) -> None:
+        """End a pause."""
+        self._post(f"/v1/schedules/{schedule_id}/resume", {})
+
+    def run_schedule(self, schedule_id: int) -> int:
+        """Make a run now; its job's id."""
+        lost = "whether the run was made is not known; look with `span cron list`"
+        return int(self._post(f"/v1/schedules/{schedule_id}/run", {}, lost=lost)["id"])
+
+    def delete_schedule(self, schedule_id: int) -> None:
+        """Forget a schedule; jobs that it has made go on."""
+        self._post(f"/v1/schedules/{schedule_id}/delete", {})
+
+    def crontab(self) -> str:
+        """The user's crontab. Raises NotFound when there is none."""
+        return str(self._get("/v1/crontab")["text"])
+
+    def install_crontab(self, text: str, file: str = "") -> list[int]:
+        """Put a crontab in place of the former one; the schedules' ids, one for each entry.
+
+        `file` names it in errors.
+        """
+        from overspan.bridge.client.messages import Submission
+        from overspan.bridge.client.submission import submission_document
+
+        document = submission_document(Submission(kind="script", text=""), self.environment)
+        body = {name: document[name] for name in _PLACE}
+        lost = "whether the crontab was installed is not known; look with `span cron -l`"
+        return [
+            int(number) for number in self._post("/v1/crontab", {"text": text, "file": file, **body}, lost=lost)["ids"]
+        ]
+
+    def remove_crontab(self) -> None:
+        """Remove the user's crontab; jobs that it has made go on."""
+        self._post("/v1/crontab/remove", {})
+
     # --- the daemon and its clusters ----------------------------------------------------------------------------------
 
     def ping(self) -> dict[str, Any]:
@@ -230,6 +377,25 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
     def check(self, cluster: str) -> list[dict[str, Any]]:
         """What works on a cluster and what to do about the rest: what, works, seen, remedy."""
         return list(self._post(f"/v1/clusters/{quote_part(cluster)}/check", {})["findings"])
+
+    def login(self, cluster: str) -> dict[str, Any]:
+        """What opens the way to a cluster: message, words of a command for the terminal, words of one that checks."""
+        return self._post(f"/v1/clusters/{quote_part(cluster)}/login", {})
+
+    def shell(
+        self, ref: str, task: str = "", node: int = 0, command: Sequence[str] = (), *, terminal: bool = True
+    ) -> dict[str, Any]:
+        """What to run for a shell, or a command, at a member of a job: words, environment on top of one's own, place.
+
+        Raises Conflict where nothing can be entered, NotFound, InvalidRequest.
+        """
+        body = {"task": task, "node": node, "command": list(command), "terminal": terminal}
+        return self._post(f"/v1/jobs/{quote_part(ref)}/shell", body)
+
+    def import_job(self, cluster: str, native: str) -> dict[str, Any]:
+        """Watch a job that the cluster has: id, name, cluster, state. Raises Conflict when it is watched already."""
+        lost = "whether the job was imported is not known; look with `span squeue`"
+        return self._post(f"/v1/clusters/{quote_part(cluster)}/import", {"native": native}, lost=lost)
 
     def fsck(
         self,

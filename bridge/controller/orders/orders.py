@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Admission, Verdict
+from overspan.adapters.abilities import Admission, Ceilings, Verdict
 from overspan.bridge.controller.core.cluster_locations import Places
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import ORDER
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import Entry
 from overspan.bridge.controller.core.unit_of_work import Draft, is_kept
-from overspan.bridge.controller.features.ceilings import check_time
 from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
 from overspan.bridge.controller.orders.references import Directory, Target
 from overspan.bridge.controller.orders.requests import CancelRequest, Outcome, Update
@@ -22,6 +22,7 @@ from overspan.bridge.controller.orders.rights import split_allowed
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
+from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Rejected, Unreachable
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
@@ -106,7 +107,7 @@ class Orders:
             told = await self.recorder.waits.list_takers(entries, update.values["dependency"])
         if "time_limit" in update.values:
             for target in await self._targets(ref):
-                await check_time(self.clusters, target, update.values["time_limit"])
+                await _check_time(self.clusters, target, update.values["time_limit"])
         amended = {name: value for name, value in update.values.items() if name in AMENDABLE}
         if amended:
             for target in await self._targets(ref):
@@ -414,3 +415,33 @@ _UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
     "name": _set_label("name"),
 }
 _TOO_LATE = "the cluster has the job already; cancel it and submit it again"
+
+
+async def _check_time(clusters: Clusters, target: Target, seconds: int | None) -> None:
+    """Raise Conflict for a wall time that the job's present launch cannot have; None is no limit.
+
+    Raises Unreachable where only the cluster could tell.
+    """
+    entry = target.entry
+    job = entry.job
+    cluster = clusters.find(entry.cluster)
+    if cluster is None or job.over or not entry.watched or not isinstance(cluster.adapter, Ceilings):
+        return
+    for task in job.tasks:
+        spec = job.spec_of(task.name)
+        present = spec.time if task.time is None else task.time or None
+        grows = present is not None and (seconds is None or seconds > present)
+        if task.over or target.task not in ("", task.name) or not (grows or (present is None and seconds)):
+            continue
+        longest = await cluster.adapter.longest_time(entry.handle, task.name)
+        if longest is not None and (seconds is None or seconds > longest):
+            # scontrol prints the message alone, so the way is in it.
+            way = _name_way(job.id, waits=job.granted_at is None)
+            most = format_limit(longest)
+            raise Conflict(f"job {job.id}: {task.name} can have {most} at most, since its pods end soon after: {way}")
+
+
+def _name_way(job_id: int, waits: bool) -> str:
+    if waits:
+        return "cancel it, and submit it again with the new limit"
+    return f"`span scontrol requeuehold {job_id}`, the new limit and `span release {job_id}` start it again with more"

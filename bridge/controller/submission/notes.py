@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from overspan.adapters.abilities import KnownNodes, Notes
 from overspan.bridge.controller.core.clusters import LOCAL, Cluster, Clusters
 from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
+
+AGAIN_SECONDS = 86400.0
+"""After which a standing note is shown to the same user again."""
+MOST = 10_000
+"""Notes that are remembered; the oldest are told again."""
 
 
 def list_standing(job: Job, cluster: Cluster) -> tuple[str, ...]:
@@ -60,3 +67,25 @@ def _note_keepers(names: tuple[str, ...], clusters: Clusters) -> list[str]:
     found = [clusters.find(name) for name in names[:-1]]
     keepers = [cluster.name for cluster in found if cluster is not None and not cluster.gives_back]
     return [f"failover_after has no effect once {name} has queued the job" for name in keepers]
+
+
+class StandingNotes:
+    """What was told whom, in memory alone: a new daemon tells it again."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], float] = {}
+
+    def choose(self, user: str, notes: Sequence[str], standing: Collection[str], now: float) -> tuple[str, ...]:
+        """Those of `notes` that the user is told now (epoch seconds); all but what is standing and was told."""
+        chosen = []
+        for note in notes:
+            key = user, note
+            if note in standing:
+                if now - self._told.get(key, float("-inf")) < AGAIN_SECONDS:
+                    continue
+                self._told.pop(key, None)
+                self._told[key] = now
+            chosen.append(note)
+        while len(self._told) > MOST:
+            del self._told[next(iter(self._told))]
+        return tuple(chosen)

@@ -17,11 +17,10 @@ from overspan.bridge.controller.orders.rights import deny
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
 from overspan.bridge.controller.submission.node_capacity import find_misfit
-from overspan.bridge.controller.submission.notes import list_notes, list_standing, note_size
+from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
 from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions
-from overspan.bridge.controller.views.standing_notes import StandingNotes
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
