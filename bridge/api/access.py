@@ -9,10 +9,10 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from overspan.bridge.api.authorization import Anyone, Reader
-from overspan.bridge.api.bodies import Body as Document
 from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
+from overspan.bridge.api.bodies import RequestBody as Document
 from overspan.bridge.api.jobs import answer
-from overspan.bridge.controller.features.access import Access, ShellWish
+from overspan.bridge.controller.features.access import Access, ShellParameters
 
 Ref = Annotated[str, Path(max_length=300)]
 ClusterName = Annotated[str, Path(max_length=256)]
@@ -44,7 +44,7 @@ def build_access_routes(access: Access) -> APIRouter:
 
     @router.post("/jobs/{ref}/shell", summary="What to run on a terminal for a shell beside the work")
     async def enter(ref: Ref, by: Reader, body: Annotated[ShellBody, Body()]) -> Response:
-        wish = ShellWish(body.task, body.node, tuple(body.command), body.terminal)
+        wish = ShellParameters(body.task, body.node, tuple(body.command), body.terminal)
         entrance, place = await access.enter(ref, wish)
         return answer(place=place, words=list(entrance.words), environment=dict(entrance.environment))
 

@@ -14,25 +14,25 @@ from fastapi import Depends, Path, Request
 
 from overspan.adapters.identities import Accounts
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.orders.rights import Asker, deny
+from overspan.bridge.controller.orders.rights import Requester, deny
 
 PEER = "peer_uid"
 """Where the server leaves the number of the user who connected."""
 _REF = Annotated[str, Path(max_length=300)]
 
 
-class Reception:
+class Authenticator:
     """Knows the daemon's own user, whoever asks: the socket lets nobody else in."""
 
     def __init__(self) -> None:
-        self._asker = Asker(own_name(), os.geteuid(), operator=True, alone=True)
+        self._asker = Requester(own_name(), os.geteuid(), operator=True, alone=True)
 
-    async def meet(self, state: dict[str, Any]) -> Asker:
+    async def meet(self, state: dict[str, Any]) -> Requester:
         """Who asks."""
         return self._asker
 
 
-class SharedReception(Reception):
+class PeerAuthenticator(Authenticator):
     """Tells users apart by what the kernel says of their connections."""
 
     def __init__(self, operators: Collection[str], accounts: Accounts | None = None) -> None:
@@ -40,13 +40,13 @@ class SharedReception(Reception):
         self._operators = frozenset(operators)
         self._accounts = accounts or Accounts()
 
-    async def meet(self, state: dict[str, Any]) -> Asker:
+    async def meet(self, state: dict[str, Any]) -> Requester:
         """Who asks. Raises Denied for a connection that nobody vouches for, and for a user without an account."""
         uid = state.get(PEER)
         if not isinstance(uid, int):
             raise deny("connect by the daemon's own socket")
         name = await self._accounts.name(uid)
-        return Asker(name, uid, operator=uid == 0 or name in self._operators)
+        return Requester(name, uid, operator=uid == 0 or name in self._operators)
 
 
 def own_name() -> str:
@@ -57,8 +57,8 @@ def own_name() -> str:
         return str(os.geteuid())
 
 
-async def _meet(request: Request) -> Asker:
-    reception: Reception = request.app.state.reception
+async def _meet(request: Request) -> Requester:
+    reception: Authenticator = request.app.state.reception
     return await reception.meet(request.scope.get("state") or {})
 
 
@@ -69,7 +69,7 @@ async def _find_owner(request: Request, ref: str) -> tuple[str, bool]:
     return entry.user, controller.recorder.book.get(entry.job.id) is not None
 
 
-async def _meet_viewer(request: Request, ref: _REF, asker: Annotated[Asker, Depends(_meet)]) -> Asker:
+async def _meet_viewer(request: Request, ref: _REF, asker: Annotated[Requester, Depends(_meet)]) -> Requester:
     if asker.within:
         owner, listed = await _find_owner(request, ref)
         if not listed:
@@ -77,31 +77,31 @@ async def _meet_viewer(request: Request, ref: _REF, asker: Annotated[Asker, Depe
     return asker
 
 
-async def _meet_owner(request: Request, ref: _REF, asker: Annotated[Asker, Depends(_meet)]) -> Asker:
+async def _meet_owner(request: Request, ref: _REF, asker: Annotated[Requester, Depends(_meet)]) -> Requester:
     if asker.within:
         asker.check_order((await _find_owner(request, ref))[0])
     return asker
 
 
-async def _meet_reader(request: Request, ref: _REF, asker: Annotated[Asker, Depends(_meet)]) -> Asker:
+async def _meet_reader(request: Request, ref: _REF, asker: Annotated[Requester, Depends(_meet)]) -> Requester:
     if not asker.alone:
         asker.check_files((await _find_owner(request, ref))[0])
     return asker
 
 
-async def _meet_operator(asker: Annotated[Asker, Depends(_meet)]) -> Asker:
+async def _meet_operator(asker: Annotated[Requester, Depends(_meet)]) -> Requester:
     asker.check_operator()
     return asker
 
 
-Anyone = Annotated[Asker, Depends(_meet)]
+Anyone = Annotated[Requester, Depends(_meet)]
 """Everybody who has an account."""
-Viewer = Annotated[Asker, Depends(_meet_viewer)]
+Viewer = Annotated[Requester, Depends(_meet_viewer)]
 """Everybody while the queue has the job of the path, its owner and operators afterwards."""
-Owner = Annotated[Asker, Depends(_meet_owner)]
+Owner = Annotated[Requester, Depends(_meet_owner)]
 """The owner of the job in the path, and operators."""
-Reader = Annotated[Asker, Depends(_meet_reader)]
+Reader = Annotated[Requester, Depends(_meet_reader)]
 """The owner of the job in the path, and root."""
-Operator = Annotated[Asker, Depends(_meet_operator)]
+Operator = Annotated[Requester, Depends(_meet_operator)]
 """Whoever looks after the daemon."""
 RIGHTS = (_meet, _meet_viewer, _meet_owner, _meet_reader, _meet_operator)

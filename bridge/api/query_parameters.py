@@ -21,7 +21,7 @@ Time = Annotated[float | None, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 
 
-class JobFilter(BaseModel):
+class ListingFilter(BaseModel):
     """Which jobs; an empty parameter means any."""
 
     model_config = ConfigDict(frozen=True)
@@ -53,7 +53,7 @@ class JobFilter(BaseModel):
         )
 
 
-class QueueFilter(JobFilter):
+class QueueFilter(ListingFilter):
     """Parameters of the queue."""
 
     finished_within: Seconds = FINISHED_WITHIN
@@ -65,7 +65,7 @@ class QueueFilter(JobFilter):
         return replace(super().select(), finished_within=self.finished_within, extent=self.extent)
 
 
-class HistoryFilter(JobFilter):
+class HistoryFilter(ListingFilter):
     """Parameters of the history."""
 
     since: Time = None

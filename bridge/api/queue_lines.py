@@ -26,7 +26,7 @@ _SPARE = 1000
 """Lines that may be kept beside those of the jobs in memory."""
 
 
-class _Line(NamedTuple):
+class _TableLine(NamedTuple):
     """A row, and its line as JSON; None for one that tells how long it has run, which is written each time."""
 
     row: JobRow
@@ -38,8 +38,8 @@ class QueueLines:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._lines: dict[bytes, _Line] = {}
-        self._orders: dict[Selection, tuple[int, list[_Line]]] = {}
+        self._lines: dict[bytes, _TableLine] = {}
+        self._orders: dict[Selection, tuple[int, list[_TableLine]]] = {}
 
     def write(self, selection: Selection) -> bytes | None:
         """The listing with `header` and `lines` in place of rows; None where the command has to write it itself."""
@@ -51,7 +51,7 @@ class QueueLines:
         head = self._controller.describe_listing((), now) | {"header": write_header(_LAYOUT)}
         return json.dumps(head).encode()[:-1] + b', "lines":[' + b",".join(lines) + b"]}"
 
-    def _order(self, selection: Selection, now: float) -> list[_Line]:
+    def _order(self, selection: Selection, now: float) -> list[_TableLine]:
         """The lines as squeue sorts them."""
         book = self._controller.recorder.book
         self._controller.settle_queue(now)
@@ -68,16 +68,16 @@ class QueueLines:
             self._lines.clear()
         return order
 
-    def _sort(self, lines: list[_Line], now: float) -> list[_Line]:
+    def _sort(self, lines: list[_TableLine], now: float) -> list[_TableLine]:
         by_row = {id(line.row): line for line in lines}
         return [by_row[id(row)] for row in sort_rows([line.row for line in lines], DEFAULT_SORT, now)]
 
-    def _line(self, encoded: bytes, now: float) -> _Line:
+    def _line(self, encoded: bytes, now: float) -> _TableLine:
         line = self._lines.get(encoded)
         if line is None:
             (row,) = rows_from_document(CORE, [json.loads(encoded)])
             runs = row.started_at is not None and row.ended_at is None and row.state != "PENDING"
-            line = self._lines[encoded] = _Line(row, None if runs else _write(row, now))
+            line = self._lines[encoded] = _TableLine(row, None if runs else _write(row, now))
         return line
 
 

@@ -56,7 +56,7 @@ def read_peer(sock: socket.socket | None) -> int | None:
     return uid if uid >= 0 else None
 
 
-class Server(uvicorn.Server):
+class UnixServer(uvicorn.Server):
     """A server that sleeps until it is stopped: uvicorn's own wakes ten times a second."""
 
     def __init__(self, app: ASGIApp) -> None:

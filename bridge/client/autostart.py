@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from overspan.bridge.client.connection import Connection
+from overspan.bridge.client.connection import HttpConnection
 from overspan.bridge.config.paths import Paths, make_folders
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
@@ -22,10 +22,10 @@ _PAUSE = 0.01
 _LOG_TAIL = 8192
 
 
-def connect(paths: Paths, timeout: float) -> Connection | None:
+def connect(paths: Paths, timeout: float) -> HttpConnection | None:
     """Connect to a daemon that runs; None when there is none. Raises Unreachable for every other obstacle."""
     try:
-        return Connection(paths.socket, timeout)
+        return HttpConnection(paths.socket, timeout)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except TimeoutError:
@@ -34,7 +34,7 @@ def connect(paths: Paths, timeout: float) -> Connection | None:
         raise Unreachable(f"cannot use the socket {paths.socket}: {error.strerror}") from None
 
 
-def ensure_daemon(paths: Paths, environment: Mapping[str, str], timeout: float) -> Connection:
+def ensure_daemon(paths: Paths, environment: Mapping[str, str], timeout: float) -> HttpConnection:
     """Connect to the daemon, starting it first if there is none. Raises Unreachable when it cannot be started."""
     connection = connect(paths, timeout)
     if connection is not None:
@@ -72,7 +72,7 @@ def await_end(end: int) -> None:
         select.select([end], [], [], END_SECONDS)
 
 
-def _start_under_lock(paths: Paths, environment: Mapping[str, str], lock: int, deadline: float) -> Connection:
+def _start_under_lock(paths: Paths, environment: Mapping[str, str], lock: int, deadline: float) -> HttpConnection:
     while True:
         locked = _try_lock(lock)
         connection = connect(paths, timeout=5.0)
@@ -95,7 +95,7 @@ def _try_lock(lock: int) -> bool:
     return True
 
 
-def _start(paths: Paths, environment: Mapping[str, str], deadline: float) -> Connection:
+def _start(paths: Paths, environment: Mapping[str, str], deadline: float) -> HttpConnection:
     try:
         log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import autostart
-from overspan.bridge.client.connection import Gone
+from overspan.bridge.client.connection import ConnectionClosed
 from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document, steps_from_document
-from overspan.bridge.client.transport import CUT, Transport, make_query, quote_part
+from overspan.bridge.client.transport import CUT, DaemonTransport, make_query, quote_part
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _ALL_JOBS = JobFilter()
 _LOST = "whether the job was taken is not known; look with `span squeue`"
 
 
-class Client(Transport):
+class Client(DaemonTransport):
     """A synchronous client of the user's daemon; it starts the daemon on first use.
 
     Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon
@@ -166,7 +166,7 @@ class Client(Transport):
                             yield event
                     if not follow:
                         return
-                except (Gone, OSError):
+                except (ConnectionClosed, OSError):
                     if not follow:
                         raise Unreachable(CUT) from None
             time.sleep(RECONNECT_SECONDS)
@@ -223,7 +223,7 @@ class Client(Transport):
         """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
         if not order.refs and order.filter.empty:
             raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
-        from overspan.bridge.client.messages import Cancelled, Failed
+        from overspan.bridge.client.messages import Cancelled, FailedOrder
 
         asked = order.filter
         filters = {name: list(getattr(asked, name)) for name in FILTERS}
@@ -240,7 +240,7 @@ class Client(Transport):
         for row in document.get("errors") or ():
             error = row.get("error") or {}
             texts = (str(error.get(name, "")) for name in ("code", "message", "remedy"))
-            errors.append(Failed(str(row.get("ref", "")), *texts))
+            errors.append(FailedOrder(str(row.get("ref", "")), *texts))
         done = tuple(str(ref) for ref in document.get("done") or ())
         return Cancelled(done, tuple(errors), str(document.get("note") or ""))
 
@@ -309,7 +309,7 @@ class Client(Transport):
         answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/allocation", timeout=SILENT_SECONDS)
         try:
             return any(line == b"over" for line in answer.lines())
-        except (Gone, OSError):
+        except (ConnectionClosed, OSError):
             return False
         finally:
             self.close()

@@ -34,7 +34,7 @@ class LogSource(Protocol):
         """Wait for the end of the job."""
 
 
-class Part(NamedTuple):
+class LogChunk(NamedTuple):
     """Bytes of a log, and when they came (epoch seconds) where that is known."""
 
     stream: Stream
@@ -50,7 +50,9 @@ def read_logs(
         yield part.stream, part.data
 
 
-def read_parts(source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None) -> Iterator[Part]:
+def read_parts(
+    source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None
+) -> Iterator[LogChunk]:
     """Give the bytes of every log that is wished for.
 
     One request a poll tells the sizes of all logs; only those that grew are read. `pause` is called before each wait
@@ -73,7 +75,7 @@ def read_parts(source: LogSource, ref: str, wish: LogWish, pause: Callable[[], N
             # Without their times all pieces are of one time, and logs are read one after the other.
             for piece, data in read_pieces(order_pieces(found, offsets), partial(source.log_part, ref)):
                 offsets[key_of(piece.stream)] = piece.begin + len(data)
-                yield Part(piece.stream, data, piece.at)
+                yield LogChunk(piece.stream, data, piece.at)
         for stream in found:
             key = key_of(stream)
             offsets.setdefault(key, 0)
@@ -82,7 +84,7 @@ def read_parts(source: LogSource, ref: str, wish: LogWish, pause: Callable[[], N
                 if not part.data:
                     break
                 offsets[key] = part.offset + len(part.data)
-                yield Part(stream, part.data)
+                yield LogChunk(stream, part.data)
         if over:
             return
         first = False
@@ -152,7 +154,7 @@ Read = Callable[[StreamKey, int, int], LogPart]
 """Reads bytes of a log: which one, from where, how many at most."""
 
 
-class Piece(NamedTuple):
+class TimedPiece(NamedTuple):
     """Bytes of a log that came at one time (epoch seconds); None where nobody noted it."""
 
     at: float | None
@@ -166,7 +168,7 @@ def key_of(stream: Stream) -> StreamKey:
     return StreamKey(stream.task, stream.node, stream.attempt, stream.stream, stream.job)
 
 
-def order_pieces(streams: Iterable[Stream], begins: Mapping[StreamKey, int]) -> list[Piece]:
+def order_pieces(streams: Iterable[Stream], begins: Mapping[StreamKey, int]) -> list[TimedPiece]:
     """What there is of some logs behind these places, oldest first; what has no time comes before all else."""
     pieces = []
     for stream in streams:
@@ -174,11 +176,11 @@ def order_pieces(streams: Iterable[Stream], begins: Mapping[StreamKey, int]) -> 
         for at, size in stream.marks or ():
             end = min(size, stream.size)
             if end > begin:
-                pieces.append(Piece(at, stream, begin, end))
+                pieces.append(TimedPiece(at, stream, begin, end))
                 begin = end
         if begin < stream.size:
             last = stream.marks[-1][0] if stream.marks else None
-            pieces.append(Piece(last, stream, begin, stream.size))
+            pieces.append(TimedPiece(last, stream, begin, stream.size))
     return sorted(pieces, key=lambda piece: -inf if piece.at is None else piece.at)
 
 
@@ -188,7 +190,7 @@ def find_since(stream: Stream, since: float) -> int:
     return min(max(older, default=0), stream.size)
 
 
-def read_pieces(pieces: Iterable[Piece], read: Read) -> Iterator[tuple[Piece, bytes]]:
+def read_pieces(pieces: Iterable[TimedPiece], read: Read) -> Iterator[tuple[TimedPiece, bytes]]:
     """The bytes of pieces, each with its place, read in large blocks. A log that is shorter now has nothing more."""
     ahead: dict[StreamKey, tuple[int, bytes]] = {}
     for piece in pieces:

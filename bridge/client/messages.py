@@ -78,7 +78,7 @@ class CancelOrder(NamedTuple):
     full: bool = False
 
 
-class Failed(NamedTuple):
+class FailedOrder(NamedTuple):
     """An id for which an order could not be given, and why."""
 
     ref: str
@@ -91,7 +91,7 @@ class Cancelled(NamedTuple):
     """Which ids were cancelled, and which were not."""
 
     done: tuple[str, ...]
-    errors: tuple[Failed, ...]
+    errors: tuple[FailedOrder, ...]
     note: str = ""
 
 

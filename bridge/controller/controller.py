@@ -15,26 +15,26 @@ from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
 from overspan.bridge.controller.core.clock import describe_jump
-from overspan.bridge.controller.core.cluster_locations import Places
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.releases import Releases
-from overspan.bridge.controller.core.repository import Ledger
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.releases import LaunchReleases
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
 from overspan.bridge.controller.core.unit_of_work import Completion
 from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
-from overspan.bridge.controller.features.arrays import Arrays
+from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
-from overspan.bridge.controller.features.dependencies import Dependencies
+from overspan.bridge.controller.features.dependencies import DependencyTracker
 from overspan.bridge.controller.features.failover import Failover
-from overspan.bridge.controller.features.joined_jobs import Families
-from overspan.bridge.controller.features.orphans import Leftovers
+from overspan.bridge.controller.features.joined_jobs import JoinedJobs
+from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
-from overspan.bridge.controller.orders.orders import Orders
+from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitter
@@ -43,7 +43,7 @@ from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
-from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps
+from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
 from overspan.bridge.store.records import JobQuery, TimelineRow
@@ -59,10 +59,10 @@ EVENTS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
-class Parts:
+class ControllerParts:
     """What a controller is made of."""
 
-    ledger: Ledger
+    ledger: Repository
     settings: Settings
     state_dir: str
     timers: Timers
@@ -80,7 +80,7 @@ class Parts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it."""
 
-    def __init__(self, parts: Parts, installation: str) -> None:
+    def __init__(self, parts: ControllerParts, installation: str) -> None:
         self.parts = parts
         self.clock = parts.clock
         self.since = parts.clock()
@@ -92,32 +92,32 @@ class Controller:
         self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, completion)
         self.recorder.decider_of = self.clusters.decider_of
         self.recorder.book.written_of = self.clusters.written_of
-        self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
-        self.dependencies = Dependencies(self.recorder, self.clusters, settings.clusters)
-        self.families = Families(self.recorder)
+        self.arrays = ArrayElements(self.recorder, self.clusters, settings.clusters)
+        self.dependencies = DependencyTracker(self.recorder, self.clusters, settings.clusters)
+        self.families = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.book, parts.ledger)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
-        self.places = Places(self.recorder, self.clusters)
+        self.places = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.places)
-        self.orders = Orders(self.recorder, self.directory, self.places)
+        self.orders = JobOrders(self.recorder, self.directory, self.places)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
         self.allocations = Allocations(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
-        self.steps = Steps(self.clusters)
+        self.steps = StepListing(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.places, backoff, settings.clusters, parts.environment)
-        self.releases = Releases(self.recorder, self.clusters, backoff)
-        self.leftovers = Leftovers(self.recorder, self.clusters, self.releases)
+        self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
+        self.leftovers = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.places, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
         self._lost = ""
         """What a database that was lost does not tell."""
 
     @classmethod
-    async def open(cls, parts: Parts) -> Controller:
+    async def open(cls, parts: ControllerParts) -> Controller:
         """Make a controller and let it take up what an earlier one left. Raises StoreFailed."""
         installation = await parts.ledger.meta("installation")
         if installation is None:
@@ -202,7 +202,7 @@ class Controller:
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
-        shown: list[Entry] = []
+        shown: list[JobEntry] = []
         now = self.clock()
         self.settle_queue(now)
         rows = list_queue(self.recorder.book, selection, now, shown)

@@ -16,9 +16,9 @@ from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.records import (
-    Account,
     Change,
     Damage,
+    HistoryRows,
     JobQuery,
     NewJob,
     OutboxRow,
@@ -26,11 +26,11 @@ from overspan.bridge.store.records import (
     StoredJob,
     TimelineRow,
 )
-from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, read_jobs
+from overspan.bridge.store.rows import RowBatch, alteration, clean, drawing, insertion, read_jobs
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
 from overspan.bridge.store.sqlite_errors import LEFT, Unreadable
-from overspan.bridge.store.writer import Call, Unit, Writer
+from overspan.bridge.store.writer import Call, StoreRequest, Writer
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class Store(ScheduleMethods):
             lambda connection: statements.find_ids(connection, query)
         )
 
-    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+    async def accounts(self, ids: Sequence[int]) -> list[HistoryRows]:
         """What listings of the history need of these jobs, up to 30,000, in the order of listings."""
         return await self._read(  # type: ignore[no-any-return]
             lambda connection: statements.read_accounts(connection, ids)
@@ -222,19 +222,19 @@ class Store(ScheduleMethods):
 
     # --- the way to the thread ----------------------------------------------------------------------------------------
 
-    async def _write(self, atoms: tuple[Atom, ...]) -> Any:
+    async def _write(self, atoms: tuple[RowBatch, ...]) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(Unit(loop, loop.create_future(), atoms=atoms))
+        return await self._queue(StoreRequest(loop, loop.create_future(), atoms=atoms))
 
     async def _call(self, call: Call) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(Unit(loop, loop.create_future(), call=call))
+        return await self._queue(StoreRequest(loop, loop.create_future(), call=call))
 
     async def _read(self, call: Call) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(Unit(loop, loop.create_future(), call=call, reads=True))
+        return await self._queue(StoreRequest(loop, loop.create_future(), call=call, reads=True))
 
-    async def _queue(self, unit: Unit) -> Any:
+    async def _queue(self, unit: StoreRequest) -> Any:
         self._writer.put(unit)
         return await unit.answer
 

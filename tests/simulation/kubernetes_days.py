@@ -32,7 +32,7 @@ from overspan.adapters.kubernetes.manifests.names import JOB, MANAGED_BY
 from overspan.adapters.kubernetes.observation.records import INDEX, TASK
 from overspan.adapters.kubernetes.settings import read_settings
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Parts
+from overspan.bridge.controller.controller import ControllerParts
 from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
@@ -117,7 +117,7 @@ class KubernetesDays:
         """Seconds since 1970."""
         return START + self.loop.time()
 
-    def _make_parts(self, store: SteppedStore) -> Parts:
+    def _make_parts(self, store: SteppedStore) -> ControllerParts:
         self.fibers.bury()
         settings = Settings.model_validate({"clusters": {"fake": CLUSTER}, "default_cluster": "fake"})
 
@@ -127,7 +127,9 @@ class KubernetesDays:
                 return Machine(self.chaos, config.name)
             return KubernetesCluster(config, SimulatedConnection(read_settings(config), self.wire))
 
-        return Parts(store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any)
+        return ControllerParts(
+            store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any
+        )
 
     # --- what programs do --------------------------------------------------------------------------------------------
 

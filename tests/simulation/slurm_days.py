@@ -21,7 +21,7 @@ from tests.simulation.promises import check_timeline, check_whole
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Parts
+from overspan.bridge.controller.controller import ControllerParts
 from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
@@ -95,13 +95,15 @@ class SlurmDays:
         """Seconds since 1970."""
         return START + self.loop.time()
 
-    def _make_parts(self, store: SteppedStore) -> Parts:
+    def _make_parts(self, store: SteppedStore) -> ControllerParts:
         settings = Settings.model_validate({"clusters": {"fake": CLUSTER}, "default_cluster": "fake"})
 
         def open_any(config: ClusterConfig) -> SlurmCluster:
             return SlurmCluster(config, self.link)
 
-        return Parts(store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any)
+        return ControllerParts(
+            store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any
+        )
 
     # --- what programs do --------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from overspan.bridge.model.errors import OverspanError, Unreachable
 log = logging.getLogger(__name__)
 
 
-class Places:
+class ClusterLocations:
     """Keeps in the store where the launches of each cluster are."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:

@@ -26,7 +26,7 @@ from overspan.adapters.abilities import (
 )
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.core.wakeups import Bell
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
 from overspan.bridge.model.job import Job
@@ -70,7 +70,7 @@ class Cluster:
     gap: str = ""
     """What cannot be known there at the moment, while all else is answered; `gap_since` is since when."""
     gap_since: float = 0.0
-    back: Bell = field(default_factory=Bell)
+    back: Wakeup = field(default_factory=Wakeup)
     """Rings when it answers again."""
     home: str = ""
     """The place where its launches are, while there are any; empty where that is not known."""

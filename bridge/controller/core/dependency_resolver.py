@@ -6,23 +6,23 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from overspan.adapters.contract import Unmet
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 
 
-class Waits:
+class DependencyResolver:
     """Which waiting is the cluster's own; where nobody knows better, none is."""
 
-    def list_unmet(self, entry: Entry, job: Job, cluster: str) -> tuple[Unmet, ...]:
+    def list_unmet(self, entry: JobEntry, job: Job, cluster: str) -> tuple[Unmet, ...]:
         """What the entry's job, by these facts of it, still waits for, as a cluster may take it."""
         return ()
 
-    def waits_there(self, entry: Entry, job: Job, cluster: str) -> bool:
+    def waits_there(self, entry: JobEntry, job: Job, cluster: str) -> bool:
         """Whether a cluster itself can wait for all that is not met."""
         return False
 
-    async def preview(self, entry: Entry, dependency: Dependency) -> Job:
+    async def preview(self, entry: JobEntry, dependency: Dependency) -> Job:
         """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
         return replace(entry.job, dependency=dependency, resolved=())
 
@@ -30,7 +30,7 @@ class Waits:
         """The jobs that it names and nobody knows, or knows any more. Raises StoreFailed."""
         return []
 
-    async def list_takers(self, entries: Iterable[Entry], dependency: Dependency) -> set[int]:
+    async def list_takers(self, entries: Iterable[JobEntry], dependency: Dependency) -> set[int]:
         """The jobs that wait on a cluster which can wait for another dependency itself. Raises StoreFailed."""
         return {
             entry.job.id

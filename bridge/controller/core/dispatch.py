@@ -16,15 +16,15 @@ from overspan.adapters.abilities import Arrays
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
-from overspan.bridge.controller.core.cluster_locations import Places
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster
-from overspan.bridge.controller.core.outbox import SUBMIT, Lane
+from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import Draft, is_end_of, is_kept, is_start, is_whole_cancel
-from overspan.bridge.controller.core.wakeups import Bell
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_end_of, is_kept, is_start, is_whole_cancel
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.bids import answer_bid, bid_of
-from overspan.bridge.controller.features.job_limits import Admission, is_held_back
+from overspan.bridge.controller.features.job_limits import JobLimits, is_held_back
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
@@ -46,7 +46,7 @@ _NAMED = 5
 AGAIN_SECONDS = 1.0
 """After which a call is made again that had no answer when others of its batch had theirs."""
 
-Answer = Accepted | Refusal | None
+CallAnswer = Accepted | Refusal | None
 
 
 class Dispatcher:
@@ -55,7 +55,7 @@ class Dispatcher:
     def __init__(
         self,
         recorder: Recorder,
-        places: Places,
+        places: ClusterLocations,
         backoff: Backoff,
         limits: Mapping[str, ClusterSettings] | None = None,
         environment: Mapping[str, str] | None = None,
@@ -65,21 +65,21 @@ class Dispatcher:
         self.clusters = places.clusters
         self.backoff = backoff
         self.environment = environment or {}
-        self.admission = Admission(recorder, limits or {})
+        self.admission = JobLimits(recorder, limits or {})
         recorder.followers.append(self._follow)
-        self._loops: dict[Lane, asyncio.Task[None]] = {}
-        self._bells: dict[Lane, Bell] = {}
-        self._failures: Counter[Lane] = Counter()
+        self._loops: dict[QueueKey, asyncio.Task[None]] = {}
+        self._bells: dict[QueueKey, Wakeup] = {}
+        self._failures: Counter[QueueKey] = Counter()
 
     def start(self) -> None:
         """Begin with everything that is owed already."""
         for lane in list(self.recorder.outbox.lanes()):
             self.wake(lane)
 
-    def wake(self, lane: Lane) -> None:
+    def wake(self, lane: QueueKey) -> None:
         """There is something to do in a lane."""
         if lane not in self._loops:
-            self._bells[lane] = Bell()
+            self._bells[lane] = Wakeup()
             self._loops[lane] = asyncio.ensure_future(self._run(lane))
         self._bells[lane].ring()
 
@@ -90,7 +90,7 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: another may have its slot, or another place in the line."""
         places = entry.places()
         left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))
@@ -101,7 +101,7 @@ class Dispatcher:
             if self.admission.follow(entry, name):
                 self.wake((name, SUBMIT))
 
-    def _take(self, lane: Lane) -> list[OutboxRow]:
+    def _take(self, lane: QueueKey) -> list[OutboxRow]:
         if self.admission.limits(lane):
             return self.admission.take(lane, BATCH)
         cluster = self.clusters.find(lane[0])
@@ -115,7 +115,7 @@ class Dispatcher:
         most = max(BATCH, adapter.elements) if isinstance(adapter, Arrays) else BATCH
         return self.recorder.outbox.take(lane, self.recorder.clock(), most)
 
-    def _take_whole(self, lane: Lane, cluster: Arrays) -> list[OutboxRow]:
+    def _take_whole(self, lane: QueueKey, cluster: Arrays) -> list[OutboxRow]:
         """The oldest submissions, with the elements of an array as one of them."""
         outbox = self.recorder.outbox
         chosen: list[str] = []
@@ -132,7 +132,7 @@ class Dispatcher:
                 chosen.append(row.token)
         return outbox.start(chosen)
 
-    async def _recall(self, lane: Lane) -> None:
+    async def _recall(self, lane: QueueKey) -> None:
         """Find out which submissions only waited when an earlier process died."""
         tries = 0
         while True:
@@ -141,9 +141,9 @@ class Dispatcher:
             except OverspanError as error:
                 log.warning("cluster %s: %s; trying again", lane[0], error, extra={"cluster": lane[0]})
                 tries += 1
-                await self._rest(lane, Bell(), next_try(self.backoff, self.recorder.clock(), tries, lane[0]))
+                await self._rest(lane, Wakeup(), next_try(self.backoff, self.recorder.clock(), tries, lane[0]))
 
-    async def _run(self, lane: Lane) -> None:
+    async def _run(self, lane: QueueKey) -> None:
         """The never-ending loop of a lane."""
         if lane[1] == SUBMIT:
             await self._recall(lane)
@@ -155,16 +155,16 @@ class Dispatcher:
             retry_at = await self._make(lane, rows)
             if retry_at is not None:
                 # New calls do not cut this wait short: the cluster would be asked again for each of them.
-                await self._rest(lane, Bell(), retry_at)
+                await self._rest(lane, Wakeup(), retry_at)
 
-    async def _rest(self, lane: Lane, bell: Bell, until: float | None) -> None:
+    async def _rest(self, lane: QueueKey, bell: Wakeup, until: float | None) -> None:
         name = f"lane:{lane[0]}:{lane[1]}"
         if until is not None:
             self.recorder.timers.set(name, until, bell.ring)
         await bell.wait()
         self.recorder.timers.drop(name)
 
-    async def _make(self, lane: Lane, rows: list[OutboxRow]) -> float | None:
+    async def _make(self, lane: QueueKey, rows: list[OutboxRow]) -> float | None:
         """Make calls; the time to wait for when the cluster did not answer or nothing could be written."""
         cluster = self.clusters.find(lane[0])
         try:
@@ -180,7 +180,7 @@ class Dispatcher:
         self._failures.pop(lane, None)
         return None
 
-    def _give_back(self, lane: Lane, rows: list[OutboxRow], error: Exception) -> float:
+    def _give_back(self, lane: QueueKey, rows: list[OutboxRow], error: Exception) -> float:
         cluster, now = self.clusters.find(lane[0]), self.recorder.clock()
         self._failures[lane] += 1
         if not isinstance(error, OverspanError):
@@ -257,7 +257,7 @@ class Dispatcher:
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
-        def write(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+        def write(draft: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
             # A launch that was raced may have lost meanwhile.
             if any(owed.token == row.token for owed in draft.owed):
                 taken.add(row.token)
@@ -301,8 +301,8 @@ class Dispatcher:
         await self._conclude(await self._hear(cluster, [row for row, _ in orders], call), _obey)
 
     async def _hear(
-        self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[Answer]] | None
-    ) -> list[tuple[OutboxRow, Answer]]:
+        self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[CallAnswer]] | None
+    ) -> list[tuple[OutboxRow, CallAnswer]]:
         """The answers of a call, each with its row; a row that has none yet is tried again in a moment."""
         if call is None:
             # Nothing was asked, so nothing was answered.
@@ -321,14 +321,16 @@ class Dispatcher:
         cluster.answered()
         return pairs
 
-    async def _find_needs(self, entry: Entry, event: events.SetDependency) -> tuple[Unmet, ...]:
+    async def _find_needs(self, entry: JobEntry, event: events.SetDependency) -> tuple[Unmet, ...]:
         """What is not met of a new dependency."""
         waits = self.recorder.waits
         job = await waits.preview(entry, decode(Dependency, event.dependency))
         return waits.list_unmet(entry, job, entry.cluster)
 
     async def _conclude(
-        self, pairs: Sequence[tuple[OutboxRow, Answer]], write: Callable[[Draft, OutboxRow, Answer, float], None]
+        self,
+        pairs: Sequence[tuple[OutboxRow, CallAnswer]],
+        write: Callable[[UnitOfWork, OutboxRow, CallAnswer, float], None],
     ) -> None:
         """Write what the answers mean, in one transaction."""
         now = self.recorder.clock()
@@ -347,12 +349,12 @@ class Dispatcher:
             entry = self.recorder.book.get(row.job_id)
             if entry is not None and row.kind == SUBMIT and row.cluster == entry.cluster:
                 entry.retry_at = at
-        by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
+        by_job: dict[int, list[tuple[OutboxRow, CallAnswer]]] = {}
         for row, answer in pairs:
             if not (is_kept(row) and answer is None):
                 by_job.setdefault(row.job_id, []).append((row, answer))
 
-        def work(drafts: list[Draft]) -> None:
+        def work(drafts: list[UnitOfWork]) -> None:
             for draft in drafts:
                 for row, answer in by_job[draft.job.id]:
                     write(draft, row, answer, now)
@@ -388,7 +390,7 @@ def _fields(row: OutboxRow) -> dict[str, object]:
     return {"job": row.job_id, "cluster": row.cluster, "token": row.token}
 
 
-def _log_failure(lane: Lane, rows: Sequence[OutboxRow], error: Exception, seconds: float) -> None:
+def _log_failure(lane: QueueKey, rows: Sequence[OutboxRow], error: Exception, seconds: float) -> None:
     """A line for calls that failed together, and when they are made again."""
     fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": lane[0]}
     words = (lane[0], lane[1], _name_jobs(rows), error, seconds)
@@ -408,7 +410,7 @@ def _name_jobs(rows: Sequence[OutboxRow]) -> str:
     return ", ".join(str(row.job_id) for row in rows[:_NAMED]) + more
 
 
-def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+def _accept(draft: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
     """The answer to a submission: a handle, a reason to wait, or the end."""
     bid = bid_of(draft, row)
     if bid is not None and answer is not None:
@@ -433,7 +435,7 @@ def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
         _refuse(draft, answer.text, now)
 
 
-def _refuse(draft: Draft, message: str, now: float) -> None:
+def _refuse(draft: UnitOfWork, message: str, now: float) -> None:
     """A final refusal: the next cluster of the list is asked, and the last one's is the end."""
     others = list_next(draft.job)
     if draft.job.bids:
@@ -445,7 +447,7 @@ def _refuse(draft: Draft, message: str, now: float) -> None:
     draft.advance(events.Refused(now, word_refusals(draft.job, message)))
 
 
-def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+def _obey(draft: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
     """The answer to an order; a final refusal ends it, since its effect can never come."""
     if isinstance(answer, Refusal):
         event = event_from_document(dict(row.payload["event"]))
@@ -468,7 +470,7 @@ def _is_overtaken(job: Job, event: Event) -> bool:
     return found is not None and found[1].stop is not None
 
 
-def _give_up(draft: Draft, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
+def _give_up(draft: UnitOfWork, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
     """Count the nodes as ended that will not be started: nobody else would tell their end."""
     found = find_attempt(draft.job, event.task, event.attempt)
     if found is None:

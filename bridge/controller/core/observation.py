@@ -12,12 +12,12 @@ from collections import Counter
 
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.controller.core.backoff import next_try
-from overspan.bridge.controller.core.cluster_locations import Places
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.outbox import ORDER
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.unit_of_work import Draft
-from overspan.bridge.controller.core.wakeups import Bell
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.bids import follow_bid
 from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.model.causes import Cause
@@ -36,14 +36,14 @@ GRACE = 0.05
 class Observer:
     """Watches the launches of every cluster."""
 
-    def __init__(self, recorder: Recorder, places: Places, backoff: Backoff, tick: float) -> None:
+    def __init__(self, recorder: Recorder, places: ClusterLocations, backoff: Backoff, tick: float) -> None:
         self.recorder = recorder
         self.places = places
         self.clusters = places.clusters
         self.backoff = backoff
         self.tick = tick
         self._loops: dict[str, asyncio.Task[None]] = {}
-        self._bells: dict[str, Bell] = {}
+        self._bells: dict[str, Wakeup] = {}
         self._started = asyncio.Event()
         """Until then clusters are asked, and nothing of it is written: an order may have to be given again first."""
         self._failures: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class Observer:
         if cluster is None:
             log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
         elif name not in self._loops:
-            self._bells[name] = Bell()
+            self._bells[name] = Wakeup()
             self._loops[name] = asyncio.ensure_future(self._run(cluster))
         else:
             self._bells[name].ring()
@@ -95,7 +95,7 @@ class Observer:
 
     async def observe_once(self, cluster: Cluster) -> None:
         """Ask once, and write what was answered; or wait until there is something to ask."""
-        bell = self._bells.setdefault(cluster.name, Bell())
+        bell = self._bells.setdefault(cluster.name, Wakeup())
         seen = bell.count
         since = self._cursors(cluster)
         if not since:
@@ -160,7 +160,7 @@ class Observer:
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
         now, decides = self.recorder.clock(), self.recorder.decider_of
 
-        def work(drafts: list[Draft]) -> None:
+        def work(drafts: list[UnitOfWork]) -> None:
             for draft in drafts:
                 report = reports[draft.job.id]
                 is_launch = draft.entry.handle == report.handle and draft.entry.watched
@@ -174,7 +174,7 @@ class Observer:
         """Wait before the next question, until somebody else's is answered at the longest."""
         self._failures[cluster.name] += 1
         at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
-        timer, due = f"observe:{cluster.name}", Bell()
+        timer, due = f"observe:{cluster.name}", Wakeup()
         self.recorder.timers.set(timer, at, due.ring)
         waits = [asyncio.ensure_future(bell.wait()) for bell in (due, cluster.back)]
         try:
@@ -186,7 +186,7 @@ class Observer:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def follow_report(draft: Draft, report: Report, now: float, *, dated: bool = False) -> None:
+def follow_report(draft: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:
     """Copy a launch's news into the draft, up to its end or to the job's next launch.
 
     `dated`: the daemon decides, so what cannot be of its time is dated now.

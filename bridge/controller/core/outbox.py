@@ -12,7 +12,7 @@ ORDER = "order"
 BACK = "back"
 """Marks the submission of a launch that its cluster has in its queue already, since it runs lost ones again itself."""
 
-Lane = tuple[str, str]
+QueueKey = tuple[str, str]
 """A cluster and a kind of call; lanes do not wait for each other."""
 
 
@@ -25,10 +25,10 @@ class Outbox:
         """In which order the rows came."""
         self._added = 0
         self._of_job: dict[int, dict[str, None]] = {}
-        self._ready: dict[Lane, dict[str, None]] = {}
-        self._mixed: set[Lane] = set()
+        self._ready: dict[QueueKey, dict[str, None]] = {}
+        self._mixed: set[QueueKey] = set()
         """Lanes where a call was given back behind younger ones."""
-        self._later: dict[Lane, list[tuple[float, str]]] = {}
+        self._later: dict[QueueKey, list[tuple[float, str]]] = {}
         self._tried: set[str] = set()
         self._first: set[str] = set()
         self._unanswered: dict[str, float] = {}
@@ -98,7 +98,7 @@ class Outbox:
         self._later = {lane: [(at + seconds, token) for at, token in later] for lane, later in self._later.items()}
         self._unanswered = {token: since + seconds for token, since in self._unanswered.items()}
 
-    def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
+    def take(self, lane: QueueKey, now: float, limit: int) -> list[OutboxRow]:
         """The oldest calls that may be made now; they count as tried from here on."""
         self._wake(lane, now)
         self._sort(lane)
@@ -109,7 +109,7 @@ class Outbox:
             self._try(token)
         return [self._rows[token] for token in tokens]
 
-    def claim(self, lane: Lane, now: float) -> list[OutboxRow]:
+    def claim(self, lane: QueueKey, now: float) -> list[OutboxRow]:
         """Every call that may be made now, oldest first, for somebody who makes them in another order with `start`."""
         self._wake(lane, now)
         self._sort(lane)
@@ -133,7 +133,7 @@ class Outbox:
             self._first.discard(token)
             self._unanswered.pop(token, None)
 
-    def of_lane(self, lane: Lane) -> list[OutboxRow]:
+    def of_lane(self, lane: QueueKey) -> list[OutboxRow]:
         """The calls that are owed in a lane, oldest first."""
         return [row for row in self._rows.values() if _lane(row) == lane]
 
@@ -149,7 +149,7 @@ class Outbox:
         """The calls of which nothing is known although they were made."""
         return [self._rows[token] for token in self._unanswered]
 
-    def next_time(self, lane: Lane) -> float | None:
+    def next_time(self, lane: QueueKey) -> float | None:
         """When the next deferred call of a lane is due."""
         later = self._later.get(lane, [])
         while later and not self._postponed(later[0]):
@@ -172,11 +172,11 @@ class Outbox:
         """The submission of a job that is owed to a cluster."""
         return next((row for row in self.of_job(job_id) if row.kind == SUBMIT and row.cluster == cluster), None)
 
-    def lanes(self) -> Iterable[Lane]:
+    def lanes(self) -> Iterable[QueueKey]:
         """Every lane that owes something."""
         return {_lane(row) for row in self._rows.values()}
 
-    def _sort(self, lane: Lane) -> None:
+    def _sort(self, lane: QueueKey) -> None:
         """A later order about the same thing must not be delivered before an earlier one."""
         if lane in self._mixed:
             self._mixed.remove(lane)
@@ -200,7 +200,7 @@ class Outbox:
         row = self._rows.get(item[1])
         return row is not None and row.next_try_at == item[0] and row.token not in self._ready.get(_lane(row), {})
 
-    def _wake(self, lane: Lane, now: float) -> None:
+    def _wake(self, lane: QueueKey, now: float) -> None:
         later = self._later.get(lane, [])
         while later and later[0][0] <= now:
             item = heapq.heappop(later)
@@ -208,5 +208,5 @@ class Outbox:
                 self.offer(item[1])
 
 
-def _lane(row: OutboxRow) -> Lane:
+def _lane(row: OutboxRow) -> QueueKey:
     return row.cluster, row.kind

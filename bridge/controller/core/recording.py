@@ -13,13 +13,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.core.dependency_resolver import Waits
-from overspan.bridge.controller.core.outbox import SUBMIT, Lane, Outbox
-from overspan.bridge.controller.core.registry import NOWHERE, Book, Entry, entry_of, join_handle, split_handle
-from overspan.bridge.controller.core.repository import Ledger
+from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
+from overspan.bridge.controller.core.outbox import SUBMIT, Outbox, QueueKey
+from overspan.bridge.controller.core.registry import NOWHERE, JobEntry, Registry, entry_of, join_handle, split_handle
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
-from overspan.bridge.controller.core.unit_of_work import Completion, DeciderOf, Draft, is_start, open_draft, submitted
-from overspan.bridge.controller.core.wakeups import Bell, JobBells
+from overspan.bridge.controller.core.unit_of_work import (
+    Completion,
+    DeciderOf,
+    UnitOfWork,
+    is_start,
+    open_unit,
+    submitted,
+)
+from overspan.bridge.controller.core.wakeups import JobWakeups, Wakeup
 from overspan.bridge.controller.views.rows import job_row
 from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition
@@ -36,8 +43,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
 Ranges = tuple[IndexRange, ...]
-Work = Callable[[list[Draft]], T]
-Follower = Callable[[Job | None, Entry], None]
+Work = Callable[[list[UnitOfWork]], T]
+Follower = Callable[[Job | None, JobEntry], None]
 """Told of a job after its change is committed: its facts before (None: it is new here), and its entry."""
 
 _AT_ONCE = 500
@@ -47,12 +54,12 @@ RETRY_SECONDS = 5.0
 
 
 @dataclass
-class Wakes:
+class Notifications:
     """Who is told of a change once it is committed."""
 
-    jobs: JobBells = field(default_factory=JobBells)
-    timeline: Bell = field(default_factory=Bell)
-    owed: Callable[[Lane], None] = lambda lane: None
+    jobs: JobWakeups = field(default_factory=JobWakeups)
+    timeline: Wakeup = field(default_factory=Wakeup)
+    owed: Callable[[QueueKey], None] = lambda lane: None
     sending: Callable[[str], Awaitable[None]] = lambda cluster: asyncio.sleep(0)
     """Waited for before launches are sent to a cluster."""
     sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
@@ -67,17 +74,17 @@ class Wakes:
 class Recorder:
     """Changes jobs in the store, then in memory."""
 
-    def __init__(self, ledger: Ledger, timers: Timers, clock: Clock, completion: Completion) -> None:
+    def __init__(self, ledger: Repository, timers: Timers, clock: Clock, completion: Completion) -> None:
         self.ledger = ledger
         self.timers = timers
         self.clock = clock
         self.completion = completion
-        self.book = Book()
+        self.book = Registry()
         self.outbox = Outbox()
-        self.wakes = Wakes()
+        self.wakes = Notifications()
         self.followers: list[Follower] = []
         self.decider_of: DeciderOf = lambda cluster, handle: Decider.SUPERVISOR
-        self.waits = Waits()
+        self.waits = DependencyResolver()
         self._jumped = 0.0
         """Seconds by which the machine's clock was set since the start, in all."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -112,7 +119,7 @@ class Recorder:
         return await self._uninterrupted(self._change(list(job_ids), work, urgent))
 
     async def insert(
-        self, entries: list[Entry], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+        self, entries: list[JobEntry], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
     ) -> None:
         """Write new jobs and what they owe, the schedule they are a run of, the receipt, in one transaction."""
         await self._uninterrupted(self._insert(entries, schedule, receipt))
@@ -199,7 +206,7 @@ class Recorder:
     async def _change(self, job_ids: list[int], work: Work[T], urgent: bool) -> T:
         async with self.book.locked(job_ids):
             entries = [entry for entry in map(self.book.get, dict.fromkeys(job_ids)) if entry is not None]
-            drafts = [open_draft(entry, self.outbox) for entry in entries]
+            drafts = [open_unit(entry, self.outbox) for entry in entries]
             jumped, now = self._jumped, self.clock()
             for draft in drafts:
                 self._move_times(draft, jumped, now)
@@ -213,7 +220,7 @@ class Recorder:
             self.book.forget_finished(now)
             return result
 
-    def _move_times(self, draft: Draft, jumped: float, now: float) -> None:
+    def _move_times(self, draft: UnitOfWork, jumped: float, now: float) -> None:
         """Bring a job in line with a clock that was set, where nobody who decides about it does."""
         seconds = jumped - draft.entry.jumped
         decider = self.decider_of(draft.cluster, draft.newest_handle) if seconds and draft.launched else None
@@ -225,7 +232,7 @@ class Recorder:
         else:
             draft.entry.jumped = jumped
 
-    async def _commit(self, drafts: list[Draft], urgent: bool) -> None:
+    async def _commit(self, drafts: list[UnitOfWork], urgent: bool) -> None:
         if not drafts:
             return
         changes = [draft.to_change() for draft in drafts]
@@ -248,7 +255,7 @@ class Recorder:
             await self._reload(lost)
             raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
 
-    def _go_ahead(self, pairs: list[tuple[Draft, Change]], error: StoreFailed) -> None:
+    def _go_ahead(self, pairs: list[tuple[UnitOfWork, Change]], error: StoreFailed) -> None:
         """Let changes take effect that could not be written; each is written with the job's next one."""
         for draft, change in pairs:
             if draft.entry.unwritten is None:
@@ -260,14 +267,14 @@ class Recorder:
             self._publish(replace(draft, job=change.job))
             self._rearm(draft)
 
-    def _rearm(self, draft: Draft) -> None:
+    def _rearm(self, draft: UnitOfWork) -> None:
         at = draft.wake_at
         if draft.entry.unwritten is not None:
             again = self.clock() + RETRY_SECONDS
             at = again if at is None else min(at, again)
         self._arm(draft.job.id, at)
 
-    async def _insert(self, entries: list[Entry], schedule: StoredSchedule | None, receipt: Receipt | None) -> None:
+    async def _insert(self, entries: list[JobEntry], schedule: StoredSchedule | None, receipt: Receipt | None) -> None:
         drafts = self._draft_new(entries)
         await self.ledger.insert([_new_job(draft) for draft in drafts], schedule, receipt)
         self._take_in(drafts)
@@ -279,7 +286,7 @@ class Recorder:
             entry = self.book.get(array_id)
             if entry is None:
                 return False
-            head = open_draft(entry, self.outbox)
+            head = open_unit(entry, self.outbox)
             if not head.advance(
                 events.Drawn(self.clock(), tuple((part.first, part.last, part.step) for part in ranges), first_id)
             ):
@@ -288,7 +295,7 @@ class Recorder:
                 head.advance(events.Queued(self.clock(), reason))
             drafts = self._draft_new(
                 [
-                    Entry(new_element(head.job, index, first_id + offset), entry.cluster, entry.user)
+                    JobEntry(new_element(head.job, index, first_id + offset), entry.cluster, entry.user)
                     for offset, index in enumerate(indices)
                 ]
             )
@@ -312,18 +319,18 @@ class Recorder:
                 self.wakes.withdrawn(entry.job)
                 self.wakes.jobs.ring(job_id)
 
-    def _draft_new(self, entries: list[Entry]) -> list[Draft]:
+    def _draft_new(self, entries: list[JobEntry]) -> list[UnitOfWork]:
         now = self.clock()
         drafts = []
         for entry in entries:
             entry.jumped = self._jumped
-            draft = Draft(entry, entry.job, [])
+            draft = UnitOfWork(entry, entry.job, [])
             draft.timeline.append(submitted(entry.job))
             self.completion.complete(draft, now, self.decider_of, self.waits)
             drafts.append(draft)
         return drafts
 
-    def _take_in(self, drafts: list[Draft]) -> None:
+    def _take_in(self, drafts: list[UnitOfWork]) -> None:
         """Put new jobs into memory once they are written."""
         for draft in drafts:
             draft.entry.job = draft.job
@@ -341,7 +348,7 @@ class Recorder:
             again.jumped = self._jumped
             self.book.add(again)
 
-    def _publish(self, draft: Draft, new: bool = False) -> None:
+    def _publish(self, draft: UnitOfWork, new: bool = False) -> None:
         entry = draft.entry
         before = None if new else entry.job
         if draft.jumped is not None:
@@ -379,7 +386,7 @@ class Recorder:
             _log_moves(entry, draft.timeline)
         self._tell(before, entry)
 
-    def _tell(self, before: Job | None, entry: Entry) -> None:
+    def _tell(self, before: Job | None, entry: JobEntry) -> None:
         for follower in self.followers:
             follower(before, entry)
 
@@ -390,7 +397,7 @@ class Recorder:
             self.timers.set(f"job:{job_id}", at, lambda: self.poke(job_id))
 
 
-def _log_moves(entry: Entry, timeline: Sequence[Transition]) -> None:
+def _log_moves(entry: JobEntry, timeline: Sequence[Transition]) -> None:
     """A line in the log for each change of state: of the job, and of its tasks where it has several."""
     several = len(entry.job.tasks) > 1
     for move in timeline:
@@ -401,7 +408,7 @@ def _log_moves(entry: Entry, timeline: Sequence[Transition]) -> None:
             log.info("job %d%s: %s%s", entry.job.id, of_task, move.end, why, extra=fields)
 
 
-def _may_precede(draft: Draft, urgent: bool) -> bool:
+def _may_precede(draft: UnitOfWork, urgent: bool) -> bool:
     """Whether a draft may have its effect before it is written.
 
     What a cluster has told may not: the cluster lets go of what has ended, and would not tell it again. Nor may a
@@ -411,10 +418,10 @@ def _may_precede(draft: Draft, urgent: bool) -> bool:
     return (urgent or draft.ends) and not starts and draft.cursor is None and draft.handle is None
 
 
-def _new_job(draft: Draft) -> NewJob:
+def _new_job(draft: UnitOfWork) -> NewJob:
     return NewJob(draft.job, draft.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
 
 
-def stored_handle(draft: Draft, handle: str) -> str:
+def stored_handle(draft: UnitOfWork, handle: str) -> str:
     """The handle of the draft's present launch as the store keeps it."""
     return join_handle(draft.job.launch, handle)

@@ -23,7 +23,7 @@ NOWHERE = Written()
 
 
 @dataclass(slots=True)
-class Entry:
+class JobEntry:
     """A job with what only the daemon needs of it. Replaced in place, and only after a commit.
 
     What ends work is the exception: it has its effect also where nothing can be written, and the record follows.
@@ -91,10 +91,10 @@ class Entry:
         return next((bid.cursor for bid in self.job.bids if bid.handle == handle), "")
 
 
-def entry_of(stored: StoredJob) -> Entry:
+def entry_of(stored: StoredJob) -> JobEntry:
     """The entry that the store's record describes."""
     launch, handle = split_handle(stored.handle)
-    return Entry(stored.job, stored.cluster, stored.user, handle, launch, stored.native_id, stored.cursor)
+    return JobEntry(stored.job, stored.cluster, stored.user, handle, launch, stored.native_id, stored.cursor)
 
 
 def join_handle(launch: int, handle: str) -> str:
@@ -109,7 +109,7 @@ def split_handle(stored: str) -> tuple[int, str]:
 
 
 @dataclass(slots=True)
-class Turn:
+class JobLock:
     """The lock of a job, and how many hold it or wait for it."""
 
     job_id: int
@@ -117,16 +117,16 @@ class Turn:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Book:
+class Registry:
     """Entries by job id, and which handles are watched on each cluster."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, JobEntry] = {}
         self._finished: deque[tuple[float, int]] = deque()
         self._watched: dict[str, dict[str, int]] = {}
         self._owners: dict[int, int] = {}
-        self._elements: dict[int, dict[int, Entry]] = {}
-        self._locks: dict[int, Turn] = {}
+        self._elements: dict[int, dict[int, JobEntry]] = {}
+        self._locks: dict[int, JobLock] = {}
         self.live = 0
         self.written_of: Callable[[str, str], Written] = lambda cluster, handle: NOWHERE
         self.aside: frozenset[int] = frozenset()
@@ -134,13 +134,13 @@ class Book:
         self.revision = 0
         """Grows with every change of what the listings show."""
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[JobEntry]:
         return iter(self._entries.values())
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, job_id: int) -> Entry | None:
+    def get(self, job_id: int) -> JobEntry | None:
         """The entry of a job, None where it is not in memory."""
         return self._entries.get(job_id)
 
@@ -148,21 +148,21 @@ class Book:
         """The job that a raw id belongs to: the id itself, except for the later tasks of a job."""
         return self._owners.get(raw_id, raw_id)
 
-    def elements(self, array_id: int) -> Mapping[int, Entry]:
+    def elements(self, array_id: int) -> Mapping[int, JobEntry]:
         """The elements of an array that are jobs and in memory, by index."""
         return self._elements.get(array_id, {})
 
-    def read(self, stored: StoredJob) -> Entry:
+    def read(self, stored: StoredJob) -> JobEntry:
         """The entry of a job that may be forgotten here."""
         entry = entry_of(stored)
         self.locate(entry)
         return entry
 
-    def locate(self, entry: Entry) -> None:
+    def locate(self, entry: JobEntry) -> None:
         """Note where the entry's launch works and writes."""
         entry.written = self.written_of(entry.cluster, entry.handle)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JobEntry) -> None:
         """Take a job in."""
         self.revision += 1
         job = entry.job
@@ -179,7 +179,7 @@ class Book:
         self._index(entry, entry.watched)
         self._index_bids(entry, True)
 
-    def put(self, entry: Entry, job: Job) -> None:
+    def put(self, entry: JobEntry, job: Job) -> None:
         """Give an entry its next facts; the caller has set handle and cursor before."""
         self.live += entry.job.over - job.over
         if job.over and not entry.job.over:
@@ -190,13 +190,13 @@ class Book:
         self._index(entry, entry.watched)
         self._index_bids(entry, True)
 
-    def hinder(self, entry: Entry, obstacle: str) -> None:
+    def hinder(self, entry: JobEntry, obstacle: str) -> None:
         """Say in the listings what hinders a job."""
         if entry.obstacle != obstacle:
             entry.obstacle = obstacle
             self.redraw(entry)
 
-    def redraw(self, entry: Entry) -> None:
+    def redraw(self, entry: JobEntry) -> None:
         """Have the listings make an entry's rows anew."""
         self.revision += 1
         entry.row = entry.task_rows = None
@@ -209,7 +209,7 @@ class Book:
         if array is not None:
             array.row = array.task_rows = None
 
-    def unwatch(self, entry: Entry) -> None:
+    def unwatch(self, entry: JobEntry) -> None:
         """Stop watching the handle that is about to be replaced."""
         self._index(entry, False)
 
@@ -250,8 +250,8 @@ class Book:
     @contextlib.asynccontextmanager
     async def locked(self, job_ids: Iterable[int]) -> AsyncIterator[None]:
         """Hold these jobs for a change. Taken in rising order, so that two changes never wait for each other."""
-        held: list[Turn] = []
-        turns = [self._locks.setdefault(job_id, Turn(job_id)) for job_id in sorted(set(job_ids))]
+        held: list[JobLock] = []
+        turns = [self._locks.setdefault(job_id, JobLock(job_id)) for job_id in sorted(set(job_ids))]
         for turn in turns:
             turn.users += 1
         try:
@@ -267,7 +267,7 @@ class Book:
                 if not turn.users:
                     del self._locks[turn.job_id]
 
-    def _index(self, entry: Entry, watched: bool) -> None:
+    def _index(self, entry: JobEntry, watched: bool) -> None:
         if entry.handle:
             handles = self._watched.setdefault(entry.cluster, {})
             if watched:
@@ -275,7 +275,7 @@ class Book:
             else:
                 handles.pop(entry.handle, None)
 
-    def _index_bids(self, entry: Entry, watched: bool) -> None:
+    def _index_bids(self, entry: JobEntry, watched: bool) -> None:
         for bid in entry.job.bids:
             if bid.handle and watched:
                 self._watched.setdefault(bid.cluster, {})[bid.handle] = entry.job.id

@@ -16,8 +16,8 @@ from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry, split_handle
-from overspan.bridge.controller.core.wakeups import Bell
+from overspan.bridge.controller.core.registry import JobEntry, split_handle
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff
@@ -31,7 +31,7 @@ MOST_LAUNCHES = 200
 """So many launches a job is taken to have had at most whose record cannot be read."""
 
 
-class Releases:
+class LaunchReleases:
     """One loop for each cluster where launches have to be released."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff) -> None:
@@ -42,7 +42,7 @@ class Releases:
         recorder.wakes.sending = self._note
         recorder.wakes.sent = self._sent
         self._loops: dict[str, asyncio.Task[None]] = {}
-        self._bells: dict[str, Bell] = {}
+        self._bells: dict[str, Wakeup] = {}
         self._noted: set[str] = set()
         self._sending: Counter[str] = Counter()
         """How many calls with launches are under way to each cluster."""
@@ -75,7 +75,7 @@ class Releases:
         if overtaken and name in self._noted:
             self._wake(name)
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has ended, or begins another launch, here or elsewhere, or a bid has: release the former one."""
         if before is None:
             return
@@ -88,7 +88,7 @@ class Releases:
 
     def _wake(self, name: str) -> None:
         if name not in self._loops:
-            self._bells[name] = Bell()
+            self._bells[name] = Wakeup()
             self._loops[name] = asyncio.ensure_future(self._run(self.clusters.get(name)))
         self._bells[name].ring()
 

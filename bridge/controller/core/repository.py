@@ -7,9 +7,9 @@ from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.store.records import (
-    Account,
     Change,
     Damage,
+    HistoryRows,
     JobQuery,
     NewJob,
     OutboxRow,
@@ -20,7 +20,7 @@ from overspan.bridge.store.records import (
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
-class Ledger(Protocol):
+class Repository(Protocol):
     """The store as the controller sees it. Every write raises StoreFailed when nothing was written."""
 
     @property
@@ -68,7 +68,7 @@ class Ledger(Protocol):
     async def find_ids(self, query: JobQuery) -> list[int]:
         """The same jobs by id, in the order of listings: an array's elements together, and before it."""
 
-    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+    async def accounts(self, ids: Sequence[int]) -> list[HistoryRows]:
         """What listings of the history need of these jobs, in their order."""
 
     async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.core.dependency_resolver import Waits
+from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.outbox import BACK, ORDER, SUBMIT, Outbox
-from overspan.bridge.controller.core.registry import Entry, join_handle, split_handle
+from overspan.bridge.controller.core.registry import JobEntry, join_handle, split_handle
 from overspan.bridge.controller.views.history_rows import keep_account
 from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
@@ -71,10 +71,10 @@ DeciderOf = Callable[[str, str], Decider]
 
 
 @dataclass(slots=True)
-class Draft:
+class UnitOfWork:
     """A job's next facts with all that is written beside them."""
 
-    entry: Entry
+    entry: JobEntry
     job: Job
     owed: list[OutboxRow]
     """Calls owed for the job before this draft."""
@@ -240,11 +240,11 @@ class Draft:
         return change if unwritten is None else join_changes(unwritten, change)
 
 
-def open_draft(entry: Entry, outbox: Outbox) -> Draft:
+def open_unit(entry: JobEntry, outbox: Outbox) -> UnitOfWork:
     """A draft of a job as it is now."""
     submit = outbox.submit_of(entry.job.id, entry.cluster)
     tried = submit is not None and outbox.tried(submit.token)
-    return Draft(entry, entry.job, outbox.of_job(entry.job.id), tried)
+    return UnitOfWork(entry, entry.job, outbox.of_job(entry.job.id), tried)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Completion:
     patience_of: Callable[[str, Job], float | None] = lambda cluster, job: None
     """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
 
-    def complete(self, draft: Draft, now: float, decider_of: DeciderOf, waits: Waits) -> None:
+    def complete(self, draft: UnitOfWork, now: float, decider_of: DeciderOf, waits: DependencyResolver) -> None:
         """Bring a draft to rest."""
         draft.wake_at = None
         self._clear(draft)
@@ -282,13 +282,13 @@ class Completion:
             # What the former cluster calls it means nothing to this one.
             draft.handle = draft.native_id = draft.cursor = ""
 
-    def _take_back(self, draft: Draft, now: float) -> None:
+    def _take_back(self, draft: UnitOfWork, now: float) -> None:
         """Owe the launch that its cluster has already, whether or not it may start: it is had, and orders reach it."""
         draft.redeem()
         if not any(row.kind == SUBMIT for row in draft.open_rows()):
             self._owe(draft, draft.cluster, draft.job.launch, now, {BACK: True})
 
-    def _heed(self, draft: Draft) -> None:
+    def _heed(self, draft: UnitOfWork) -> None:
         """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
         for row in draft.open_rows():
             if row.kind != ORDER or row.payload["launch"] != draft.job.launch or _HEEDED in row.payload:
@@ -303,10 +303,10 @@ class Completion:
                 payload = {**row.payload, _HEEDED: True}
                 draft.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
 
-    def _is_limited(self, draft: Draft) -> bool:
+    def _is_limited(self, draft: UnitOfWork) -> bool:
         return self.keeps_limits(draft.cluster, draft.newest_handle)
 
-    def _decide(self, draft: Draft, now: float) -> None:
+    def _decide(self, draft: UnitOfWork, now: float) -> None:
         for _ in range(_MANY):
             found = decide(draft.job, now)
             draft.wake_at = found.wake_at
@@ -318,7 +318,7 @@ class Completion:
                     draft.order(now, event)
         raise RuntimeError(f"job {draft.job.id}: decisions without end")
 
-    def _expire(self, draft: Draft, now: float) -> None:
+    def _expire(self, draft: UnitOfWork, now: float) -> None:
         """Order the end of a job whose deadline passes while it waits on its cluster: no supervisor has it yet."""
         found = decide(draft.job, now)
         draft.wake_at = found.wake_at
@@ -326,7 +326,7 @@ class Completion:
             if isinstance(event, events.Expire) and not draft.asked(event):
                 draft.order(now, event)
 
-    def _submit(self, draft: Draft, now: float, waited_for: bool) -> None:
+    def _submit(self, draft: UnitOfWork, now: float, waited_for: bool) -> None:
         """Owe the submission when the job may go, and only then."""
         verdict = judge(draft.job, now, waited_for)
         submits = [row for row in draft.open_rows() if row.kind == SUBMIT and row.payload["launch"] == draft.job.launch]
@@ -348,12 +348,12 @@ class Completion:
             draft.advance(events.Queued(now, verdict.reason, verdict.at))
 
     def _owe(
-        self, draft: Draft, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
+        self, draft: UnitOfWork, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
     ) -> None:
         token = f"{self.installation}-{draft.job.id}-{launch}"
         draft.add.append(OutboxRow(token, draft.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
 
-    def _enter(self, draft: Draft, now: float) -> None:
+    def _enter(self, draft: UnitOfWork, now: float) -> None:
         """Bring the bids of a job that races in line with what it is to have; what ends here, the clusters release."""
         entries = plan_bids(draft.job, now)
         for name in entries.withdrawn:
@@ -364,7 +364,7 @@ class Completion:
         if entries.wake_at is not None:
             draft.wake_at = entries.wake_at if draft.wake_at is None else min(draft.wake_at, entries.wake_at)
 
-    def _clear(self, draft: Draft) -> None:
+    def _clear(self, draft: UnitOfWork) -> None:
         """Strike out what the job's or a task's end, or that of a launch or bid, has made pointless."""
         job = draft.job
         launches = {job.launch, *(bid.launch for bid in job.bids)}

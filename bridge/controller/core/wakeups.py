@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Bell:
+class Wakeup:
     """Wakes everybody who waits for it.
 
     Look first and wait then, with no await in between, and nothing is missed; else note `count` before looking.
@@ -42,11 +42,11 @@ class Bell:
         return not self._waiting
 
 
-class JobBells:
+class JobWakeups:
     """A bell for each job that somebody waits for."""
 
     def __init__(self) -> None:
-        self._bells: dict[int, Bell] = {}
+        self._bells: dict[int, Wakeup] = {}
 
     def ring(self, job_id: int) -> None:
         """Wake those who wait for that job."""
@@ -61,7 +61,7 @@ class JobBells:
 
     async def wait(self, job_id: int, timeout: float) -> bool:
         """Wait for the job's next change, at most `timeout` seconds; whether there was one."""
-        bell = self._bells.setdefault(job_id, Bell())
+        bell = self._bells.setdefault(job_id, Wakeup())
         try:
             return await bell.wait(timeout)
         finally:

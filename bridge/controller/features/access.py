@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from overspan.adapters.abilities import Entrance, Exec, Import, Invitation, Login, ShellRequest
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.orders.references import Directory, Target
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.logs import choose_task
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected
@@ -23,7 +23,7 @@ _KEEP = "`hold_on_failure` keeps the nodes of a job that fails"
 
 
 @dataclass(frozen=True)
-class ShellWish:
+class ShellParameters:
     """Where a user wants a shell: an empty task is the reference's own, else the first. No command is a shell."""
 
     task: str = ""
@@ -48,7 +48,7 @@ class Access:
         invitation: Invitation = await adapter.login()
         return invitation
 
-    async def enter(self, ref: str, wish: ShellWish) -> tuple[Entrance, str]:
+    async def enter(self, ref: str, wish: ShellParameters) -> tuple[Entrance, str]:
         """What to run for a shell at a member of a job, and where that is, for the user to read.
 
         Raises NotFound for no such job, task or node, Conflict for one that has nothing to enter, InvalidRequest.
@@ -71,7 +71,7 @@ class Access:
         request = ShellRequest(entry.handle, task.name, wish.node, host, wish.command, wish.terminal)
         return await adapter.enter(request), f"{task.name}-{wish.node} of job {entry.job.id} on {host}"
 
-    async def take_in(self, name: str, native: str, user: str) -> Entry:
+    async def take_in(self, name: str, native: str, user: str) -> JobEntry:
         """Make a job of one that the cluster has: it is watched from now on, and never submitted.
 
         Raises NotFound, InvalidRequest, Denied, Conflict for one that is watched already, Rejected, Unreachable.
@@ -91,7 +91,7 @@ class Access:
         self._check_new(cluster, spec.adopted)
         number = await self._recorder.ledger.next_ids(1)
         submitted = self._recorder.clock() if foreign.submitted_at is None else foreign.submitted_at
-        entry = Entry(new_job(number, spec, submitted), cluster.name, user)
+        entry = JobEntry(new_job(number, spec, submitted), cluster.name, user)
         await self._recorder.insert([entry])
         refusal = await await_verdict(self._recorder, self._clusters, entry, TAKE_SECONDS)
         if refusal is not None:
@@ -106,7 +106,7 @@ class Access:
                 )
 
 
-def check_open(target: Target, task: Task) -> None:
+def check_open(target: JobTarget, task: Task) -> None:
     """Refuse a shell where no node is held: before the start, after the end. Raises Conflict and InvalidRequest."""
     job = target.entry.job
     if job.array is not None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import NativeAllocations, StepEntrance, StepRequest
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.features.access import check_open
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.orders.references import Directory
@@ -38,7 +38,7 @@ AGAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class StepWish:
+class StepParameters:
     """The words of srun(1), and what they were typed with; see `StepRequest`."""
 
     words: tuple[str, ...]
@@ -87,7 +87,7 @@ class Allocations:
                 del self._holders[job_id]
                 self._arm(job_id, GONE_SECONDS)
 
-    async def prepare_step(self, ref: str, wish: StepWish) -> StepEntrance:
+    async def prepare_step(self, ref: str, wish: StepParameters) -> StepEntrance:
         """What a client is to run for a step in a job that has its nodes.
 
         Raises NotFound, Conflict for a job that does not run, InvalidRequest, Unreachable.
@@ -103,14 +103,14 @@ class Allocations:
             )
         return await adapter.prepare_step(StepRequest(entry.handle, **vars(wish)))
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         job_id = entry.job.id
         if entry.job.over or entry.job.ending is not None or not self._is_guarded(entry):
             self._drop(job_id)
         elif job_id not in self._due and not self._holders[job_id]:
             self._arm(job_id, COME_SECONDS)
 
-    def _is_guarded(self, entry: Entry) -> bool:
+    def _is_guarded(self, entry: JobEntry) -> bool:
         """Whether it is an allocation that ends with its client, on a cluster that would not notice."""
         if not is_held(entry.job.spec.tasks[0]):
             return False
@@ -144,7 +144,7 @@ class Allocations:
         log.info("job %d: the client of this allocation is gone", job_id)
         now, user = self._recorder.clock(), entry.user
 
-        def cancel(drafts: list[Draft]) -> None:
+        def cancel(drafts: list[UnitOfWork]) -> None:
             for draft in drafts:
                 place(draft, events.Cancel(now, by=user), now)
 

@@ -13,9 +13,9 @@ from overspan.adapters.contract import Adapter
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import Draft
-from overspan.bridge.controller.features.job_limits import make_gate
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.features.job_limits import make_slot_queue
 from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError
@@ -63,7 +63,7 @@ class _Count:
         return Tally(self.live, self.running, self.stuck, tuple(self.states), self.exit_code, self.signal)
 
 
-class Arrays:
+class ArrayElements:
     """Follows every array that is not over."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Arrays:
         for head in heads:
             self.wake(head)
 
-    def follow(self, before: Job | None, entry: Entry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """An array, or an element of one, has changed."""
         job = entry.job
         if job.array is not None:
@@ -157,7 +157,7 @@ class Arrays:
         except OverspanError as error:
             log.info("array %d: %s", array, error)
 
-    async def _tell(self, entry: Entry, count: _Count) -> None:
+    async def _tell(self, entry: JobEntry, count: _Count) -> None:
         """Tell a cluster that keeps throttles itself of the present one, where elements may wait for it."""
         array = entry.job.array
         if array is None or count.told == array.throttle:
@@ -193,9 +193,9 @@ class Arrays:
     def _is_open(self, cluster: str) -> bool:
         """Whether any number of jobs may wait on the cluster."""
         limits = self._limits.get(cluster)
-        return limits is None or make_gate(limits) is None
+        return limits is None or make_slot_queue(limits) is None
 
-    def _close(self, drafts: list[Draft], count: _Count) -> None:
+    def _close(self, drafts: list[UnitOfWork], count: _Count) -> None:
         for draft in drafts:
             end = find_end(draft.job, count.tally(), self.recorder.clock())
             if end is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.adapters.contract import Accepted, Refusal, Report
-from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.lifecycle.bids import find_bid, note_bid
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -11,12 +11,12 @@ from overspan.bridge.model.job import Bid
 from overspan.bridge.store.records import OutboxRow
 
 
-def bid_of(draft: Draft, row: OutboxRow) -> Bid | None:
+def bid_of(draft: UnitOfWork, row: OutboxRow) -> Bid | None:
     """The bid that a submission is for; None for the launch itself, and for a bid that has ended."""
     return next((bid for bid in draft.job.bids if bid.launch == row.payload["launch"]), None)
 
 
-def answer_bid(draft: Draft, bid: Bid, row: OutboxRow, answer: Accepted | Refusal, now: float) -> None:
+def answer_bid(draft: UnitOfWork, bid: Bid, row: OutboxRow, answer: Accepted | Refusal, now: float) -> None:
     """The answer to the submission of a bid. A final refusal takes its cluster out of the race."""
     if isinstance(answer, Accepted):
         draft.done.append(row.token)
@@ -28,7 +28,7 @@ def answer_bid(draft: Draft, bid: Bid, row: OutboxRow, answer: Accepted | Refusa
         draft.advance(events.Withdraw(now, bid.cluster, answer.text, refused=True))
 
 
-def follow_bid(draft: Draft, cluster: str, report: Report, now: float) -> bool:
+def follow_bid(draft: UnitOfWork, cluster: str, report: Report, now: float) -> bool:
     """Heed the news of a bid; True where the job goes on with it, so that they are the launch's news.
 
     That is so when it is granted, and when somebody ends it on its cluster: who cancels a job there wants it ended.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from overspan.bridge.controller.features.schedules import Kept, Schedules
+from overspan.bridge.controller.features.schedules import ScheduleEntry, Schedules
 from overspan.bridge.controller.submission.submitter import Submitted
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place
 from overspan.bridge.readers.crontab import FILE, CrontabEntry, read_crontab
@@ -54,7 +54,7 @@ class Crontabs:
             former = self._entries(base.user)
             for kept in former:
                 await stack.enter_async_context(kept.lock)
-            marks: dict[str, list[Kept]] = {}
+            marks: dict[str, list[ScheduleEntry]] = {}
             for kept in former:
                 if not kept.gone:
                     marks.setdefault(kept.facts.mark, []).append(kept)
@@ -75,11 +75,13 @@ class Crontabs:
             await self.ledger.replace_crontab(Crontab(user, None))
             await self._take_in(former, [])
 
-    def _entries(self, user: str) -> list[Kept]:
+    def _entries(self, user: str) -> list[ScheduleEntry]:
         found = [kept for kept in self.schedules if (kept.facts.source, kept.stored.user) == (CRONTAB, user)]
         return sorted(found, key=lambda kept: kept.stored.id)
 
-    async def _record(self, entry: CrontabEntry, base: Submission, former: Kept | None, file: str) -> StoredSchedule:
+    async def _record(
+        self, entry: CrontabEntry, base: Submission, former: ScheduleEntry | None, file: str
+    ) -> StoredSchedule:
         submission = make_submission(entry, base)
         answer = await self._check(submission, Place(file, entry.first_line))
         first, last = entry.first_line, entry.last_line
@@ -101,7 +103,7 @@ class Crontabs:
                 raise InvalidRequest(f"--{option.replace('_', '-')} has no meaning in a crontab", place=place)
         return answer
 
-    async def _take_in(self, former: list[Kept], records: list[StoredSchedule]) -> None:
+    async def _take_in(self, former: list[ScheduleEntry], records: list[StoredSchedule]) -> None:
         known = {kept.stored.id: kept for kept in former}
         for record in records:
             kept = known.pop(record.id, None)

@@ -13,11 +13,11 @@ from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, Unmet
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.dependency_resolver import Waits
+from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.core.registry import Entry, entry_of
-from overspan.bridge.controller.core.unit_of_work import Draft
-from overspan.bridge.controller.features.job_limits import make_gate
+from overspan.bridge.controller.core.registry import JobEntry, entry_of
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.features.job_limits import make_slot_queue
 from overspan.bridge.lifecycle.dependencies import Predecessor, list_unmet, predecessor_of, resolve
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
@@ -34,7 +34,7 @@ _Key = int | tuple[str, str]
 """What somebody waits for: a job, or all jobs of a user and name."""
 
 
-class Dependencies(Waits):
+class DependencyTracker(DependencyResolver):
     """Knows who waits for whom. Nothing of it is stored: it follows from the jobs."""
 
     def __init__(
@@ -52,14 +52,14 @@ class Dependencies(Waits):
 
     # --- what a cluster waits for itself ------------------------------------------------------------------------------
 
-    def list_unmet(self, entry: Entry, job: Job, cluster: str) -> tuple[Unmet, ...]:
+    def list_unmet(self, entry: JobEntry, job: Job, cluster: str) -> tuple[Unmet, ...]:
         """What the entry's job, by these facts of it, still waits for, with the jobs that the cluster has."""
         return tuple(
             Unmet(need, self._list_awaited(entry, need, cluster) if unknown else ())
             for need, unknown in list_unmet(job, self.recorder.clock())
         )
 
-    def waits_there(self, entry: Entry, job: Job, cluster: str) -> bool:
+    def waits_there(self, entry: JobEntry, job: Job, cluster: str) -> bool:
         """Whether a cluster itself can wait for all that is not met.
 
         Not for elements, which are drawn when they may start; not for jobs with a choice of clusters, whose time on
@@ -71,7 +71,7 @@ class Dependencies(Waits):
         needs = self.list_unmet(entry, job, cluster) if adapter is not None else ()
         return adapter is not None and all(unmet.jobs for unmet in needs) and adapter.waits_for(job, needs)
 
-    async def preview(self, entry: Entry, dependency: Dependency) -> Job:
+    async def preview(self, entry: JobEntry, dependency: Dependency) -> Job:
         """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
         now = self.recorder.clock()
         resolved = []
@@ -94,7 +94,7 @@ class Dependencies(Waits):
     def _find_waiter(self, name: str) -> NativeDependencies | None:
         """The adapter of a cluster that waits for jobs itself, where any number of them may wait there."""
         cluster, limits = self.clusters.find(name), self._limits.get(name)
-        if cluster is None or (limits is not None and make_gate(limits) is not None):
+        if cluster is None or (limits is not None and make_slot_queue(limits) is not None):
             return None
         try:
             adapter = cluster.adapter
@@ -102,10 +102,10 @@ class Dependencies(Waits):
             return None
         return adapter if isinstance(adapter, NativeDependencies) else None
 
-    def _list_awaited(self, entry: Entry, need: JobNeed, cluster: str) -> tuple[Awaited, ...]:
+    def _list_awaited(self, entry: JobEntry, need: JobNeed, cluster: str) -> tuple[Awaited, ...]:
         """The jobs that a need is about; none unless the cluster has each of them as a whole."""
         book = self.recorder.book
-        found: list[Entry | None]
+        found: list[JobEntry | None]
         if need.kind is DependencyKind.SINGLETON:
             found = list(self._list_elders(entry))
         elif need.task is not None or book.owner(need.job) != need.job:
@@ -120,7 +120,7 @@ class Dependencies(Waits):
 
     # --- what is settled ----------------------------------------------------------------------------------------------
 
-    def follow(self, before: Job | None, entry: Entry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: it may wait for others, and others for it."""
         job = entry.job
         if before is None or before.dependency != job.dependency or (before.over and not job.over):
@@ -129,7 +129,7 @@ class Dependencies(Waits):
         if moved or before is None or before.state is not job.state or _starts(before) != _starts(job):
             self._tell(entry)
 
-    def _has_moved(self, entry: Entry) -> bool:
+    def _has_moved(self, entry: JobEntry) -> bool:
         """Whether a job that others wait for is newly on its cluster, or on it no more."""
         job_id = entry.job.id
         if not entry.watched:
@@ -139,7 +139,7 @@ class Dependencies(Waits):
         self._handles[job_id] = entry.handle
         return True
 
-    def _index(self, entry: Entry) -> None:
+    def _index(self, entry: JobEntry) -> None:
         job = entry.job
         self._drop(job.id)
         if not open_needs(job):
@@ -155,7 +155,7 @@ class Dependencies(Waits):
             self.recorder.book.redraw(entry)
         self._look(job.id)
 
-    def _tell(self, entry: Entry) -> None:
+    def _tell(self, entry: JobEntry) -> None:
         for job_id in {job_id for key in _list_keys(entry) for job_id in self._waiting.get(key, ())} - {entry.job.id}:
             self._look(job_id)
 
@@ -176,7 +176,7 @@ class Dependencies(Waits):
             if outcome is not None:
                 news.append(events.Resolved(now, number, outcome[0]))
 
-        def work(drafts: list[Draft]) -> None:
+        def work(drafts: list[UnitOfWork]) -> None:
             for draft in drafts:
                 if draft.job.dependency == dependency:
                     for event in news:
@@ -192,7 +192,7 @@ class Dependencies(Waits):
             at = self.recorder.clock() + RETRY_SECONDS
             self.recorder.timers.set(f"needs:{job_id}", at, lambda: self._look(job_id))
 
-    def _is_due(self, entry: Entry) -> bool:
+    def _is_due(self, entry: JobEntry) -> bool:
         """Whether its cluster can wait for it and has not been given it yet, or the other way round."""
         if entry.launched:
             return False
@@ -214,7 +214,7 @@ class Dependencies(Waits):
             if not self._waiting[key]:
                 del self._waiting[key]
 
-    async def _find(self, entry: Entry, need: JobNeed) -> Predecessor | None:
+    async def _find(self, entry: JobEntry, need: JobNeed) -> Predecessor | None:
         """What is waited for as it stands; None when nobody knows it (any more)."""
         book = self.recorder.book
         if need.kind is DependencyKind.SINGLETON:
@@ -242,14 +242,14 @@ class Dependencies(Waits):
             return Predecessor(None, self.recorder.clock())
         return await self._stored_element(job_id, need.element)
 
-    def _list_elders(self, entry: Entry) -> Iterator[Entry]:
+    def _list_elders(self, entry: JobEntry) -> Iterator[JobEntry]:
         """Earlier jobs of the same name and user that are not over."""
         name = _name(entry)
         for other in self.recorder.book:
             if other.job.id < entry.job.id and not other.job.over and _name(other) == name:
                 yield other
 
-    async def _stored(self, job_id: int) -> Entry | None:
+    async def _stored(self, job_id: int) -> JobEntry | None:
         found = await self.recorder.ledger.find(JobQuery(ids=(job_id,)))
         return entry_of(found[0]) if found else None
 
@@ -273,11 +273,11 @@ def _starts(job: Job) -> int:
     return sum(len(task.attempts) + task.over + (task.live and task.state is State.RUNNING) for task in job.tasks)
 
 
-def _list_keys(entry: Entry) -> list[_Key]:
+def _list_keys(entry: JobEntry) -> list[_Key]:
     """By what others may wait for a job."""
     keys: list[_Key] = [entry.job.id, _name(entry)]
     return keys if entry.job.element is None else [*keys, entry.job.element.array]
 
 
-def _name(entry: Entry) -> tuple[str, str]:
+def _name(entry: JobEntry) -> tuple[str, str]:
     return entry.user, entry.job.labels.get("name", entry.job.spec.name)

@@ -18,7 +18,7 @@ MAX_OWED = 100
 """Missed runs that `missed: all` makes up for: the latest ones."""
 
 
-class Due(NamedTuple):
+class DueRuns(NamedTuple):
     """Times that have come: `late` ones were missed, `ready` ones are to be run now. `more` were not counted."""
 
     late: tuple[float, ...] = ()
@@ -26,7 +26,7 @@ class Due(NamedTuple):
     more: bool = False
 
 
-def split_due(times: Iterable[float], now: float) -> Due:
+def split_due(times: Iterable[float], now: float) -> DueRuns:
     """Tell what is due at a time from the schedule's times after the last that was dealt with."""
     late: list[float] = []
     ready: list[float] = []
@@ -39,11 +39,11 @@ def split_due(times: Iterable[float], now: float) -> Due:
             late.append(at)
         else:
             # Counting on would take long; the newest of them still is the one to be made up for.
-            return Due(tuple(late), (), True)
-    return Due(tuple(late), tuple(ready))
+            return DueRuns(tuple(late), (), True)
+    return DueRuns(tuple(late), tuple(ready))
 
 
-def take_missed(facts: ScheduleFacts, due: Due, now: float) -> ScheduleFacts:
+def take_missed(facts: ScheduleFacts, due: DueRuns, now: float) -> ScheduleFacts:
     """The schedule after runs were missed: counted, told, and owed as its policy says."""
     if not due.late:
         return facts

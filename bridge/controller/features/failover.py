@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.lifecycle.candidates import Place
 from overspan.bridge.lifecycle.failover import failover_time, list_next
 from overspan.bridge.model import events
@@ -38,7 +38,7 @@ class Failover:
         recorder.followers.append(self._follow)
         recorder.wakes.unreached = self._leave_soon
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         if not entry.job.cluster:
             return
         at = failover_time(entry.job)
@@ -97,10 +97,10 @@ class Failover:
                 return place
         return None
 
-    def _move_due(self, drafts: list[Draft], target: Place, text: str) -> bool:
+    def _move_due(self, drafts: list[UnitOfWork], target: Place, text: str) -> bool:
         return any(self._is_due(draft.job) and self._move(draft, target, text) for draft in drafts)
 
-    def _move(self, draft: Draft, target: Place, text: str) -> bool:
+    def _move(self, draft: UnitOfWork, target: Place, text: str) -> bool:
         """Let a job go, or order that it be had back; False where it is not known whether its cluster has it."""
         now = self._recorder.clock()
         if not draft.away:
@@ -128,7 +128,7 @@ class Failover:
             cluster = self._clusters.find(entry.cluster)
             text = f"no answer: {cluster.message}" if cluster is not None else "not configured any more"
 
-            def work(drafts: list[Draft], target: Place = target, text: str = text) -> None:
+            def work(drafts: list[UnitOfWork], target: Place = target, text: str = text) -> None:
                 for draft in drafts:
                     if not draft.away and target in list_next(draft.job):
                         now = self._recorder.clock()

@@ -1,6 +1,6 @@
 """Limits on how many jobs of the daemon are on a cluster at once: who waits for a slot, and who is next.
 
-`Gate` is the order and the count, pure. `Admission` keeps a gate for each limited cluster in step with the jobs.
+`SlotQueue` is the order and the count, pure. `JobLimits` keeps a gate for each limited cluster in step with the jobs.
 Whoever waits is not on its cluster and is known not to be: before the first call for a job is made, its row is marked
 in the store, so that a restart does not take 10,000 waiting jobs for perhaps submitted ones.
 """
@@ -12,10 +12,10 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.core.outbox import SUBMIT, Lane
+from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import REQUEUING, Draft
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import REQUEUING, UnitOfWork
 from overspan.bridge.lifecycle.bids import note_bid
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
@@ -31,7 +31,7 @@ _AT_ONCE = 500
 _SPARE = 64
 
 
-class Gate:
+class SlotQueue:
     """The slots of a cluster and the line before them. A change costs O(log n) of those who wait."""
 
     def __init__(self, limit: int, reason: str) -> None:
@@ -89,27 +89,27 @@ class Gate:
         return admitted
 
 
-def make_gate(settings: ClusterSettings) -> Gate | None:
+def make_slot_queue(settings: ClusterSettings) -> SlotQueue | None:
     """The gate of a cluster's limits, None where it has none. The smaller limit is the one that holds."""
     limits = ((settings.max_running, MAX_RUNNING), (settings.max_submitted, MAX_SUBMITTED))
     known = [(limit, reason) for limit, reason in limits if limit is not None]
-    return Gate(*min(known)) if known else None
+    return SlotQueue(*min(known)) if known else None
 
 
-class Admission:
+class JobLimits:
     """The gates of all limited clusters."""
 
     def __init__(self, recorder: Recorder, clusters: Mapping[str, ClusterSettings]) -> None:
         self.recorder = recorder
-        gates = {name: make_gate(settings) for name, settings in clusters.items()}
+        gates = {name: make_slot_queue(settings) for name, settings in clusters.items()}
         self._requeuing = {name for name, settings in clusters.items() if settings.kind in REQUEUING}
         self._gates = {name: gate for name, gate in gates.items() if gate is not None}
 
-    def limits(self, lane: Lane) -> bool:
+    def limits(self, lane: QueueKey) -> bool:
         """Whether calls of that lane wait for slots."""
         return lane[1] == SUBMIT and lane[0] in self._gates
 
-    def follow(self, entry: Entry, cluster: str) -> bool:
+    def follow(self, entry: JobEntry, cluster: str) -> bool:
         """Heed a job's change; whether somebody may go in on that cluster of it."""
         gate = self._gates.get(cluster)
         if gate is None:
@@ -127,7 +127,7 @@ class Admission:
                 gate.wait(job.id, rank_job(job))
         return gate.open
 
-    def _may_be_back(self, entry: Entry, row: OutboxRow) -> bool:
+    def _may_be_back(self, entry: JobEntry, row: OutboxRow) -> bool:
         """Whether the cluster may run the job again already, under the launch that was told as ended."""
         former = (
             bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == row.payload["launch"] - 1
@@ -143,7 +143,7 @@ class Admission:
         gate.free(job_id)
         return gate.open
 
-    def take(self, lane: Lane, most: int) -> list[OutboxRow]:
+    def take(self, lane: QueueKey, most: int) -> list[OutboxRow]:
         """The submissions that may be made now, the first in the line first; the others wait and are told why."""
         gate, outbox = self._gates[lane[0]], self.recorder.outbox
         again, fresh = [], []
@@ -171,13 +171,13 @@ class Admission:
         if gate is not None and row.kind == SUBMIT:
             gate.free(row.job_id)
 
-    async def mark(self, lane: Lane, rows: Iterable[OutboxRow]) -> None:
+    async def mark(self, lane: QueueKey, rows: Iterable[OutboxRow]) -> None:
         """Write down that calls are about to be made, where it matters. Raises StoreFailed."""
         if self.limits(lane):
             defer = self.recorder.ledger.defer
             await asyncio.gather(*(defer(row.token, 0.0, "") for row in rows if not row.tries))
 
-    async def recall(self, lane: Lane) -> None:
+    async def recall(self, lane: QueueKey) -> None:
         """Tell apart what an earlier process may have called and what only waited. Raises StoreFailed."""
         outbox, ledger = self.recorder.outbox, self.recorder.ledger
         limited, key = self.limits(lane), f"marked:{lane[0]}"
@@ -195,7 +195,7 @@ class Admission:
     async def _tell(self, cluster: str, job_ids: list[int]) -> None:
         gate = self._gates[cluster]
 
-        def work(drafts: list[Draft]) -> None:
+        def work(drafts: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             for draft in drafts:
                 if draft.job.id not in gate:

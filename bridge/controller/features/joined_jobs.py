@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import Draft
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
@@ -17,7 +17,7 @@ BY = "group"
 """Who has cancelled a job that ended with its group."""
 
 
-class Families:
+class JoinedJobs:
     """Knows which jobs have joined which group. Nothing of it is stored: it follows from the jobs."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -28,7 +28,7 @@ class Families:
         recorder.followers.append(self.follow)
         recorder.wakes.withdrawn = self._withdraw
 
-    def follow(self, before: Job | None, entry: Entry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: it may have joined a group, or be one that ends."""
         job = entry.job
         group = job.spec.parent
@@ -56,7 +56,7 @@ class Families:
         """The live jobs that have joined a group."""
         return sorted(self._members.get(group, ()))
 
-    async def list_joined(self, entry: Entry) -> list[int]:
+    async def list_joined(self, entry: JobEntry) -> list[int]:
         """All jobs that have joined a group, ended ones too."""
         group = entry.job.id
         if not entry.job.spec.group:
@@ -87,7 +87,7 @@ class Families:
         self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
 
     async def _cancel(self, members: list[int]) -> None:
-        def work(drafts: list[Draft]) -> None:
+        def work(drafts: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             for draft in drafts:
                 try:

@@ -10,10 +10,10 @@ from overspan.adapters.abilities import Release, Trace, Traces
 from overspan.adapters.contract import Adapter
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.releases import Releases
+from overspan.bridge.controller.core.releases import LaunchReleases
 
 
-class Standing(StrEnum):
+class LaunchStanding(StrEnum):
     """What the store says of a launch that a cluster has."""
 
     LIVE = "live"
@@ -25,16 +25,16 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundLaunch:
     """One launch on a cluster; `removed` tells that it was taken away just now."""
 
     trace: Trace
-    standing: Standing
+    standing: LaunchStanding
     removed: bool = False
 
 
 @dataclass(frozen=True)
-class Findings:
+class OrphanReport:
     """What a check found; `missing` are jobs that the cluster is to have and has nothing of.
 
     `looked` is False where launches leave nothing that could be listed.
@@ -42,38 +42,40 @@ class Findings:
 
     installation: str
     looked: bool = True
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundLaunch, ...] = ()
     missing: tuple[int, ...] = ()
     damaged: tuple[str, ...] = ()
     """Rows of the store that cannot be read, a sentence each; what they are about is left as it is."""
 
 
 @dataclass(frozen=True)
-class Sweep:
+class OrphanRemoval:
     """What is to be removed: of this installation what nobody wants, and all of `installations`, or of all others."""
 
     release: bool = False
     installations: tuple[str, ...] = ()
     all_installations: bool = False
 
-    def takes(self, found: Found) -> bool:
+    def takes(self, found: FoundLaunch) -> bool:
         """Whether a launch is to go."""
-        if not self.release or found.standing is Standing.LIVE:
+        if not self.release or found.standing is LaunchStanding.LIVE:
             return False
         return (
-            found.standing is Standing.LEFT or self.all_installations or found.trace.installation in self.installations
+            found.standing is LaunchStanding.LEFT
+            or self.all_installations
+            or found.trace.installation in self.installations
         )
 
 
-class Leftovers:
+class OrphanCheck:
     """Finds and removes what launches have left."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters, releases: Releases) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters, releases: LaunchReleases) -> None:
         self._recorder = recorder
         self._clusters = clusters
         self._releases = releases
 
-    async def check(self, name: str, sweep: Sweep) -> Findings:
+    async def check(self, name: str, sweep: OrphanRemoval) -> OrphanReport:
         """Compare a cluster with the store, and remove what is asked for. NotFound, Unreachable, Denied."""
         installation = self._recorder.completion.installation
         adapter = self._clusters.get(name).adapter
@@ -90,14 +92,14 @@ class Leftovers:
             await adapter.remove_traces(going)
         absent = (before & self._recorder.book.watched(name).keys()) - {trace.handle for trace in traces}
         missing = [entry.job.id for entry in self._recorder.book if entry.cluster == name and entry.handle in absent]
-        told = tuple(Found(one.trace, one.standing, sweep.takes(one)) for one in found)
-        return Findings(installation, True, told, tuple(sorted(missing)), self._list_damages(name))
+        told = tuple(FoundLaunch(one.trace, one.standing, sweep.takes(one)) for one in found)
+        return OrphanReport(installation, True, told, tuple(sorted(missing)), self._list_damages(name))
 
-    async def _release(self, name: str, adapter: Adapter, installation: str, sweep: Sweep) -> Findings:
+    async def _release(self, name: str, adapter: Adapter, installation: str, sweep: OrphanRemoval) -> OrphanReport:
         """Have a cluster that cannot list its launches let go of those that nobody wants."""
         if sweep.release and isinstance(adapter, Release):
             await adapter.release(installation, *self._releases.wanted())
-        return Findings(installation, looked=False, damaged=self._list_damages(name))
+        return OrphanReport(installation, looked=False, damaged=self._list_damages(name))
 
     def _list_damages(self, name: str) -> tuple[str, ...]:
         """What cannot be read of jobs on a cluster, and of what is on none."""
@@ -107,10 +109,10 @@ class Leftovers:
 
 def _judge(
     trace: Trace, installation: str, handles: Collection[str], tokens: Collection[str], live: Collection[int]
-) -> Found:
+) -> FoundLaunch:
     if trace.handle in handles or trace.token in tokens:
-        return Found(trace, Standing.LIVE)
+        return FoundLaunch(trace, LaunchStanding.LIVE)
     if trace.installation != installation:
-        return Found(trace, Standing.OTHER)
+        return FoundLaunch(trace, LaunchStanding.OTHER)
     # What the next launch of a live job takes over is that job's, whether it has been submitted or not.
-    return Found(trace, Standing.LIVE if trace.resumes and trace.job in live else Standing.LEFT)
+    return FoundLaunch(trace, LaunchStanding.LIVE if trace.resumes and trace.job in live else LaunchStanding.LEFT)

@@ -13,11 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.features.due_runs import GRACE, Due, made, refuse, skip, split_due, take_missed
-from overspan.bridge.controller.orders.orders import Orders
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.features.due_runs import GRACE, DueRuns, made, refuse, skip, split_due, take_missed
+from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Run, Submitted, Submitter, find_receipt, make_receipt
+from overspan.bridge.controller.submission.submitter import (
+    ScheduledRun,
+    Submitted,
+    Submitter,
+    find_receipt,
+    make_receipt,
+)
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import (
     Conflict,
@@ -55,7 +61,7 @@ class NoTimes:
 
 
 @dataclass(eq=False, slots=True)
-class Kept:
+class ScheduleEntry:
     """A schedule in memory; changed under its lock, and only after a commit."""
 
     stored: StoredSchedule
@@ -76,16 +82,16 @@ class Kept:
 class Schedules:
     """Makes the runs of all schedules."""
 
-    def __init__(self, recorder: Recorder, submitter: Submitter, orders: Orders) -> None:
+    def __init__(self, recorder: Recorder, submitter: Submitter, orders: JobOrders) -> None:
         self.recorder = recorder
         self.submitter = submitter
         self.orders = orders
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, ScheduleEntry] = {}
         self._live: dict[int, set[int]] = {}
         recorder.followers.append(self._follow)
         submitter.schedule = self.create
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[ScheduleEntry]:
         return iter(list(self._kept.values()))
 
     async def start(self) -> None:
@@ -96,7 +102,7 @@ class Schedules:
             except InvalidRequest as error:
                 # Its time zone may have gone. It is shown with the reason, and makes no runs.
                 log.error("schedule c%d: %s", stored.id, error)
-                kept = self._kept[stored.id] = Kept(stored, NoTimes())
+                kept = self._kept[stored.id] = ScheduleEntry(stored, NoTimes())
                 now = self.recorder.clock()
                 await self._change(kept, replace(stored.facts, message=error.message, message_at=now))
 
@@ -131,7 +137,7 @@ class Schedules:
 
     async def keep(self, stored: StoredSchedule) -> None:
         """Take a schedule into memory, and see what is due."""
-        self._kept[stored.id] = Kept(stored, await make_times(stored.facts.schedule))
+        self._kept[stored.id] = ScheduleEntry(stored, await make_times(stored.facts.schedule))
         self.poke(stored.id)
 
     def drop(self, schedule_id: int) -> None:
@@ -141,7 +147,7 @@ class Schedules:
             kept.gone = True
         self.recorder.timers.drop(f"schedule:{schedule_id}")
 
-    def find(self, schedule_id: int, user: str) -> Kept:
+    def find(self, schedule_id: int, user: str) -> ScheduleEntry:
         """The schedule of that number. Raises NotFound, and Denied for another user's."""
         kept = self._kept.get(schedule_id)
         if kept is None:
@@ -216,7 +222,7 @@ class Schedules:
         """The jobs of a schedule that are not over, oldest first."""
         return sorted(self._live.get(schedule_id, ()))
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         """Keep count of the live runs; the end of one may let a missed one begin."""
         job = entry.job
         cron = job.spec.cron
@@ -233,7 +239,7 @@ class Schedules:
         if kept is not None and kept.facts.owed:
             self.poke(cron.id)
 
-    async def _look(self, kept: Kept) -> None:
+    async def _look(self, kept: ScheduleEntry) -> None:
         async with kept.lock:
             if kept.gone or kept.facts.paused:
                 return
@@ -249,7 +255,7 @@ class Schedules:
             else:
                 self._arm(kept, kept.next())
 
-    async def _take(self, kept: Kept, now: float) -> None:
+    async def _take(self, kept: ScheduleEntry, now: float) -> None:
         due = await self._split(kept, now)
         if due.late:
             await self._change(kept, take_missed(kept.facts, due, now))
@@ -265,23 +271,23 @@ class Schedules:
             await self._make_room(kept)
             await self._try(kept, at, replace(kept.facts, last_due=at))
 
-    async def _split(self, kept: Kept, now: float) -> Due:
+    async def _split(self, kept: ScheduleEntry, now: float) -> DueRuns:
         following = kept.times.after(kept.facts.last_due)
         if following is None or following > now:
-            return Due()
+            return DueRuns()
         # Much may be due after a long absence.
         return await asyncio.to_thread(lambda: split_due(kept.times.follow(kept.facts.last_due), now))
 
-    def _free(self, kept: Kept) -> bool:
+    def _free(self, kept: ScheduleEntry) -> bool:
         """Whether a missed run may be made now: one after another, unless they may overlap."""
         return kept.facts.schedule.overlap is Overlap.ALLOW or not self.live(kept.stored.id)
 
-    async def _make_room(self, kept: Kept) -> None:
+    async def _make_room(self, kept: ScheduleEntry) -> None:
         live = self.live(kept.stored.id)
         if live and kept.facts.schedule.overlap is Overlap.REPLACE:
             await self.orders.cancel(CancelRequest(refs=[str(job_id) for job_id in live], by=kept.stored.user))
 
-    async def _try(self, kept: Kept, at: float, facts: ScheduleFacts) -> None:
+    async def _try(self, kept: ScheduleEntry, at: float, facts: ScheduleFacts) -> None:
         """Make a run; a refusal is kept and shown. `facts` say that this time has been dealt with."""
         now = self.recorder.clock()
         version = kept.stored.version
@@ -303,24 +309,24 @@ class Schedules:
         log.warning("schedule c%d: its run was refused: %s", kept.stored.id, why)
         await self._change(kept, refuse(facts, at, why, now))
 
-    async def _submit(self, kept: Kept, at: float, facts: ScheduleFacts) -> Submitted:
+    async def _submit(self, kept: ScheduleEntry, at: float, facts: ScheduleFacts) -> Submitted:
         stored, now = kept.stored, self.recorder.clock()
 
         def record(job_id: int) -> StoredSchedule:
             return replace(stored, version=stored.version + 1, facts=made(facts, job_id, now))
 
         cron = replace(facts.schedule, id=stored.id, due=at)
-        answer = await self.submitter.submit(decode(Submission, dict(stored.request)), Run(cron, record))
+        answer = await self.submitter.submit(decode(Submission, dict(stored.request)), ScheduledRun(cron, record))
         kept.stored = record(answer.id)
         return answer
 
-    async def _change(self, kept: Kept, facts: ScheduleFacts) -> None:
+    async def _change(self, kept: ScheduleEntry, facts: ScheduleFacts) -> None:
         changed = replace(kept.stored, version=kept.stored.version + 1, facts=facts)
         if not await self.recorder.ledger.change_schedule(changed):
             raise Conflict(f"the schedule c{changed.id} was changed by somebody else at the same time")
         kept.stored = changed
 
-    async def _reload(self, kept: Kept) -> None:
+    async def _reload(self, kept: ScheduleEntry) -> None:
         """Believe the store where memory may be wrong."""
         try:
             found = {stored.id: stored for stored in await self.recorder.ledger.schedules()}
@@ -331,7 +337,7 @@ class Schedules:
         else:
             self.drop(kept.stored.id)
 
-    def _arm(self, kept: Kept, at: float | None) -> None:
+    def _arm(self, kept: ScheduleEntry, at: float | None) -> None:
         name = f"schedule:{kept.stored.id}"
         if at is None or kept.gone:
             self.recorder.timers.drop(name)
@@ -360,7 +366,7 @@ def _local_zone(wished: str) -> str:
     return local_zone(wished)
 
 
-def _describe(kept: Kept, states: dict[int, str]) -> dict[str, Any]:
+def _describe(kept: ScheduleEntry, states: dict[int, str]) -> dict[str, Any]:
     facts, request = kept.facts, kept.stored.request
     schedule = facts.schedule
     return {

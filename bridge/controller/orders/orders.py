@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.abilities import Admission, Ceilings, Verdict
-from overspan.bridge.controller.core.cluster_locations import Places
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import ORDER
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
-from overspan.bridge.controller.core.unit_of_work import Draft, is_kept
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_kept
 from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
-from overspan.bridge.controller.orders.references import Directory, Target
-from overspan.bridge.controller.orders.requests import CancelRequest, Outcome, Update
+from overspan.bridge.controller.orders.references import Directory, JobTarget
+from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
 from overspan.bridge.controller.orders.rights import split_allowed
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -35,28 +35,28 @@ MakeEvent = Callable[[float, str], Event]
 """Makes the order of a time and a task's name."""
 
 
-class Orders:
+class JobOrders:
     """Carries out what people ask of jobs."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, places: Places) -> None:
+    def __init__(self, recorder: Recorder, directory: Directory, places: ClusterLocations) -> None:
         self.recorder = recorder
         self.directory = directory
         self.places = places
         self.clusters = places.clusters
 
-    async def cancel(self, request: CancelRequest) -> Outcome:
+    async def cancel(self, request: CancelRequest) -> CancelOutcome:
         """End or signal many jobs in one transaction; each has its own answer.
 
         The job that fills a disk is the one to be ended: it needs no disk.
         """
         number = parse_signal(request.signal) if request.signal else None
-        outcome = Outcome([], [])
-        chosen: dict[int, list[tuple[str, Target]]] = {}
+        outcome = CancelOutcome([], [])
+        chosen: dict[int, list[tuple[str, JobTarget]]] = {}
         for ref, target in await self._choose(request, outcome):
             chosen.setdefault(target.entry.job.id, []).append((ref, target))
         given: dict[str, OverspanError | None] = {}
 
-        def work(drafts: list[Draft]) -> None:
+        def work(drafts: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             for draft in drafts:
                 for ref, target in chosen[draft.job.id]:
@@ -113,7 +113,7 @@ class Orders:
             for target in await self._targets(ref):
                 await self._check_amended(target.entry, amended)
 
-        def work(draft: Draft, task: str, now: float) -> None:
+        def work(draft: UnitOfWork, task: str, now: float) -> None:
             if amended:
                 _amend(draft, amended, now, update.by)
             for name, value in update.values.items():
@@ -124,7 +124,7 @@ class Orders:
 
         await self._each(ref, "", work)
 
-    async def _check_amended(self, entry: Entry, values: Mapping[str, Any]) -> None:
+    async def _check_amended(self, entry: JobEntry, values: Mapping[str, Any]) -> None:
         """Refuse what the job's cluster could never run; one that does not answer is asked at the submission."""
         cluster = self.clusters.find(entry.cluster)
         adapter = cluster.adapter if cluster is not None else None
@@ -154,7 +154,7 @@ class Orders:
         highest = max(((job.priority or 0) - job.nice for job in mine if job.granted_at is None), default=0)
         await self.give(ref, lambda at, task: events.SetPriority(at, highest + 1 + target.entry.job.nice, by))
 
-    async def _each(self, ref: str, task: str, work: Callable[[Draft, str, float], None]) -> None:
+    async def _each(self, ref: str, task: str, work: Callable[[UnitOfWork, str, float], None]) -> None:
         """Do something with every job that an id names; the first refusal is raised where nothing was accepted."""
         targets = await self._targets(ref)
         for target in targets:
@@ -162,7 +162,7 @@ class Orders:
             self._remember(target.entry)
         names = {target.entry.job.id: task or target.task for target in targets}
 
-        def change(drafts: list[Draft]) -> None:
+        def change(drafts: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             refusals: list[OverspanError] = []
             for draft in _present(drafts, next(iter(names))):
@@ -177,7 +177,7 @@ class Orders:
 
         await self.recorder.change(names, change)
 
-    async def _targets(self, ref: str) -> list[Target]:
+    async def _targets(self, ref: str) -> list[JobTarget]:
         """What an id names; elements of an array that are no jobs yet are made jobs for it."""
         found = (await self.directory.find_all((ref,)))[0]
         if isinstance(found, OverspanError):
@@ -192,15 +192,15 @@ class Orders:
             raise again
         return [target for target in again if not target.waiting]
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: JobEntry) -> None:
         """Take a job that was read from the store into memory, to change it."""
         if self.recorder.book.get(entry.job.id) is None:
             self.recorder.book.add(entry)
 
-    async def _choose(self, request: CancelRequest, outcome: Outcome) -> list[tuple[str, Target]]:
+    async def _choose(self, request: CancelRequest, outcome: CancelOutcome) -> list[tuple[str, JobTarget]]:
         if not request.refs:
             entries = [e for e in self.recorder.book if not e.job.over and request.filters.fits(e)]
-            chosen = [(str(entry.job.id), Target(entry)) for entry in entries]
+            chosen = [(str(entry.job.id), JobTarget(entry)) for entry in entries]
             # Who names no user means the own jobs, as with scancel.
             allowed, refused = split_allowed(chosen, request.within)
             outcome.errors.extend(refused if request.filters.users else ())
@@ -219,7 +219,7 @@ class Orders:
         return [(ref, target) for ref, target in allowed if ref not in strange]
 
 
-def _find_strangers(chosen: list[tuple[str, Target]], task: str) -> Iterator[tuple[str, NotFound]]:
+def _find_strangers(chosen: list[tuple[str, JobTarget]], task: str) -> Iterator[tuple[str, NotFound]]:
     """The ids whose jobs have no such task, with the error."""
     for ref, target in chosen:
         try:
@@ -228,21 +228,21 @@ def _find_strangers(chosen: list[tuple[str, Target]], task: str) -> Iterator[tup
             yield ref, error
 
 
-def _check_task(target: Target, task: str) -> None:
+def _check_task(target: JobTarget, task: str) -> None:
     tasks = target.entry.job.tasks
     if task and not any(known.name == task for known in tasks):
         names = ", ".join(known.name for known in tasks)
         raise NotFound(f"job {target.entry.job.id} has no task {task!r}", remedy=f"its tasks: {names}")
 
 
-def _present(drafts: list[Draft], job_id: int) -> list[Draft]:
+def _present(drafts: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
     """The drafts; Conflict where the finished job left memory before it was locked."""
     if not drafts:
         raise Conflict(f"job {job_id} is being moved to the history", remedy="try again")
     return drafts
 
 
-def place(draft: Draft, event: Event, now: float) -> None:
+def place(draft: UnitOfWork, event: Event, now: float) -> None:
     """Apply an order to the draft, or owe it to the cluster. Raises Conflict when it would change nothing."""
     waits = isinstance(event, events.Signal) and draft.job.granted_at is None
     job = _foresee(draft)
@@ -261,7 +261,7 @@ def place(draft: Draft, event: Event, now: float) -> None:
         draft.order(now, event)
 
 
-def _foresee(draft: Draft) -> Job:
+def _foresee(draft: UnitOfWork) -> Job:
     """The job as holds and releases leave it that its cluster has not answered yet: the next order comes after them."""
     job = draft.job
     for _, asked in _list_holding(draft):
@@ -269,13 +269,13 @@ def _foresee(draft: Draft) -> Job:
     return job
 
 
-def _list_holding(draft: Draft) -> list[tuple[OutboxRow, Event]]:
+def _list_holding(draft: UnitOfWork) -> list[tuple[OutboxRow, Event]]:
     """The holds and releases that are owed, oldest first."""
     owed = [(row, event_from_document(dict(row.payload["event"]))) for row in draft.open_rows() if row.kind == ORDER]
     return [(row, asked) for row, asked in owed if isinstance(asked, _HOLDING)]
 
 
-def _asked_already(draft: Draft, event: events.Cancel) -> bool:
+def _asked_already(draft: UnitOfWork, event: events.Cancel) -> bool:
     """Whether the same cancel is under way."""
     for row in draft.open_rows():
         if is_kept(row):
@@ -285,7 +285,7 @@ def _asked_already(draft: Draft, event: events.Cancel) -> bool:
     return False
 
 
-def _end_event(draft: Draft, request: CancelRequest, number: int | None, target: Target, now: float) -> Event:
+def _end_event(draft: UnitOfWork, request: CancelRequest, number: int | None, target: JobTarget, now: float) -> Event:
     task = request.task or target.task
     waits = draft.job.granted_at is None
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
@@ -339,11 +339,11 @@ def parse_signal(text: str) -> int:
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-def _set_time(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_time(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     place(draft, events.SetTime(now, value, task, by), now)
 
 
-def _set_priority(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_priority(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     if draft.job.held:
         raise Conflict(
             f"job {draft.job.id}: Job is in held state, pending scheduler release", remedy="release it first"
@@ -351,36 +351,36 @@ def _set_priority(draft: Draft, task: str, value: Any, now: float, by: str) -> N
     place(draft, events.SetPriority(now, value, by), now)
 
 
-def _set_nice(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_nice(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     if value < 0:
         # Slurm keeps this for operators; a priority says the same here.
         raise Conflict(f"job {draft.job.id}: Access/permission denied", remedy="set its priority instead")
     place(draft, events.SetNice(now, value, by), now)
 
 
-def _set_begin(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_begin(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     _check_here(draft)
     place(draft, events.SetBegin(now, value, by), now)
 
 
-def _set_dependency(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_dependency(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     _check_here(draft)
     place(draft, events.SetDependency(now, encode(value), by), now)
 
 
-def _set_throttle(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_throttle(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     if draft.job.array is not None:
         place(draft, events.SetThrottle(now, value, by), now)
 
 
-def _check_here(draft: Draft) -> None:
+def _check_here(draft: UnitOfWork) -> None:
     """What only the daemon heeds can be changed only while the daemon has the job."""
     if draft.away or draft.job.over:
         raise Conflict(f"job {draft.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
 
 
-def _set_label(name: str) -> Callable[[Draft, str, Any, float, str], None]:
-    def change(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_label(name: str) -> Callable[[UnitOfWork, str, Any, float, str], None]:
+    def change(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
         if name == "name" and draft.job.spec.group:
             raise Conflict("a group's name is part of its members' names", remedy="submit it again with --name")
         draft.amend(now, replace(draft.job, labels={**draft.job.labels, name: value}), f"{name} set by {by}")
@@ -388,7 +388,7 @@ def _set_label(name: str) -> Callable[[Draft, str, Any, float, str], None]:
     return change
 
 
-def _amend(draft: Draft, values: Mapping[str, Any], now: float, by: str) -> None:
+def _amend(draft: UnitOfWork, values: Mapping[str, Any], now: float, by: str) -> None:
     """Change the spec of a job that nobody else has; what is so already is no change."""
     job = draft.job
     if values == {"partition": job.spec.partition}:
@@ -404,7 +404,7 @@ def _word_refusal(message: str) -> str:
     return "Invalid partition name specified" if message.startswith("invalid partition") else message
 
 
-_UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
+_UPDATES: Mapping[str, Callable[[UnitOfWork, str, Any, float, str], None]] = {
     "time_limit": _set_time,
     "priority": _set_priority,
     "nice": _set_nice,
@@ -417,7 +417,7 @@ _UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
 _TOO_LATE = "the cluster has the job already; cancel it and submit it again"
 
 
-async def _check_time(clusters: Clusters, target: Target, seconds: int | None) -> None:
+async def _check_time(clusters: Clusters, target: JobTarget, seconds: int | None) -> None:
     """Raise Conflict for a wall time that the job's present launch cannot have; None is no limit.
 
     Raises Unreachable where only the cluster could tell.

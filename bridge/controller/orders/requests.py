@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.model.errors import OverspanError
 
 
@@ -23,7 +23,7 @@ class Filters:
     qos: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: JobEntry) -> bool:
         """Whether the job passes."""
         job = entry.job
         if self.nodes and not any(place.node in self.nodes for place in job.placements):
@@ -55,7 +55,7 @@ class CancelRequest:
     """Whose jobs may be meant; empty for everybody's."""
 
 
-class Outcome(NamedTuple):
+class CancelOutcome(NamedTuple):
     """What was asked of each job: refs that it was done for, and the errors of the others."""
 
     done: list[str]

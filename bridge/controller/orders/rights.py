@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from overspan.bridge.controller.orders.references import Target
+from overspan.bridge.controller.orders.references import JobTarget
 from overspan.bridge.model.errors import Denied, OverspanError
 
 DENIED = "Access/permission denied"
@@ -19,7 +19,7 @@ NOBODY = frozenset({""})
 
 
 @dataclass(frozen=True)
-class Asker:
+class Requester:
     """A user, as the kernel tells it. `alone`: it is the daemon's own user, and there is no other."""
 
     name: str
@@ -55,10 +55,10 @@ class Asker:
 
 
 def split_allowed(
-    chosen: Iterable[tuple[str, Target]], within: str
-) -> tuple[list[tuple[str, Target]], list[tuple[str, OverspanError]]]:
+    chosen: Iterable[tuple[str, JobTarget]], within: str
+) -> tuple[list[tuple[str, JobTarget]], list[tuple[str, OverspanError]]]:
     """What is chosen of one user's jobs (empty: of anybody's), and a refusal for each id of another's."""
-    allowed: list[tuple[str, Target]] = []
+    allowed: list[tuple[str, JobTarget]] = []
     refused: dict[str, OverspanError] = {}
     for ref, target in chosen:
         if within in ("", target.entry.user):

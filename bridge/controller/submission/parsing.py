@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.sbatch_options import BY_NAME, Treatment
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
 from overspan.bridge.readers.sbatch_directives import scan_directives
 from overspan.bridge.readers.submission import SCRIPT, Submission, read_submission
 
 
-def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
     """Read a submission for these clusters (name to kind). Raises InvalidRequest with the place of the mistake."""
     spec = read_submission(submission, kinds, now)
-    return Reading(spec, _read_options(submission) if submission.kind == SCRIPT else {})
+    return ParsedSubmission(spec, _read_options(submission) if submission.kind == SCRIPT else {})
 
 
 def _read_options(submission: Submission) -> Mapping[str, Any]:

@@ -11,8 +11,8 @@ from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry, entry_of
-from overspan.bridge.controller.core.repository import Ledger
+from overspan.bridge.controller.core.registry import JobEntry, entry_of
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.orders.rights import deny
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
@@ -38,14 +38,14 @@ LARGE = 32 * 1024
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedSubmission:
     """What the readers made of a submission; `options` are those that the command itself acts on."""
 
     spec: JobSpec
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Reader = Callable[[Submission, Mapping[str, str], float], Reading]
+Reader = Callable[[Submission, Mapping[str, str], float], ParsedSubmission]
 """Reads a submission, given the kinds of the clusters by name and the time."""
 
 
@@ -65,17 +65,17 @@ class Submitted:
     next_due: float | None = None
 
 
-class Settled(NamedTuple):
+class PreparedSubmission(NamedTuple):
     """What was read, where it goes, the job as it is there, and which of its notes hold for every such job."""
 
-    reading: Reading
+    reading: ParsedSubmission
     cluster: Cluster
     job: Job
     standing: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Run:
+class ScheduledRun:
     """A submission as a run of a schedule: what the job's spec says of it, and the schedule's record beside the job."""
 
     cron: Schedule
@@ -98,14 +98,16 @@ class Submitter:
         self.schedule: Scheduling | None = None
         self._standing = StandingNotes()
 
-    async def submit(self, submission: Submission, run: Run | None = None) -> Submitted:
+    async def submit(self, submission: Submission, run: ScheduledRun | None = None) -> Submitted:
         """Make the job, or a schedule of a file with `cron` unless this is a run of one.
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
         """
         return await self.take(await self._read(submission), submission, run)
 
-    async def take(self, reading: Reading, submission: Submission, run: Run | None = None) -> Submitted:
+    async def take(
+        self, reading: ParsedSubmission, submission: Submission, run: ScheduledRun | None = None
+    ) -> Submitted:
         """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
         taken = await self._find_taken(reading, submission)
         if taken is not None:
@@ -121,7 +123,7 @@ class Submitter:
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
-        entry = Entry(job, cluster.name, submission.user)
+        entry = JobEntry(job, cluster.name, submission.user)
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
         await self._hear(entry, submission.kind)
@@ -131,13 +133,13 @@ class Submitter:
             answer = replace(answer, notes=self._standing.choose(submission.user, answer.notes, standing, now))
         return self._tell_silence(entry, answer)
 
-    def _tell_silence(self, entry: Entry, answer: Submitted) -> Submitted:
+    def _tell_silence(self, entry: JobEntry, answer: Submitted) -> Submitted:
         """The answer, with a note where the job waits for a cluster that does not answer."""
         cluster = self.clusters.find(entry.cluster)
         silence = cluster.silence if cluster is not None and not entry.launched and not entry.job.over else ""
         return replace(answer, notes=(*answer.notes, f"the job waits: {silence}")) if silence else answer
 
-    async def _find_taken(self, reading: Reading, submission: Submission) -> Submitted | None:
+    async def _find_taken(self, reading: ParsedSubmission, submission: Submission) -> Submitted | None:
         """The answer to a submission that was made a job before, by a daemon that died before it answered."""
         receipt = await find_receipt(self.recorder.ledger, submission)
         if receipt is None or not receipt.job_id:
@@ -152,7 +154,7 @@ class Submitter:
             return None
         return _answer(found[0].job, found[0].cluster, reading) if found else None
 
-    async def _hear(self, entry: Entry, kind: str) -> None:
+    async def _hear(self, entry: JobEntry, kind: str) -> None:
         """Wait for the verdict of a cluster that gives one. Raises Rejected in its words; then there is no job."""
         name = entry.cluster
         try:
@@ -196,10 +198,10 @@ class Submitter:
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
         return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job), job.spec.notes
 
-    async def _prepare(self, submission: Submission) -> Settled:
+    async def _prepare(self, submission: Submission) -> PreparedSubmission:
         return await self._settle(await self._read(submission), submission)
 
-    async def _settle(self, reading: Reading, submission: Submission) -> Settled:
+    async def _settle(self, reading: ParsedSubmission, submission: Submission) -> PreparedSubmission:
         self._check(reading.spec, submission)
         spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
@@ -208,7 +210,7 @@ class Submitter:
         standing = list_standing(job, cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
-        return Settled(reading, cluster, job, frozenset(standing))
+        return PreparedSubmission(reading, cluster, job, frozenset(standing))
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
@@ -291,7 +293,7 @@ class Submitter:
             return False
         return job.spec.array is not None or (job.begin or 0.0) > self.recorder.clock()
 
-    async def _read(self, submission: Submission) -> Reading:
+    async def _read(self, submission: Submission) -> ParsedSubmission:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())
         if len(submission.text) > LARGE:
             return await asyncio.to_thread(self.reader, *arguments)
@@ -332,7 +334,7 @@ def make_receipt(submission: Submission, at: float, *, job_id: int = 0) -> Recei
     return Receipt(submission.token, submission.user, at, job_id) if submission.token else None
 
 
-async def find_receipt(ledger: Ledger, submission: Submission) -> Receipt | None:
+async def find_receipt(ledger: Repository, submission: Submission) -> Receipt | None:
     """What was made of the submission when it was sent before; None where it was not."""
     return await ledger.find_receipt(submission.token, submission.user) if submission.token else None
 
@@ -423,7 +425,7 @@ def _fill(pattern: str, job_id: int) -> str:
         raise InvalidRequest(str(error)) from None
 
 
-def _answer(job: Job, cluster: str, reading: Reading, text: str = "") -> Submitted:
+def _answer(job: Job, cluster: str, reading: ParsedSubmission, text: str = "") -> Submitted:
     count = len(job.tasks)
     ids = tuple(f"{job.id}+{offset}" for offset in range(count)) if count > 1 else (str(job.id),)
     return Submitted(job.id, ids, job.spec.name, cluster, job.spec.notes, reading.options, text)

@@ -7,13 +7,13 @@ import asyncio
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 
 _LOOK_SECONDS = 0.2
 """How often is looked whether the cluster has stopped answering, which no job tells."""
 
 
-async def await_verdict(recorder: Recorder, clusters: Clusters, entry: Entry, seconds: float) -> str | None:
+async def await_verdict(recorder: Recorder, clusters: Clusters, entry: JobEntry, seconds: float) -> str | None:
     """Wait until a cluster has taken the job, its last has refused it, or will not say soon: the refusal, or None.
 
     A job that is not sent yet (held back, dependent, put off) has no verdict to wait for.
@@ -29,7 +29,7 @@ async def await_verdict(recorder: Recorder, clusters: Clusters, entry: Entry, se
     return entry.refusal or None
 
 
-def _is_due(recorder: Recorder, entry: Entry) -> bool:
+def _is_due(recorder: Recorder, entry: JobEntry) -> bool:
     """Whether its submission may be made now."""
     now = recorder.clock()
     rows = recorder.outbox.of_job(entry.job.id)

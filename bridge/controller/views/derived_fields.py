@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Job, Task
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
@@ -62,7 +62,7 @@ def sizes(specs: Iterable[TaskSpec]) -> tuple[int, int, int, float]:
     return nodes, cpus, memory, int(gpus) if gpus == int(gpus) else gpus
 
 
-def work_dir(entry: Entry) -> str:
+def work_dir(entry: JobEntry) -> str:
     """The folder on its cluster, where that tells one; else what a batch script says, or the submission's."""
     job = entry.job
     first = job.spec.tasks[0]
@@ -71,7 +71,7 @@ def work_dir(entry: Entry) -> str:
     return first.workdir if first.form is Form.BATCH and first.workdir else job.spec.origin.directory
 
 
-def stream_paths(entry: Entry, task_name: str) -> tuple[str, str, str]:
+def stream_paths(entry: JobEntry, task_name: str) -> tuple[str, str, str]:
     """Where a task's output and errors go and its input comes from, as its cluster tells, else by its own words.
 
     Output and errors are empty where they go to the run directory, input where there is none.
@@ -82,7 +82,7 @@ def stream_paths(entry: Entry, task_name: str) -> tuple[str, str, str]:
     return _expand_streams(entry, task_name)
 
 
-def _expand_streams(entry: Entry, task_name: str) -> tuple[str, str, str]:
+def _expand_streams(entry: JobEntry, task_name: str) -> tuple[str, str, str]:
     job = entry.job
     spec = job.spec_of(task_name)
     streams = spec.streams

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
-from overspan.bridge.controller.core.registry import Book, Entry, split_handle
-from overspan.bridge.controller.core.repository import Ledger
+from overspan.bridge.controller.core.registry import JobEntry, Registry, split_handle
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.views.history_rows import keep_account, read_account, read_row
-from overspan.bridge.controller.views.listing import ALL, Selection, View, place_of, read_choices
+from overspan.bridge.controller.views.listing import ALL, RowView, Selection, place_of, read_choices
 from overspan.bridge.controller.views.rows import COLUMNS, send_rows
 from overspan.bridge.model.errors import StoreFailed
-from overspan.bridge.store.records import Account, JobQuery
+from overspan.bridge.store.records import HistoryRows, JobQuery
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _STATE, _INDEX = COLUMNS.index("state"), COLUMNS.index("array_index")
 
 
 async def list_history(
-    book: Book, ledger: Ledger, selection: Selection, shown: Handles | None = None
+    book: Registry, ledger: Repository, selection: Selection, shown: Handles | None = None
 ) -> AsyncIterator[list[bytes]]:
     """Encoded rows of jobs of any age, a page at a time, newest last; an array's own row stands behind its elements.
 
@@ -49,7 +49,7 @@ async def list_history(
 
 
 async def _list_named(
-    book: Book, ledger: Ledger, selection: Selection, shown: Handles | None
+    book: Registry, ledger: Repository, selection: Selection, shown: Handles | None
 ) -> AsyncIterator[list[bytes]]:
     """The rows of the jobs that ids name, with the elements of arrays among them."""
     wanted = read_choices(book, selection.ids)
@@ -59,7 +59,7 @@ async def _list_named(
     arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None)
     if arrays:
         entries += [book.read(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
-    view = View(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
+    view = RowView(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
     rows: list[bytes] = []
     for entry in sorted(entries, key=place_of):
         if selection.fits(entry):
@@ -69,10 +69,10 @@ async def _list_named(
 
 
 async def _list_all(
-    book: Book, ledger: Ledger, selection: Selection, shown: Handles | None
+    book: Registry, ledger: Repository, selection: Selection, shown: Handles | None
 ) -> AsyncIterator[list[bytes]]:
     """The rows of all jobs that are asked for."""
-    page = _Page(selection, View(selection, selection.states or frozenset((ALL,)), None, book, past=True), shown)
+    page = _Page(selection, RowView(selection, selection.states or frozenset((ALL,)), None, book, past=True), shown)
     ids = await ledger.find_ids(_make_query(selection, ()))
     array: int | None = None
     held: list[Lines] = []
@@ -98,7 +98,7 @@ async def _list_all(
     yield _sort(held)
 
 
-async def _keep(ledger: Ledger, entries: Iterable[Entry]) -> None:
+async def _keep(ledger: Repository, entries: Iterable[JobEntry]) -> None:
     """Have the store keep the rows of jobs that ended under an earlier version, so that they are read once."""
     made = [(entry.job.id, entry.job.version, keep_account(entry)) for entry in entries]
     accounts = [(number, version, rows) for number, version, rows in made if rows is not None]
@@ -112,7 +112,7 @@ async def _keep(ledger: Ledger, entries: Iterable[Entry]) -> None:
 class _Page:
     """What is shown of single jobs."""
 
-    def __init__(self, selection: Selection, view: View, shown: Handles | None) -> None:
+    def __init__(self, selection: Selection, view: RowView, shown: Handles | None) -> None:
         self.selection = selection
         self.view = view
         self.shown = shown
@@ -123,14 +123,14 @@ class _Page:
         ]
         self.looks = bool(self.filters) or ALL not in view.states
 
-    def make(self, entry: Entry) -> Lines:
+    def make(self, entry: JobEntry) -> Lines:
         """The rows of a job whose facts were read."""
         if not self.selection.fits(entry):
             return place_of(entry), []
         _note(self.shown, entry.cluster, entry.handle, entry.job.id)
         return place_of(entry), list(self.view.rows(entry))
 
-    def read(self, account: Account, known: Sequence[bytes]) -> Lines:
+    def read(self, account: HistoryRows, known: Sequence[bytes]) -> Lines:
         """The rows of a job that is over, as they were kept: its own first, then those of its tasks."""
         whole = read_row(known[0]) if self.looks or account.array_id is not None else []
         place = (account.id, float("inf")) if account.array_id is None else (account.array_id, whole[_INDEX])

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.rows import COLUMNS, CORE, USUAL, job_row, task_rows
 
 _log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _HEAD = 16
 """Letters before the rows: the format and their checksum."""
 
 
-def keep_account(entry: Entry) -> bytes | None:
+def keep_account(entry: JobEntry) -> bytes | None:
     """The rows of a job that is over: its own, then those of its tasks where there are several.
 
     None for one that is not over, and for an array, whose rows follow from its elements.

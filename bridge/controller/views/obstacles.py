@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from overspan.bridge.controller.core.cluster_locations import Places
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.outbox import ORDER
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import is_end
 from overspan.bridge.model.durations import format_timestamp
 
@@ -13,7 +13,7 @@ from overspan.bridge.model.durations import format_timestamp
 class Obstacles:
     """Words for what the daemon and a cluster owe each other. Nothing of it is stored."""
 
-    def __init__(self, recorder: Recorder, places: Places) -> None:
+    def __init__(self, recorder: Recorder, places: ClusterLocations) -> None:
         self._recorder = recorder
         self._places = places
         self._told: set[int] = set()
@@ -21,7 +21,7 @@ class Obstacles:
         self._counted: tuple[int, frozenset[str]] = (-1, frozenset())
         """For which revision of the book, and which clusters, `_absent` was found: that looks at every job."""
 
-    def describe(self, entry: Entry) -> str:
+    def describe(self, entry: JobEntry) -> str:
         """What hinders a job now; empty where nothing does."""
         if entry.job.over:
             return ""
@@ -32,7 +32,7 @@ class Obstacles:
         ends = any(row.kind == ORDER and is_end(row) for row in rows)
         return f"cancel ordered; {obstacle}" if ends else obstacle
 
-    def find_obstacle(self, entry: Entry) -> str:
+    def find_obstacle(self, entry: JobEntry) -> str:
         """Why nothing of a job is told or taken at the moment."""
         cluster = self._places.clusters.find(entry.cluster)
         if cluster is None:

@@ -16,7 +16,7 @@ from overspan.bridge.api.bodies import MAX_BODY, SubmissionBody
 from overspan.bridge.controller.views import history
 from overspan.bridge.model.errors import Place, StoreFailed
 from overspan.bridge.readers.sbatch_errors import SbatchUsage
-from overspan.bridge.store.records import Account
+from overspan.bridge.store.records import HistoryRows
 
 Scene = Callable[[Bench, httpx2.AsyncClient], Awaitable[None]]
 
@@ -96,7 +96,7 @@ def test_a_history_that_fails_says_so_also_in_the_middle(monkeypatch: pytest.Mon
         asked: list[int] = []
         read = bench.ledger.accounts
 
-        async def accounts(ids: Sequence[int]) -> list[Account]:
+        async def accounts(ids: Sequence[int]) -> list[HistoryRows]:
             asked.append(1)
             if len(asked) == fails_at:
                 raise StoreFailed("the disk fails", remedy="mend it")

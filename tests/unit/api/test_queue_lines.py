@@ -15,7 +15,7 @@ from overspan.bridge.cli.columns import DEFAULT_FORMAT, LETTERS
 from overspan.bridge.cli.layout import parse_letters, render
 from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
 from overspan.bridge.client.records import rows_from_document
-from overspan.bridge.controller.core.registry import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array
@@ -52,7 +52,7 @@ def add_array(bench: Bench) -> None:
     held = replace(new_element(head, 1, 501), held=True, reason="JobHeldUser", priority=4)
     paused = replace(new_element(head, 2, 502), state=State.SUSPENDED, started_at=3.0, suspended_at=30.0)
     for job in (head, held, paused):
-        bench.controller.recorder.book.add(Entry(job, "local", "me"))
+        bench.controller.recorder.book.add(JobEntry(job, "local", "me"))
 
 
 def test_the_table_is_the_commands_own_after_every_change() -> None:

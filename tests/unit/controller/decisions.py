@@ -17,7 +17,7 @@ from tests.unit.controller.virtual_time import VirtualClock, run_virtually
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import OverspanError
@@ -113,7 +113,7 @@ class Story:
         self.clock = VirtualClock()
         self.bench = Bench()
         self.bench.clock = self.clock
-        self.bench.reader = lambda submission, kinds, now: Reading(spec, {"wait": False})
+        self.bench.reader = lambda submission, kinds, now: ParsedSubmission(spec, {"wait": False})
         self.bench.settings = Settings(clusters={"pods": ClusterSettings(kind="pods")}, default_cluster="pods")
 
     def run(self) -> None:

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.store.records import (
-    Account,
     Change,
     Damage,
+    HistoryRows,
     JobQuery,
     NewJob,
     OutboxRow,
     Receipt,
     StoredJob,
+    TimelineEntry,
     TimelineRow,
-    Transition,
 )
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
@@ -50,7 +50,7 @@ class FakeLedger:
             raise StoreFailed("the disk is full")
         self.transactions += 1
 
-    def _tell(self, job_id: int, timeline: Sequence[Transition]) -> None:
+    def _tell(self, job_id: int, timeline: Sequence[TimelineEntry]) -> None:
         for line in timeline:
             row = TimelineRow(
                 len(self.lines) + 1,
@@ -174,11 +174,11 @@ class FakeLedger:
 
         return [stored.job.id for stored in sorted(await self.find(query), key=place)]
 
-    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+    async def accounts(self, ids: Sequence[int]) -> list[HistoryRows]:
         found = [(self.jobs[number], self.account_rows.get(number)) for number in ids]
         arrays = [None if stored.job.element is None else stored.job.element.array for stored, _ in found]
         return [
-            Account(stored.job.id, array, stored.cluster, stored.handle, rows)
+            HistoryRows(stored.job.id, array, stored.cluster, stored.handle, rows)
             for (stored, rows), array in zip(found, arrays, strict=True)
         ]
 

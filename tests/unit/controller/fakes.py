@@ -24,8 +24,8 @@ from overspan.adapters.contract import (
     Report,
 )
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Controller, Parts
-from overspan.bridge.controller.submission.submitter import Reader, Reading
+from overspan.bridge.controller.controller import Controller, ControllerParts
+from overspan.bridge.controller.submission.submitter import ParsedSubmission, Reader
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event
@@ -248,7 +248,7 @@ class Bench:
 
     async def start(self) -> Controller:
         """Open a controller on whatever the ledger has."""
-        parts = Parts(
+        parts = ControllerParts(
             ledger=self.ledger,
             settings=self.settings,
             state_dir=self.state_dir,
@@ -304,7 +304,7 @@ class Bench:
         return self.job(job_id).state.value
 
 
-def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
     """Words of a text: names of tasks; hold, kill, later, race.
 
     begin=SECONDS, deadline=SECONDS, array=, needs= and parent= are what they say.
@@ -333,7 +333,7 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Readin
         later={"on_checkpoint": {}} if "later" in words else {},
         origin=Origin(user=submission.user, directory=submission.directory),
     )
-    return Reading(spec, {"wait": False})
+    return ParsedSubmission(spec, {"wait": False})
 
 
 def begin(job: Job, at: float) -> list[Event]:

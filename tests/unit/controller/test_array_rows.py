@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.unit.controller.fake_repository import FakeLedger
 
-from overspan.bridge.controller.core.registry import Book, Entry
+from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.views.history import list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.rows import COLUMNS, CORE, EXTENTS
@@ -24,16 +24,16 @@ from overspan.bridge.store.records import NewJob
 SPEC = JobSpec("sweep", (TaskSpec("batch", run="true"),), array=parse_array("0-9%3"), origin=Origin(user="me"))
 
 
-def _entry(job: Job) -> Entry:
-    return Entry(job, "local", "me")
+def _entry(job: Job) -> JobEntry:
+    return JobEntry(job, "local", "me")
 
 
-def _book(states: dict[int, State], waiting: str = "4-9", cancelled: str = "") -> Book:
+def _book(states: dict[int, State], waiting: str = "4-9", cancelled: str = "") -> Registry:
     """Array 10 whose first elements, 11 and on, are in these states; the others wait."""
     ranges = parse_array(waiting).ranges if waiting else ()
     gone = parse_array(cancelled).ranges if cancelled else ()
     head = replace(new_job(10, SPEC, 5.0), array=Array(ranges, 3, gone), reason="JobArrayTaskLimit")
-    book = Book()
+    book = Registry()
     book.add(_entry(replace(head, state=State.PENDING if ranges else State.RUNNING)))
     for place, (index, state) in enumerate(states.items()):
         element = replace(new_element(head, index, 11 + place), state=state, reason="Resources")
@@ -42,13 +42,13 @@ def _book(states: dict[int, State], waiting: str = "4-9", cancelled: str = "") -
     return book
 
 
-def _queue(book: Book, **wish: Any) -> list[dict[str, Any]]:
+def _queue(book: Registry, **wish: Any) -> list[dict[str, Any]]:
     selection = Selection(**wish)
     rows = list_queue(book, selection, 100.0)
     return [dict(zip(selection.columns, json.loads(row), strict=True)) for row in rows]
 
 
-def _texts(book: Book, **wish: Any) -> list[str]:
+def _texts(book: Registry, **wish: Any) -> list[str]:
     """`waiting`, or the index of an element, of each row."""
     return [row["array_waiting"] or f"{row['array_index']} {row['state']}" for row in _queue(book, **wish)]
 
@@ -111,7 +111,7 @@ def test_an_element_that_is_held_by_itself_has_its_own_row() -> None:
 
 
 def test_an_id_with_an_index_of_a_job_that_is_no_array_names_nothing() -> None:
-    book = Book()
+    book = Registry()
     book.add(_entry(new_job(1, replace(SPEC, array=None), 5.0)))
     assert _queue(book, ids=("1_3",)) == []
     assert len(_queue(book, ids=("1",))) == 1
@@ -125,7 +125,7 @@ def test_short_rows_are_the_beginning_of_whole_ones() -> None:
         assert [{name: row[name] for name in columns} for row in whole] == _queue(book, extent=extent)
 
 
-async def _history(book: Book, ledger: FakeLedger, **wanted: Any) -> list[bytes]:
+async def _history(book: Registry, ledger: FakeLedger, **wanted: Any) -> list[bytes]:
     return [row async for page in list_history(book, ledger, Selection(**wanted)) for row in page]
 
 

@@ -12,7 +12,7 @@ from overspan.adapters.abilities import Trace
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core import releases
-from overspan.bridge.controller.features.orphans import Sweep
+from overspan.bridge.controller.features.orphans import OrphanRemoval
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
@@ -133,7 +133,7 @@ def test_fsck_of_another_name_of_the_place_takes_nothing_away() -> None:
     async def scene(bench: Bench, place: Namespace) -> None:
         stays = await run_on(bench, "lab", home)
         await restart(bench, py=home)
-        found = await bench.controller.leftovers.check("py", Sweep(release=True))
+        found = await bench.controller.leftovers.check("py", OrphanRemoval(release=True))
         assert [one.removed for one in found.found] == [False]
         assert list(home.handles.values()) == [f"{stays}.0"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.controller.fakes import Bench
 from tests.unit.controller.schedule_scenes import dues, facts, finish, pass_hours, play, quiet
 
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
 from overspan.bridge.readers.submission import Submission
 
@@ -28,7 +28,7 @@ def crontab_reader(bench: Bench) -> list[Submission]:
     seen: list[Submission] = []
     good = bench.controller.submitter.reader
 
-    def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
         seen.append(submission)
         return good(replace(submission, text="one"), kinds, now)
 

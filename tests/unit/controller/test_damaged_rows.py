@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tests.unit.controller.fakes import Bench, FakeCluster, play, start_job, turn, until
 
 from overspan.adapters.abilities import Trace
-from overspan.bridge.controller.features.orphans import Sweep
+from overspan.bridge.controller.features.orphans import OrphanRemoval
 from overspan.bridge.store.records import Damage
 
 TEXT = "the record of job 1 in the store cannot be read: not what Overspan writes"
@@ -50,7 +50,7 @@ def test_what_a_damaged_job_has_is_wanted_and_others_go_on() -> None:
         assert any(TEXT in problem for problem in bench.controller.problems)
         handles, tokens = bench.controller.releases.wanted()
         assert "1.0" in handles and token in tokens
-        findings = await bench.controller.leftovers.check("local", Sweep(release=True))
+        findings = await bench.controller.leftovers.check("local", OrphanRemoval(release=True))
         assert [found.standing.value for found in findings.found] == ["live"] and findings.damaged == (TEXT,)
         number = await bench.submit("two")
         await until(lambda: f"{number}.0" in cluster.journals)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.controller.fake_repository import FakeLedger
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, until
 
-from overspan.bridge.controller.core.registry import Book, entry_of
+from overspan.bridge.controller.core.registry import Registry, entry_of
 from overspan.bridge.controller.views import history, history_rows
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.history_rows import keep_account, read_account
@@ -23,7 +23,7 @@ from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Array, Job, new_element, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Account, JobQuery, StoredJob
+from overspan.bridge.store.records import HistoryRows, JobQuery, StoredJob
 
 ORIGIN = Origin(user="me")
 ONE = (TaskSpec("a"),)
@@ -74,7 +74,7 @@ def look(ledger: FakeLedger, **wanted: Any) -> tuple[list[list[Any]], Handles]:
     shown: Handles = {}
 
     async def read() -> list[list[Any]]:
-        pages = list_history(Book(), ledger, Selection(**wanted), shown)
+        pages = list_history(Registry(), ledger, Selection(**wanted), shown)
         return [json.loads(row) for rows in [rows async for rows in pages] for row in rows]
 
     return asyncio.run(read()), shown
@@ -145,7 +145,7 @@ def test_a_store_that_fails_in_the_middle_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(history, "PAGE", 2)
 
     class Failing(Ledger):
-        async def accounts(self, ids: Any) -> list[Account]:
+        async def accounts(self, ids: Any) -> list[HistoryRows]:
             if 7 in ids:
                 raise StoreFailed("the disk fails")
             return await super().accounts(ids)

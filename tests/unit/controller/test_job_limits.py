@@ -12,7 +12,7 @@ from tests.unit.controller.fakes import Bench, begin, end, give_order, turn, unt
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.features.job_limits import MAX_RUNNING, MAX_SUBMITTED, Gate, make_gate
+from overspan.bridge.controller.features.job_limits import MAX_RUNNING, MAX_SUBMITTED, SlotQueue, make_slot_queue
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.ranks import Rank
@@ -25,7 +25,7 @@ class Line(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Gate(3, MAX_RUNNING)
+        self.gate = SlotQueue(3, MAX_RUNNING)
         self.waiting: dict[int, Rank] = {}
         self.inside: set[int] = set()
 
@@ -71,7 +71,7 @@ TestLine = Line.TestCase
 
 
 def test_a_place_that_changes_often_does_not_fill_the_memory() -> None:
-    gate = Gate(1, MAX_RUNNING)
+    gate = SlotQueue(1, MAX_RUNNING)
     for behind in range(10_000):
         gate.wait(1, Rank(behind, 0.0, 1))
     assert len(gate._heap) < 200
@@ -89,7 +89,7 @@ def test_a_place_that_changes_often_does_not_fill_the_memory() -> None:
     ],
 )
 def test_the_smaller_limit_holds(running: int | None, submitted: int | None, found: tuple[int, str] | None) -> None:
-    gate = make_gate(ClusterSettings(kind="local", max_running=running, max_submitted=submitted))
+    gate = make_slot_queue(ClusterSettings(kind="local", max_running=running, max_submitted=submitted))
     assert (None if gate is None else (gate.limit, gate.reason)) == found
 
 

@@ -9,7 +9,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, play, until
 
 from overspan.adapters.abilities import Trace
 from overspan.bridge.api.app import build_app
-from overspan.bridge.controller.features.orphans import Standing, Sweep
+from overspan.bridge.controller.features.orphans import LaunchStanding, OrphanRemoval
 from overspan.bridge.controller.orders.requests import CancelRequest
 
 
@@ -47,20 +47,20 @@ def test_what_is_live_is_never_removed_and_others_only_by_name() -> None:
         await until(lambda: "1.0" in cluster.journals)
         check = bench.controller.leftovers.check
 
-        async def standings(sweep: Sweep) -> dict[str, tuple[Standing, bool]]:
+        async def standings(sweep: OrphanRemoval) -> dict[str, tuple[LaunchStanding, bool]]:
             found = await check("local", sweep)
             assert found.looked and not found.missing
             return {one.trace.installation: (one.standing, one.removed) for one in found.found}
 
         mine = bench.controller.recorder.completion.installation
-        others = {"aaa": (Standing.OTHER, False), "bbb": (Standing.OTHER, False)}
-        assert await standings(Sweep()) == {mine: (Standing.LIVE, False), **others}
-        assert await standings(Sweep(release=True)) == {mine: (Standing.LIVE, False), **others}
-        assert await standings(Sweep(installations=("aaa",))) == {mine: (Standing.LIVE, False), **others}
+        others = {"aaa": (LaunchStanding.OTHER, False), "bbb": (LaunchStanding.OTHER, False)}
+        assert await standings(OrphanRemoval()) == {mine: (LaunchStanding.LIVE, False), **others}
+        assert await standings(OrphanRemoval(release=True)) == {mine: (LaunchStanding.LIVE, False), **others}
+        assert await standings(OrphanRemoval(installations=("aaa",))) == {mine: (LaunchStanding.LIVE, False), **others}
         assert cluster.removed == []
-        await standings(Sweep(release=True, installations=("aaa", mine)))
+        await standings(OrphanRemoval(release=True, installations=("aaa", mine)))
         assert cluster.removed == ["aaa-9-0"]
-        await standings(Sweep(release=True, all_installations=True))
+        await standings(OrphanRemoval(release=True, all_installations=True))
         assert cluster.removed == ["aaa-9-0", "bbb-9-0"]
 
     play(scene, cluster)
@@ -75,9 +75,9 @@ def test_what_an_ended_job_left_is_found_and_removed() -> None:
         await bench.controller.orders.cancel(CancelRequest(("1",)))
         cluster.lose("1.0")
         await until(lambda: bench.job().over)
-        (found,) = (await bench.controller.leftovers.check("local", Sweep())).found
-        assert (found.standing, found.removed) == (Standing.LEFT, False)
-        (found,) = (await bench.controller.leftovers.check("local", Sweep(release=True))).found
+        (found,) = (await bench.controller.leftovers.check("local", OrphanRemoval())).found
+        assert (found.standing, found.removed) == (LaunchStanding.LEFT, False)
+        (found,) = (await bench.controller.leftovers.check("local", OrphanRemoval(release=True))).found
         assert found.removed and cluster.removed == [found.trace.token]
 
     play(scene, cluster)
@@ -90,7 +90,7 @@ def test_a_job_without_anything_there_is_told() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         await until(lambda: bool(bench.controller.releases.wanted()[0]))
-        assert (await bench.controller.leftovers.check("local", Sweep())).missing == (1,)
+        assert (await bench.controller.leftovers.check("local", OrphanRemoval())).missing == (1,)
 
     play(scene, cluster)
 
@@ -112,9 +112,9 @@ def test_a_cluster_that_lists_nothing_is_asked_to_let_go() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         await until(lambda: bool(bench.controller.releases.wanted()[0]))
-        assert not (await bench.controller.leftovers.check("local", Sweep())).looked
+        assert not (await bench.controller.leftovers.check("local", OrphanRemoval())).looked
         assert cluster.told == []
-        assert not (await bench.controller.leftovers.check("local", Sweep(release=True))).looked
+        assert not (await bench.controller.leftovers.check("local", OrphanRemoval(release=True))).looked
         assert cluster.told == [frozenset({"1.0"})]
 
     play(scene, cluster)
@@ -153,8 +153,9 @@ def test_what_the_next_launch_of_a_live_job_takes_over_is_that_jobs() -> None:
             Trace(f"{mine}-{job}-0", f"native.{job}", mine, job, 0, ("job 42",), resumes=True) for job in (1, 9)
         ]
         found = {
-            one.trace.handle: one.standing for one in (await bench.controller.leftovers.check("local", Sweep())).found
+            one.trace.handle: one.standing
+            for one in (await bench.controller.leftovers.check("local", OrphanRemoval())).found
         }
-        assert (found["native.1"], found["native.9"]) == (Standing.LIVE, Standing.LEFT)
+        assert (found["native.1"], found["native.9"]) == (LaunchStanding.LIVE, LaunchStanding.LEFT)
 
     play(scene, cluster)

@@ -13,7 +13,7 @@ from overspan.adapters.contract import Decider, Observation, Order, Refusal
 from overspan.bridge.controller import controller
 from overspan.bridge.controller.core.outbox import ORDER, Outbox
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import TimedOut
 from overspan.bridge.model.spec import Backoff, JobSpec, RestartScope, RetryPolicy, TaskSpec
@@ -142,7 +142,7 @@ def test_a_node_that_cannot_be_started_again_does_not_hold_up_a_cancel() -> None
     task = TaskSpec("a", run="true", num_nodes=2, restart=RestartScope.NODE, retry=retry)
 
     def prepare(bench: Bench) -> None:
-        bench.reader = lambda submission, kinds, now: Reading(JobSpec("g", tasks=(task,)), {"wait": False})
+        bench.reader = lambda submission, kinds, now: ParsedSubmission(JobSpec("g", tasks=(task,)), {"wait": False})
 
     async def scene(bench: Bench) -> None:
         await bench.submit("a")

@@ -14,8 +14,8 @@ from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.core.clusters import Clusters, find_opener
 from overspan.bridge.controller.core.outbox import Outbox
-from overspan.bridge.controller.core.registry import Book, Entry, join_handle, split_handle
-from overspan.bridge.controller.core.wakeups import Bell, JobBells
+from overspan.bridge.controller.core.registry import JobEntry, Registry, join_handle, split_handle
+from overspan.bridge.controller.core.wakeups import JobWakeups, Wakeup
 from overspan.bridge.controller.orders.orders import parse_signal
 from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
@@ -99,14 +99,14 @@ def test_deferred_calls_wait_for_their_time() -> None:
 
 def test_bells() -> None:
     async def scene() -> None:
-        bell = Bell()
+        bell = Wakeup()
         assert not await bell.wait(0)
         waiting = asyncio.ensure_future(bell.wait())
         await turn()
         bell.ring()
         assert await waiting and bell.idle
         assert await bell.wait(seen=0)
-        bells = JobBells()
+        bells = JobWakeups()
         many = [asyncio.ensure_future(bells.wait(1, 60)) for _ in range(3)]
         await turn()
         bells.ring(2)
@@ -120,7 +120,7 @@ def test_bells() -> None:
 
 def test_locks_are_taken_in_order_and_let_go() -> None:
     async def scene() -> None:
-        book = Book()
+        book = Registry()
         order: list[str] = []
 
         async def hold(name: str, ids: list[int]) -> None:
@@ -137,9 +137,9 @@ def test_locks_are_taken_in_order_and_let_go() -> None:
 
 
 def test_a_book_counts_live_jobs_and_knows_raw_ids() -> None:
-    book = Book()
+    book = Registry()
     spec = JobSpec("g", (TaskSpec("a"), TaskSpec("b")), group=True)
-    book.add(Entry(new_job(4, spec, 0.0), "local", "me"))
+    book.add(JobEntry(new_job(4, spec, 0.0), "local", "me"))
     assert (book.live, book.owner(5), book.owner(4), book.owner(9)) == (1, 4, 4, 9)
     book.remove(4)
     assert (book.live, book.owner(5), len(book)) == (0, 5, 0)

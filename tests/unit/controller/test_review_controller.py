@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, start_job, turn, until
 
-from overspan.bridge.controller.core.registry import KEEP_FINISHED, KEEP_SECONDS, Book, Entry
+from overspan.bridge.controller.core.registry import KEEP_FINISHED, KEEP_SECONDS, JobEntry, Registry
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.job import new_job
@@ -15,11 +15,11 @@ from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
 
 
-def _finished(job_id: int, ended_at: float) -> Entry:
+def _finished(job_id: int, ended_at: float) -> JobEntry:
     job = new_job(job_id, JobSpec("j", (TaskSpec("j"),)), 0.0)
     object.__setattr__(job, "state", State.COMPLETED)
     object.__setattr__(job, "ended_at", ended_at)
-    return Entry(job, "local", "me")
+    return JobEntry(job, "local", "me")
 
 
 def test_finished_jobs_leave_memory_though_nobody_looks_at_the_queue() -> None:
@@ -36,7 +36,7 @@ def test_finished_jobs_leave_memory_though_nobody_looks_at_the_queue() -> None:
 
 def test_a_finished_job_that_is_locked_leaves_memory_later() -> None:
     async def scene() -> None:
-        book = Book()
+        book = Registry()
         for job_id in range(KEEP_FINISHED + 1):
             book.add(_finished(job_id + 1, 10.0))
         async with book.locked([1]):

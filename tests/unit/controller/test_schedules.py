@@ -24,7 +24,7 @@ from tests.unit.controller.schedule_scenes import (
 )
 
 from overspan.bridge.controller import controller
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.errors import Conflict, Denied, NotFound
 from overspan.bridge.model.schedule import Missed, Overlap
 from overspan.bridge.readers.submission import Submission
@@ -227,7 +227,7 @@ def test_a_failure_nobody_foresaw_is_told_and_the_next_is_tried() -> None:
         await schedule(bench)
         good = bench.controller.submitter.reader
 
-        def broken(*_: object) -> Reading:
+        def broken(*_: object) -> ParsedSubmission:
             raise RuntimeError("a bug")
 
         bench.controller.submitter.reader = broken

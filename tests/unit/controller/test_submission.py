@@ -11,7 +11,7 @@ from tests.unit.controller.fakes import START, Bench, FakeCluster, end, play, st
 from overspan.adapters.contract import Node, Refusal
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.notes import note_size
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
@@ -122,7 +122,7 @@ def test_of_several_partitions_the_first_that_takes_the_job() -> None:
         submitter = bench.controller.submitter
         read = submitter.reader
 
-        def read_listed(*given: Any) -> Reading:
+        def read_listed(*given: Any) -> ParsedSubmission:
             reading = read(*given)
             return replace(reading, spec=replace(reading.spec, partition="short,long,last"))
 

@@ -13,7 +13,7 @@ from overspan.bridge.cli.commands.show import job_text
 from overspan.bridge.cli.ends import describe_end
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.client import Outcome
-from overspan.bridge.controller.submission.submitter import Run
+from overspan.bridge.controller.submission.submitter import ScheduledRun
 from overspan.bridge.model.errors import Rejected, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.schedule import Schedule
@@ -137,7 +137,7 @@ def test_a_refused_run_of_a_schedule_is_kept() -> None:
         schedule = Schedule("0 4 * * *")
         stored = StoredSchedule(7, 0, "me", ScheduleFacts("one", "local", schedule, 0.0, 0.0))
         bench.ledger.schedule_rows[7] = stored
-        run = Run(schedule, lambda number: replace(stored, version=1))
+        run = ScheduledRun(schedule, lambda number: replace(stored, version=1))
         with pytest.raises(Rejected):
             await bench.controller.submitter.submit(Submission("script", "one", user="me"), run)
         assert bench.job().state is State.FAILED

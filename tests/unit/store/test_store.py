@@ -13,7 +13,7 @@ from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model.errors import Conflict, InvalidRequest, StoreFailed
 from overspan.bridge.model.job import Attempt, Element, Job, NodeRun, Placement
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Account, Change, JobQuery, NewJob, OutboxRow, Receipt
+from overspan.bridge.store.records import Change, HistoryRows, JobQuery, NewJob, OutboxRow, Receipt
 from overspan.bridge.store.store import Store
 
 MakeJob = Callable[..., Job]
@@ -389,9 +389,9 @@ def test_an_account_stands_with_the_end_alone_and_jobs_are_listed_in_order(
     assert asyncio.run(store.find_ids(JobQuery())) == [1, 4, 2, 3]
     assert asyncio.run(store.find_ids(JobQuery(limit=2))) == [4, 3]
     assert asyncio.run(store.accounts([1, 2, 4])) == [
-        Account(1, None, "local", "0:h", b"\x00row"),
-        Account(4, 2, "local", "", None),
-        Account(2, None, "local", "0:h", b"\x00row"),
+        HistoryRows(1, None, "local", "0:h", b"\x00row"),
+        HistoryRows(4, 2, "local", "", None),
+        HistoryRows(2, None, "local", "0:h", b"\x00row"),
     ]
     again = replace(ended(jobs[0], 9.0), state=State.PENDING, version=2)
     asyncio.run(store.apply([Change(again, 1)]))
