@@ -44,8 +44,8 @@ def build_access_routes(access: Access) -> APIRouter:
 
     @router.post("/jobs/{ref}/shell", summary="What to run on a terminal for a shell beside the work")
     async def enter(ref: Ref, by: Reader, body: Annotated[ShellBody, Body()]) -> Response:
-        wish = ShellParameters(body.task, body.node, tuple(body.command), body.terminal)
-        entrance, place = await access.enter(ref, wish)
+        parameters = ShellParameters(body.task, body.node, tuple(body.command), body.terminal)
+        entrance, place = await access.enter(ref, parameters)
         return answer(place=place, words=list(entrance.words), environment=dict(entrance.environment))
 
     @router.post("/clusters/{name}/import", summary="Watch a job that the cluster has")

@@ -47,10 +47,10 @@ def build_allocation_routes(allocations: Allocations) -> APIRouter:
 
     @router.post("/jobs/{ref}/step", summary="What to run on a terminal for a step in a job")
     async def step(ref: Ref, by: Reader, body: Annotated[StepBody, Body()]) -> Response:
-        wish = StepParameters(
+        parameters = StepParameters(
             tuple(body.words), body.environment, body.directory, body.umask, body.own, body.terminal, body.alone
         )
-        found = await allocations.prepare_step(ref, wish)
+        found = await allocations.prepare_step(ref, parameters)
         return answer(words=list(found.words), guard=list(found.guard))
 
     return router

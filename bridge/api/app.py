@@ -33,7 +33,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 
 
 def build_app(
-    controller: Controller, stop: Callable[[], None] | None = None, reception: Authenticator | None = None
+    controller: Controller, stop: Callable[[], None] | None = None, authenticator: Authenticator | None = None
 ) -> FastAPI:
     """The application; `stop` ends the daemon that it runs in, `reception` knows who asks."""
     app = FastAPI(
@@ -46,7 +46,7 @@ def build_app(
         responses=_FAILURES,
     )
     app.state.controller = controller
-    app.state.reception = reception or Authenticator()
+    app.state.authenticator = authenticator or Authenticator()
     add_handlers(app)
     app.add_middleware(Guard)
     app.include_router(build_job_routes(controller))
@@ -85,7 +85,7 @@ def _build_cluster_routes(controller: Controller) -> APIRouter:
     ) -> Response:
         asked = body or FsckBody()
         sweep = OrphanRemoval(asked.release, tuple(asked.installations), asked.all_installations)
-        found = await controller.leftovers.check(name, sweep)
+        found = await controller.orphans.check(name, sweep)
         launches = [{**vars(one.trace), "standing": one.standing.value, "removed": one.removed} for one in found.found]
         return answer(
             installation=found.installation,

@@ -25,11 +25,11 @@ class Authenticator:
     """Knows the daemon's own user, whoever asks: the socket lets nobody else in."""
 
     def __init__(self) -> None:
-        self._asker = Requester(own_name(), os.geteuid(), operator=True, alone=True)
+        self._requester = Requester(own_name(), os.geteuid(), operator=True, alone=True)
 
-    async def meet(self, state: dict[str, Any]) -> Requester:
+    async def identify(self, state: dict[str, Any]) -> Requester:
         """Who asks."""
-        return self._asker
+        return self._requester
 
 
 class PeerAuthenticator(Authenticator):
@@ -40,7 +40,7 @@ class PeerAuthenticator(Authenticator):
         self._operators = frozenset(operators)
         self._accounts = accounts or Accounts()
 
-    async def meet(self, state: dict[str, Any]) -> Requester:
+    async def identify(self, state: dict[str, Any]) -> Requester:
         """Who asks. Raises Denied for a connection that nobody vouches for, and for a user without an account."""
         uid = state.get(PEER)
         if not isinstance(uid, int):
@@ -57,51 +57,57 @@ def own_name() -> str:
         return str(os.geteuid())
 
 
-async def _meet(request: Request) -> Requester:
-    reception: Authenticator = request.app.state.reception
-    return await reception.meet(request.scope.get("state") or {})
+async def _identify(request: Request) -> Requester:
+    authenticator: Authenticator = request.app.state.authenticator
+    return await authenticator.identify(request.scope.get("state") or {})
 
 
 async def _find_owner(request: Request, ref: str) -> tuple[str, bool]:
     """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""
     controller: Controller = request.app.state.controller
     entry = (await controller.directory.find(ref)).entry
-    return entry.user, controller.recorder.book.get(entry.job.id) is not None
+    return entry.user, controller.recorder.registry.get(entry.job.id) is not None
 
 
-async def _meet_viewer(request: Request, ref: _REF, asker: Annotated[Requester, Depends(_meet)]) -> Requester:
-    if asker.within:
+async def _identify_viewer(
+    request: Request, ref: _REF, requester: Annotated[Requester, Depends(_identify)]
+) -> Requester:
+    if requester.within:
         owner, listed = await _find_owner(request, ref)
         if not listed:
-            asker.check_order(owner)
-    return asker
+            requester.check_order(owner)
+    return requester
 
 
-async def _meet_owner(request: Request, ref: _REF, asker: Annotated[Requester, Depends(_meet)]) -> Requester:
-    if asker.within:
-        asker.check_order((await _find_owner(request, ref))[0])
-    return asker
+async def _identify_owner(
+    request: Request, ref: _REF, requester: Annotated[Requester, Depends(_identify)]
+) -> Requester:
+    if requester.within:
+        requester.check_order((await _find_owner(request, ref))[0])
+    return requester
 
 
-async def _meet_reader(request: Request, ref: _REF, asker: Annotated[Requester, Depends(_meet)]) -> Requester:
-    if not asker.alone:
-        asker.check_files((await _find_owner(request, ref))[0])
-    return asker
+async def _identify_reader(
+    request: Request, ref: _REF, requester: Annotated[Requester, Depends(_identify)]
+) -> Requester:
+    if not requester.alone:
+        requester.check_files((await _find_owner(request, ref))[0])
+    return requester
 
 
-async def _meet_operator(asker: Annotated[Requester, Depends(_meet)]) -> Requester:
-    asker.check_operator()
-    return asker
+async def _identify_operator(requester: Annotated[Requester, Depends(_identify)]) -> Requester:
+    requester.check_operator()
+    return requester
 
 
-Anyone = Annotated[Requester, Depends(_meet)]
+Anyone = Annotated[Requester, Depends(_identify)]
 """Everybody who has an account."""
-Viewer = Annotated[Requester, Depends(_meet_viewer)]
+Viewer = Annotated[Requester, Depends(_identify_viewer)]
 """Everybody while the queue has the job of the path, its owner and operators afterwards."""
-Owner = Annotated[Requester, Depends(_meet_owner)]
+Owner = Annotated[Requester, Depends(_identify_owner)]
 """The owner of the job in the path, and operators."""
-Reader = Annotated[Requester, Depends(_meet_reader)]
+Reader = Annotated[Requester, Depends(_identify_reader)]
 """The owner of the job in the path, and root."""
-Operator = Annotated[Requester, Depends(_meet_operator)]
+Operator = Annotated[Requester, Depends(_identify_operator)]
 """Whoever looks after the daemon."""
-RIGHTS = (_meet, _meet_viewer, _meet_owner, _meet_reader, _meet_operator)
+RIGHTS = (_identify, _identify_viewer, _identify_owner, _identify_reader, _identify_operator)

@@ -148,7 +148,7 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
         store, settings, paths.state, timers, clock, read,
         environment=environment, personal=shared, take_jump=clock.take_jump,
     )  # fmt: skip
-    reception = PeerAuthenticator(settings.server.operators) if shared else Authenticator()
+    authenticator = PeerAuthenticator(settings.server.operators) if shared else Authenticator()
     controller = await Controller.open(parts)
     try:
 
@@ -157,7 +157,7 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
             controller.end_waits()
             server.stop()
 
-        server = UnixServer(build_app(controller, stop, reception))
+        server = UnixServer(build_app(controller, stop, authenticator))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
@@ -216,7 +216,7 @@ async def _watch_clock(controller: Controller) -> None:
     while True:
         await asyncio.sleep(CLOCK_SECONDS)
         try:
-            await controller.heed_clock()
+            await controller.apply_clock_jump()
         except Exception:
             log.exception("looking at the machine's clock")
 

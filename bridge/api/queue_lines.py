@@ -53,18 +53,18 @@ class QueueLines:
 
     def _order(self, selection: Selection, now: float) -> list[_TableLine]:
         """The lines as squeue sorts them."""
-        book = self._controller.recorder.book
+        registry = self._controller.recorder.registry
         self._controller.settle_queue(now)
         revision, order = self._orders.get(selection, (-1, []))
         # Jobs that are over leave the listing by the clock.
-        if revision == book.revision and not selection.states:
+        if revision == registry.revision and not selection.states:
             return order
-        order = self._sort([self._line(row, now) for row in list_queue(book, selection, now)], now)
+        order = self._sort([self._line(row, now) for row in list_queue(registry, selection, now)], now)
         self._orders.pop(selection, None)
-        self._orders[selection] = (book.revision, order)
+        self._orders[selection] = (registry.revision, order)
         if len(self._orders) > _KEPT:
             del self._orders[next(iter(self._orders))]
-        if len(self._lines) > 2 * len(book) + _SPARE:
+        if len(self._lines) > 2 * len(registry) + _SPARE:
             self._lines.clear()
         return order
 

@@ -143,7 +143,7 @@ class KubernetesDays:
         if others:
             self.wrong.append(f"{name} started at {at:.1f} while {others[0].document['metadata']['name']} runs")
         self._alive[place] = [*others, program]
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             over_at = entry.job.ended_at
             if entry.job.id == job and over_at is not None and (program.waits or self.now() > over_at + LATE):
                 self.wrong.append(f"{name} started at {at:.1f}, and was told as {entry.job.state.value}")
@@ -263,7 +263,7 @@ class KubernetesDays:
             if MANAGED_BY in (document["metadata"].get("labels") or {})
         ]
         assert left == [], f"left in the cluster: {left}"
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             assert entry.job == jobs[entry.job.id], "memory is not what the store says"
 
     def _check_truth(self, job: Job) -> None:

@@ -99,7 +99,7 @@ class ScriptedDays:
 
     def _knows_all(self) -> bool:
         """Whether the daemon's memory has the ends that the store has: it takes them in just behind it."""
-        return all(entry.job.over for entry in self.lives.controller.recorder.book)
+        return all(entry.job.over for entry in self.lives.controller.recorder.registry)
 
     async def check(self) -> None:
         """The promises."""
@@ -110,7 +110,7 @@ class ScriptedDays:
             self._check_truth(job)
             self.moved += job.cluster == "far" and job.started_at is not None
             check_timeline(job, await self.lives.timeline(job.id))
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             assert entry.job == stored[entry.job.id], "memory is not what the store says"
 
     def _check_truth(self, job: Job) -> None:

@@ -145,7 +145,7 @@ class SlurmDays:
 
     def _check_wanted(self, name: str) -> None:
         """Nothing starts of what the daemon has told as over."""
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             job = entry.job
             if job.over and name.partition("/")[0] == name_job(job):
                 self.wrong.append(f"{name} started at {self.slurm.now - START:.1f}, and was told as {job.state.value}")
@@ -249,7 +249,7 @@ class SlurmDays:
         assert left == [], f"left in Slurm: {left}"
         given = {node.name: node.given for node in self.slurm.nodes.values() if node.given}
         assert given == {}, f"not given back: {given}"
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             assert entry.job == jobs[entry.job.id], "memory is not what the store says"
 
     def _check_truth(self, job: Job) -> None:

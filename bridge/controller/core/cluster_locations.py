@@ -33,13 +33,13 @@ class ClusterLocations:
     async def load(self) -> None:
         """Read where launches are, before anything is asked of a cluster. Raises StoreFailed."""
         for cluster in self.clusters:
-            cluster.home = await self._recorder.ledger.meta(_key(cluster.name)) or ""
+            cluster.home = await self._recorder.repository.meta(_key(cluster.name)) or ""
             cluster.has_launches = lambda name=cluster.name: self._has_launches(name)  # type: ignore[misc]
 
     async def look_for_absent(self) -> None:
         """Read where the launches of clusters are that the configuration does not name. Raises StoreFailed."""
         for name in self.count_absent():
-            self._homes[name] = await self._recorder.ledger.meta(_key(name)) or ""
+            self._homes[name] = await self._recorder.repository.meta(_key(name)) or ""
 
     async def leave(self, cluster: Cluster) -> None:
         """Launches are about to be sent: whatever was elsewhere is over. Raises Unreachable for what is not."""
@@ -63,8 +63,8 @@ class ClusterLocations:
         adapter = cluster.open()
         if not isinstance(adapter, Traces):
             return False
-        doubts, watched = self._list_doubts(cluster.name), self._recorder.book.watched(cluster.name)
-        if not any(trace.token in doubts or self._is_ours(trace, watched) for trace in await adapter.find_traces()):
+        in_doubt, watched = self._list_in_doubt(cluster.name), self._recorder.registry.watched(cluster.name)
+        if not any(trace.token in in_doubt or self._is_ours(trace, watched) for trace in await adapter.find_traces()):
             return False
         log.info(
             "cluster %s: %s is the same place as %s",
@@ -75,12 +75,12 @@ class ClusterLocations:
         )
         await self._set(cluster, cluster.place)
         # What was ordered meanwhile is due now.
-        await self._recorder.change(set(watched.values()), lambda drafts: None)
+        await self._recorder.change(set(watched.values()), lambda units: None)
         return True
 
     def count_absent(self) -> Counter[str]:
         """How many live jobs each cluster has that the configuration does not name."""
-        places = [name for entry in self._recorder.book if not entry.job.over for name in set(entry.places())]
+        places = [name for entry in self._recorder.registry if not entry.job.over for name in set(entry.places())]
         return Counter(name for name in places if name and self.clusters.find(name) is None)
 
     def find_trouble(self, name: str) -> OverspanError | None:
@@ -112,7 +112,7 @@ class ClusterLocations:
         """Whether a trace is of a watched launch: by its handle, or by its token."""
         if trace.handle in watched:
             return True
-        entry = self._recorder.book.get(trace.job)
+        entry = self._recorder.registry.get(trace.job)
         if trace.installation != self._recorder.completion.installation or entry is None:
             return False
         if entry.handle in watched and (
@@ -122,18 +122,18 @@ class ClusterLocations:
         return any(bid.handle in watched and bid.launch == trace.launch for bid in entry.job.bids)
 
     def _has_launches(self, name: str) -> bool:
-        if self._recorder.book.watched(name):
+        if self._recorder.registry.watched(name):
             return True
-        return bool(self._list_doubts(name))
+        return bool(self._list_in_doubt(name))
 
-    def _list_doubts(self, name: str) -> set[str]:
+    def _list_in_doubt(self, name: str) -> set[str]:
         """The submissions that a cluster may know of although it has not answered them."""
         outbox = self._recorder.outbox
-        tokens = {row.token for row in outbox.of_lane((name, SUBMIT))}
+        tokens = {row.token for row in outbox.of_queue((name, SUBMIT))}
         return {token for token in tokens if outbox.tried(token) and not outbox.is_first(token)}
 
     async def _set(self, cluster: Cluster, home: str) -> None:
-        await self._recorder.ledger.set_meta(_key(cluster.name), home)
+        await self._recorder.repository.set_meta(_key(cluster.name), home)
         cluster.home = home
 
 

@@ -241,7 +241,7 @@ class Cluster:
     def answered(self, *, observed: bool = False) -> None:
         """The cluster has answered. While its news do not come, only they count (`observed`): others hurry them."""
         if self.stale_since is not None:
-            self.back.ring()
+            self.back.wake()
         if self._unobserved and not observed:
             return
         self._unobserved = False

@@ -36,14 +36,14 @@ GRACE = 0.05
 class Observer:
     """Watches the launches of every cluster."""
 
-    def __init__(self, recorder: Recorder, places: ClusterLocations, backoff: Backoff, tick: float) -> None:
+    def __init__(self, recorder: Recorder, locations: ClusterLocations, backoff: Backoff, tick: float) -> None:
         self.recorder = recorder
-        self.places = places
-        self.clusters = places.clusters
+        self.locations = locations
+        self.clusters = locations.clusters
         self.backoff = backoff
         self.tick = tick
         self._loops: dict[str, asyncio.Task[None]] = {}
-        self._bells: dict[str, Wakeup] = {}
+        self._wakeups: dict[str, Wakeup] = {}
         self._started = asyncio.Event()
         """Until then clusters are asked, and nothing of it is written: an order may have to be given again first."""
         self._failures: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class Observer:
     def start(self) -> None:
         """Begin with everything that runs already; what is owed to clusters is under way by now."""
         self._started.set()
-        for cluster in self.recorder.book.watched_clusters():
+        for cluster in self.recorder.registry.watched_clusters():
             self.wake(cluster)
 
     def wake(self, name: str) -> None:
@@ -61,10 +61,10 @@ class Observer:
         if cluster is None:
             log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
         elif name not in self._loops:
-            self._bells[name] = Wakeup()
+            self._wakeups[name] = Wakeup()
             self._loops[name] = asyncio.ensure_future(self._run(cluster))
         else:
-            self._bells[name].ring()
+            self._wakeups[name].wake()
 
     async def close(self) -> None:
         """Stop; nothing is lost, since the cursors are stored."""
@@ -80,7 +80,7 @@ class Observer:
         """
         for cluster in self.clusters:
             since = self._cursors(cluster)
-            if not since or not cluster.opened or self.recorder.outbox.of_lane((cluster.name, ORDER)):
+            if not since or not cluster.opened or self.recorder.outbox.of_queue((cluster.name, ORDER)):
                 continue
             try:
                 async with asyncio.timeout(seconds):
@@ -95,19 +95,19 @@ class Observer:
 
     async def observe_once(self, cluster: Cluster) -> None:
         """Ask once, and write what was answered; or wait until there is something to ask."""
-        bell = self._bells.setdefault(cluster.name, Wakeup())
-        seen = bell.count
+        wakeup = self._wakeups.setdefault(cluster.name, Wakeup())
+        seen = wakeup.count
         since = self._cursors(cluster)
         if not since:
             # Nothing is missing of what nobody asks for.
             cluster.miss(self.recorder.clock(), "")
             cluster.unwatched()
-            await bell.wait()
+            await wakeup.wait()
             return
         try:
             if cluster.displaced:
-                await self.places.find_again(cluster)
-            observation = await self._ask(cluster, since, asyncio.ensure_future(bell.wait(seen=seen)))
+                await self.locations.find_again(cluster)
+            observation = await self._ask(cluster, since, asyncio.ensure_future(wakeup.wait(seen=seen)))
             if not self._started.is_set():
                 # The next question is from the same cursors.
                 await self._started.wait()
@@ -116,7 +116,9 @@ class Observer:
                 await self._write(cluster, observation)
                 if returns:
                     # Who decides is not known of a cluster that cannot be opened: what was due is seen to now.
-                    await self.recorder.change(self.recorder.book.watched(cluster.name).values(), lambda drafts: None)
+                    await self.recorder.change(
+                        self.recorder.registry.watched(cluster.name).values(), lambda units: None
+                    )
         except Exception as error:
             if not isinstance(error, OverspanError):
                 log.error("observing cluster %s", cluster.name, exc_info=error)
@@ -134,8 +136,8 @@ class Observer:
         return bool(self._failures.pop(cluster.name, 0))
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
-        book = self.recorder.book
-        entries = ((handle, book.get(job_id)) for handle, job_id in book.watched(cluster.name).items())
+        registry = self.recorder.registry
+        entries = ((handle, registry.get(job_id)) for handle, job_id in registry.watched(cluster.name).items())
         return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
 
     async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
@@ -156,16 +158,16 @@ class Observer:
         return await cluster.adapter.observe(since, self.tick)
 
     async def _write(self, cluster: Cluster, observation: Observation) -> None:
-        watched = self.recorder.book.watched(cluster.name)
+        watched = self.recorder.registry.watched(cluster.name)
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
         now, decides = self.recorder.clock(), self.recorder.decider_of
 
-        def work(drafts: list[UnitOfWork]) -> None:
-            for draft in drafts:
-                report = reports[draft.job.id]
-                is_launch = draft.entry.handle == report.handle and draft.entry.watched
-                if is_launch or follow_bid(draft, cluster.name, report, now):
-                    follow_report(draft, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                report = reports[unit.job.id]
+                is_launch = unit.entry.handle == report.handle and unit.entry.watched
+                if is_launch or follow_bid(unit, cluster.name, report, now):
+                    follow_report(unit, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
 
         if reports:
             await self.recorder.change(reports, work)
@@ -175,8 +177,8 @@ class Observer:
         self._failures[cluster.name] += 1
         at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
         timer, due = f"observe:{cluster.name}", Wakeup()
-        self.recorder.timers.set(timer, at, due.ring)
-        waits = [asyncio.ensure_future(bell.wait()) for bell in (due, cluster.back)]
+        self.recorder.timers.set(timer, at, due.wake)
+        waits = [asyncio.ensure_future(wakeup.wait()) for wakeup in (due, cluster.back)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -186,23 +188,23 @@ class Observer:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def follow_report(draft: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:
+def follow_report(unit: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:
     """Copy a launch's news into the draft, up to its end or to the job's next launch.
 
     `dated`: the daemon decides, so what cannot be of its time is dated now.
     """
-    launch = draft.job.launch
+    launch = unit.job.launch
     for event in report.events:
-        if draft.job.launch != launch:
+        if unit.job.launch != launch:
             break
         try:
-            draft.follow(date_report(draft.job, event, now, SKEW) if dated else event)
+            unit.follow(date_report(unit.job, event, now, SKEW) if dated else event)
         except Exception:
             # One line that makes no sense must not stop all others.
-            log.exception("job %d: the event %r changes nothing", draft.job.id, event, extra={"job": draft.job.id})
-    if report.gone and draft.job.launch == launch and not draft.job.over:
-        draft.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
-    if report.native_id and draft.job.launch == launch and report.native_id != draft.entry.native_id:
-        draft.native_id = report.native_id
-    if report.cursor != draft.entry.cursor and draft.job.launch == launch:
-        draft.cursor = report.cursor
+            log.exception("job %d: the event %r changes nothing", unit.job.id, event, extra={"job": unit.job.id})
+    if report.gone and unit.job.launch == launch and not unit.job.over:
+        unit.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
+    if report.native_id and unit.job.launch == launch and report.native_id != unit.entry.native_id:
+        unit.native_id = report.native_id
+    if report.cursor != unit.entry.cursor and unit.job.launch == launch:
+        unit.cursor = report.cursor

@@ -60,7 +60,7 @@ class Outbox:
         del tokens[token]
         if not tokens:
             del self._of_job[row.job_id]
-        self._ready.get(_lane(row), {}).pop(token, None)
+        self._ready.get(_queue_key(row), {}).pop(token, None)
         self.untry((token,))
 
     def offer(self, token: str) -> None:
@@ -68,10 +68,10 @@ class Outbox:
         row = self._rows.get(token)
         if row is None:
             return
-        ready = self._ready.setdefault(_lane(row), {})
+        ready = self._ready.setdefault(_queue_key(row), {})
         last = next(reversed(ready), token)
         if self._places[last] > self._places[token]:
-            self._mixed.add(_lane(row))
+            self._mixed.add(_queue_key(row))
         ready[token] = None
 
     def defer(self, token: str, next_try_at: float, error: str) -> None:
@@ -95,25 +95,25 @@ class Outbox:
         for token, row in self._rows.items():
             if row.next_try_at:
                 self._rows[token] = row._replace(next_try_at=row.next_try_at + seconds)
-        self._later = {lane: [(at + seconds, token) for at, token in later] for lane, later in self._later.items()}
+        self._later = {key: [(at + seconds, token) for at, token in later] for key, later in self._later.items()}
         self._unanswered = {token: since + seconds for token, since in self._unanswered.items()}
 
-    def take(self, lane: QueueKey, now: float, limit: int) -> list[OutboxRow]:
+    def take(self, key: QueueKey, now: float, limit: int) -> list[OutboxRow]:
         """The oldest calls that may be made now; they count as tried from here on."""
-        self._wake(lane, now)
-        self._sort(lane)
-        ready = self._ready.get(lane, {})
+        self._wake(key, now)
+        self._sort(key)
+        ready = self._ready.get(key, {})
         tokens = [token for token, _ in zip(ready, range(limit), strict=False)]
         for token in tokens:
             del ready[token]
             self._try(token)
         return [self._rows[token] for token in tokens]
 
-    def claim(self, lane: QueueKey, now: float) -> list[OutboxRow]:
+    def claim(self, key: QueueKey, now: float) -> list[OutboxRow]:
         """Every call that may be made now, oldest first, for somebody who makes them in another order with `start`."""
-        self._wake(lane, now)
-        self._sort(lane)
-        return [self._rows[token] for token in self._ready.pop(lane, {})]
+        self._wake(key, now)
+        self._sort(key)
+        return [self._rows[token] for token in self._ready.pop(key, {})]
 
     def start(self, tokens: Iterable[str]) -> list[OutboxRow]:
         """The claimed calls of those tokens that are still owed; they count as tried from here on."""
@@ -133,9 +133,9 @@ class Outbox:
             self._first.discard(token)
             self._unanswered.pop(token, None)
 
-    def of_lane(self, lane: QueueKey) -> list[OutboxRow]:
+    def of_queue(self, key: QueueKey) -> list[OutboxRow]:
         """The calls that are owed in a lane, oldest first."""
-        return [row for row in self._rows.values() if _lane(row) == lane]
+        return [row for row in self._rows.values() if _queue_key(row) == key]
 
     def of_cluster(self, cluster: str) -> list[OutboxRow]:
         """The calls that are owed to a cluster."""
@@ -149,9 +149,9 @@ class Outbox:
         """The calls of which nothing is known although they were made."""
         return [self._rows[token] for token in self._unanswered]
 
-    def next_time(self, lane: QueueKey) -> float | None:
+    def next_time(self, key: QueueKey) -> float | None:
         """When the next deferred call of a lane is due."""
-        later = self._later.get(lane, [])
+        later = self._later.get(key, [])
         while later and not self._postponed(later[0]):
             heapq.heappop(later)
         return later[0][0] if later else None
@@ -172,15 +172,15 @@ class Outbox:
         """The submission of a job that is owed to a cluster."""
         return next((row for row in self.of_job(job_id) if row.kind == SUBMIT and row.cluster == cluster), None)
 
-    def lanes(self) -> Iterable[QueueKey]:
+    def queue_keys(self) -> Iterable[QueueKey]:
         """Every lane that owes something."""
-        return {_lane(row) for row in self._rows.values()}
+        return {_queue_key(row) for row in self._rows.values()}
 
-    def _sort(self, lane: QueueKey) -> None:
+    def _sort(self, key: QueueKey) -> None:
         """A later order about the same thing must not be delivered before an earlier one."""
-        if lane in self._mixed:
-            self._mixed.remove(lane)
-            self._ready[lane] = dict.fromkeys(sorted(self._ready[lane], key=self._places.__getitem__))
+        if key in self._mixed:
+            self._mixed.remove(key)
+            self._ready[key] = dict.fromkeys(sorted(self._ready[key], key=self._places.__getitem__))
 
     def _is_back(self, token: str) -> bool:
         row = self._rows.get(token)
@@ -194,19 +194,19 @@ class Outbox:
         self._tried.add(token)
 
     def _postpone(self, row: OutboxRow) -> None:
-        heapq.heappush(self._later.setdefault(_lane(row), []), (row.next_try_at, row.token))
+        heapq.heappush(self._later.setdefault(_queue_key(row), []), (row.next_try_at, row.token))
 
     def _postponed(self, item: tuple[float, str]) -> bool:
         row = self._rows.get(item[1])
-        return row is not None and row.next_try_at == item[0] and row.token not in self._ready.get(_lane(row), {})
+        return row is not None and row.next_try_at == item[0] and row.token not in self._ready.get(_queue_key(row), {})
 
-    def _wake(self, lane: QueueKey, now: float) -> None:
-        later = self._later.get(lane, [])
+    def _wake(self, key: QueueKey, now: float) -> None:
+        later = self._later.get(key, [])
         while later and later[0][0] <= now:
             item = heapq.heappop(later)
             if self._postponed(item):
                 self.offer(item[1])
 
 
-def _lane(row: OutboxRow) -> QueueKey:
+def _queue_key(row: OutboxRow) -> QueueKey:
     return row.cluster, row.kind

@@ -39,10 +39,10 @@ class LaunchReleases:
         self.clusters = clusters
         self.backoff = backoff
         recorder.followers.append(self._follow)
-        recorder.wakes.sending = self._note
-        recorder.wakes.sent = self._sent
+        recorder.notifications.sending = self._note
+        recorder.notifications.sent = self._sent
         self._loops: dict[str, asyncio.Task[None]] = {}
-        self._bells: dict[str, Wakeup] = {}
+        self._wakeups: dict[str, Wakeup] = {}
         self._noted: set[str] = set()
         self._sending: Counter[str] = Counter()
         """How many calls with launches are under way to each cluster."""
@@ -50,7 +50,7 @@ class LaunchReleases:
     async def start(self) -> None:
         """Take up what an earlier daemon left. Raises StoreFailed."""
         for cluster in self.clusters:
-            if await self.recorder.ledger.meta(_key(cluster.name)) == _OWED:
+            if await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
                 self._noted.add(cluster.name)
                 self._wake(cluster.name)
 
@@ -65,7 +65,7 @@ class LaunchReleases:
         """Launches are about to be sent to a cluster; they may leave something there even if no answer comes."""
         cluster = self.clusters.get(name)
         if name not in self._noted and isinstance(cluster.adapter, Release):
-            await self.recorder.ledger.set_meta(_key(name), _OWED)
+            await self.recorder.repository.set_meta(_key(name), _OWED)
             self._noted.add(name)
         self._sending[name] += 1
 
@@ -88,18 +88,18 @@ class LaunchReleases:
 
     def _wake(self, name: str) -> None:
         if name not in self._loops:
-            self._bells[name] = Wakeup()
+            self._wakeups[name] = Wakeup()
             self._loops[name] = asyncio.ensure_future(self._run(self.clusters.get(name)))
-        self._bells[name].ring()
+        self._wakeups[name].wake()
 
     async def _run(self, cluster: Cluster) -> None:
         """The never-ending loop of a cluster: told of an end, it gathers others and releases them together."""
-        bell, failures, seen = self._bells[cluster.name], 0, 0
+        wakeup, failures, seen = self._wakeups[cluster.name], 0, 0
         while True:
             if not failures:
-                await bell.wait(seen=seen)
+                await wakeup.wait(seen=seen)
                 await asyncio.sleep(GATHER_SECONDS)
-            seen = bell.count
+            seen = wakeup.count
             try:
                 await self._release(cluster)
                 failures = 0
@@ -116,22 +116,22 @@ class LaunchReleases:
                 failures += 1
             if failures:
                 now = self.recorder.clock()
-                await bell.wait(timeout=next_try(self.backoff, now, failures, cluster.name) - now, seen=seen)
+                await wakeup.wait(timeout=next_try(self.backoff, now, failures, cluster.name) - now, seen=seen)
 
     async def _release(self, cluster: Cluster) -> None:
         adapter = cluster.adapter
         if not isinstance(adapter, Release):
             return
-        if any(entry.unwritten is not None for entry in self.recorder.book):
+        if any(entry.unwritten is not None for entry in self.recorder.registry):
             # The next daemon would take a launch whose end is not on record for one that was lost.
             raise StoreFailed("there are ends that are not recorded yet")
-        busy, rung = self._is_busy(cluster.name), self._bells[cluster.name].count
+        busy, count = self._is_busy(cluster.name), self._wakeups[cluster.name].count
         await adapter.release(self.recorder.completion.installation, *self.wanted())
         # What ended during the call has not been released by it.
-        idle = not self._sending[cluster.name] and self._bells[cluster.name].count == rung
+        idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
         if idle and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
-            await self.recorder.ledger.set_meta(_key(cluster.name), "")
+            await self.recorder.repository.set_meta(_key(cluster.name), "")
 
     def wanted(self) -> tuple[frozenset[str], frozenset[str]]:
         """The handles that are watched and the tokens of submissions that are owed, of every cluster in the book.
@@ -139,23 +139,25 @@ class LaunchReleases:
         What is wanted is what jobs say, not what the configuration says: two of its clusters may be one place, and one
         that was renamed, removed or pointed elsewhere has its launches still.
         """
-        book, outbox = self.recorder.book, self.recorder.outbox
-        watched = [book.watched(name) for name in book.watched_clusters()]
-        owed = [outbox.of_lane(lane) for lane in outbox.lanes() if lane[1] == SUBMIT]
+        registry, outbox = self.recorder.registry, self.recorder.outbox
+        watched = [registry.watched(name) for name in registry.watched_clusters()]
+        owed = [outbox.of_queue(key) for key in outbox.queue_keys() if key[1] == SUBMIT]
         handles, tokens = self._list_aside()
         return handles.union(*watched), tokens.union(row.token for rows in owed for row in rows)
 
     def _list_aside(self) -> tuple[frozenset[str], frozenset[str]]:
         """What may be there of jobs whose records cannot be read: it is wanted until somebody knows better."""
-        book, installation = self.recorder.book, self.recorder.completion.installation
-        damages = self.recorder.ledger.damages if book.aside else ()
+        registry, installation = self.recorder.registry, self.recorder.completion.installation
+        damages = self.recorder.repository.damages if registry.aside else ()
         handles = frozenset(split_handle(damage.handle)[1] for damage in damages if damage.handle)
-        stored = frozenset(f"{installation}-{job}-{launch}" for job in book.aside for launch in range(MOST_LAUNCHES))
+        stored = frozenset(
+            f"{installation}-{job}-{launch}" for job in registry.aside for launch in range(MOST_LAUNCHES)
+        )
         return handles, stored
 
     def _is_busy(self, name: str) -> bool:
         """Whether a cluster has launches, or is to have some."""
-        return bool(self.recorder.book.watched(name) or self.recorder.outbox.of_lane((name, SUBMIT)))
+        return bool(self.recorder.registry.watched(name) or self.recorder.outbox.of_queue((name, SUBMIT)))
 
 
 def _key(cluster: str) -> str:

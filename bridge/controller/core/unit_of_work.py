@@ -51,7 +51,7 @@ _FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
 
 _FOR_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
 """What a cluster's own queue has to know of a job that waits in it, although the daemon decides."""
-_HEEDED = "heeded"
+_APPLIED = "heeded"
 """Marks an order that has had its effect here, and is only passed on."""
 
 _KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire, events.Terminate, events.Kill))
@@ -112,7 +112,7 @@ class UnitOfWork:
         return split_handle(self.handle)[1] if self.handle else self.entry.handle
 
     @property
-    def away(self) -> bool:
+    def dispatched(self) -> bool:
         """Whether somebody else may have the say: the job is on its cluster, or may be, and is not over."""
         if self.job.over:
             return False
@@ -161,7 +161,7 @@ class UnitOfWork:
             document = event_to_document(event)
             for row in self.open_rows():
                 if row.kind == ORDER and row.payload["event"] == document:
-                    self.strike(row)
+                    self.settle(row)
 
     def promote(self, bid: Bid, at: float, text: str = "", refused: bool = False) -> None:
         """Have a bid take the place of the launch, which nobody wants any more then; orders that wait for it count."""
@@ -169,18 +169,18 @@ class UnitOfWork:
             return
         self.handle = join_handle(bid.launch, bid.handle) if bid.handle else ""
         self.native_id, self.cursor, self.tried = bid.native_id, bid.cursor, False
-        self.redirect()
+        self.absorb_orders()
 
-    def redirect(self) -> None:
+    def absorb_orders(self) -> None:
         """Apply orders whose launch is gone to the job itself."""
         for row in self.open_rows():
             if row.kind == ORDER:
                 event = event_from_document(dict(row.payload["event"]))
-                if isinstance(event, CARRIED_OVER) and _HEEDED not in row.payload:
+                if isinstance(event, CARRIED_OVER) and _APPLIED not in row.payload:
                     self.advance(event)
-                self.strike(row)
+                self.settle(row)
 
-    def redeem(self) -> None:
+    def retarget_orders(self) -> None:
         """Aim orders at the present launch, which the cluster has; what does not outlive a launch is struck out."""
         for row in self.open_rows():
             if row.kind == ORDER:
@@ -188,7 +188,7 @@ class UnitOfWork:
                 if isinstance(event, CARRIED_OVER):
                     payload = {**row.payload, "launch": self.job.launch}
                     self.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
-                self.strike(row)
+                self.settle(row)
 
     def amend(self, at: float, job: Job, text: str) -> None:
         """Replace facts that only the daemon keeps (labels, begin), with a line in the timeline."""
@@ -213,7 +213,7 @@ class UnitOfWork:
         orders = [row.payload["event"] for row in self.open_rows() if _kind(row) == events.Expire.__name__]
         return any(order["cause"] == event.cause for order in orders)
 
-    def strike(self, row: OutboxRow) -> None:
+    def settle(self, row: OutboxRow) -> None:
         """A call is not owed any more."""
         if row in self.add:
             self.add.remove(row)
@@ -258,120 +258,120 @@ class Completion:
     patience_of: Callable[[str, Job], float | None] = lambda cluster, job: None
     """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
 
-    def complete(self, draft: UnitOfWork, now: float, decider_of: DeciderOf, waits: DependencyResolver) -> None:
+    def complete(self, unit: UnitOfWork, now: float, decider_of: DeciderOf, waits: DependencyResolver) -> None:
         """Bring a draft to rest."""
-        draft.wake_at = None
-        self._clear(draft)
-        if draft.back and not draft.job.over:
-            self._take_back(draft, now)
-        decides = draft.launched and decider_of(draft.cluster, draft.newest_handle) is Decider.DAEMON
-        if not draft.away:
-            draft.redirect()
+        unit.wake_at = None
+        self._clear(unit)
+        if unit.back and not unit.job.over:
+            self._take_back(unit, now)
+        decides = unit.launched and decider_of(unit.cluster, unit.newest_handle) is Decider.DAEMON
+        if not unit.dispatched:
+            unit.absorb_orders()
         elif decides:
-            self._heed(draft)
-        if not draft.away or decides:
-            self._decide(draft, now)
-        elif draft.launched and draft.job.granted_at is None:
-            self._expire(draft, now)
-        if not draft.away:
-            needs = draft.job.dependency.needs
-            self._submit(draft, now, bool(needs) and waits.waits_there(draft.entry, draft.job, draft.cluster))
-        self._enter(draft, now)
-        self._clear(draft)
-        if draft.cluster != draft.entry.cluster and not (draft.handle and draft.launched):
+            self._apply_orders(unit)
+        if not unit.dispatched or decides:
+            self._decide(unit, now)
+        elif unit.launched and unit.job.granted_at is None:
+            self._expire(unit, now)
+        if not unit.dispatched:
+            needs = unit.job.dependency.needs
+            self._submit(unit, now, bool(needs) and waits.waits_there(unit.entry, unit.job, unit.cluster))
+        self._enter(unit, now)
+        self._clear(unit)
+        if unit.cluster != unit.entry.cluster and not (unit.handle and unit.launched):
             # What the former cluster calls it means nothing to this one.
-            draft.handle = draft.native_id = draft.cursor = ""
+            unit.handle = unit.native_id = unit.cursor = ""
 
-    def _take_back(self, draft: UnitOfWork, now: float) -> None:
+    def _take_back(self, unit: UnitOfWork, now: float) -> None:
         """Owe the launch that its cluster has already, whether or not it may start: it is had, and orders reach it."""
-        draft.redeem()
-        if not any(row.kind == SUBMIT for row in draft.open_rows()):
-            self._owe(draft, draft.cluster, draft.job.launch, now, {BACK: True})
+        unit.retarget_orders()
+        if not any(row.kind == SUBMIT for row in unit.open_rows()):
+            self._owe(unit, unit.cluster, unit.job.launch, now, {BACK: True})
 
-    def _heed(self, draft: UnitOfWork) -> None:
+    def _apply_orders(self, unit: UnitOfWork) -> None:
         """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
-        for row in draft.open_rows():
-            if row.kind != ORDER or row.payload["launch"] != draft.job.launch or _HEEDED in row.payload:
+        for row in unit.open_rows():
+            if row.kind != ORDER or row.payload["launch"] != unit.job.launch or _APPLIED in row.payload:
                 continue
             event = event_from_document(dict(row.payload["event"]))
-            if isinstance(event, _FOR_CLUSTER) or (isinstance(event, events.SetTime) and self._is_limited(draft)):
+            if isinstance(event, _FOR_CLUSTER) or (isinstance(event, events.SetTime) and self._is_limited(unit)):
                 continue
-            waits = draft.job.granted_at is None
-            draft.advance(event)
-            draft.strike(row)
+            waits = unit.job.granted_at is None
+            unit.advance(event)
+            unit.settle(row)
             if waits and isinstance(event, _FOR_QUEUE):
-                payload = {**row.payload, _HEEDED: True}
-                draft.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
+                payload = {**row.payload, _APPLIED: True}
+                unit.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
 
-    def _is_limited(self, draft: UnitOfWork) -> bool:
-        return self.keeps_limits(draft.cluster, draft.newest_handle)
+    def _is_limited(self, unit: UnitOfWork) -> bool:
+        return self.keeps_limits(unit.cluster, unit.newest_handle)
 
-    def _decide(self, draft: UnitOfWork, now: float) -> None:
+    def _decide(self, unit: UnitOfWork, now: float) -> None:
         for _ in range(_MANY):
-            found = decide(draft.job, now)
-            draft.wake_at = found.wake_at
+            found = decide(unit.job, now)
+            unit.wake_at = found.wake_at
             if not found.events:
                 return
             for event in found.events:
-                draft.advance(event)
-                if draft.launched:
-                    draft.order(now, event)
-        raise RuntimeError(f"job {draft.job.id}: decisions without end")
+                unit.advance(event)
+                if unit.launched:
+                    unit.order(now, event)
+        raise RuntimeError(f"job {unit.job.id}: decisions without end")
 
-    def _expire(self, draft: UnitOfWork, now: float) -> None:
+    def _expire(self, unit: UnitOfWork, now: float) -> None:
         """Order the end of a job whose deadline passes while it waits on its cluster: no supervisor has it yet."""
-        found = decide(draft.job, now)
-        draft.wake_at = found.wake_at
+        found = decide(unit.job, now)
+        unit.wake_at = found.wake_at
         for event in found.events:
-            if isinstance(event, events.Expire) and not draft.asked(event):
-                draft.order(now, event)
+            if isinstance(event, events.Expire) and not unit.asked(event):
+                unit.order(now, event)
 
-    def _submit(self, draft: UnitOfWork, now: float, waited_for: bool) -> None:
+    def _submit(self, unit: UnitOfWork, now: float, waited_for: bool) -> None:
         """Owe the submission when the job may go, and only then."""
-        verdict = judge(draft.job, now, waited_for)
-        submits = [row for row in draft.open_rows() if row.kind == SUBMIT and row.payload["launch"] == draft.job.launch]
+        verdict = judge(unit.job, now, waited_for)
+        submits = [row for row in unit.open_rows() if row.kind == SUBMIT and row.payload["launch"] == unit.job.launch]
         if verdict.now:
-            if draft.job.reason != verdict.reason and {draft.job.reason, verdict.reason}.intersection(_WAITING):
-                draft.advance(events.Queued(now, verdict.reason))
+            if unit.job.reason != verdict.reason and {unit.job.reason, verdict.reason}.intersection(_WAITING):
+                unit.advance(events.Queued(now, verdict.reason))
             # An array is never sent itself; its elements are.
-            if not submits and draft.job.array is None:
-                self._owe(draft, draft.cluster, draft.job.launch, now)
-                if draft.job.cluster:
-                    patience = self.patience_of(draft.job.cluster, draft.job)
-                    draft.advance(events.Offer(now, draft.job.cluster, patience))
+            if not submits and unit.job.array is None:
+                self._owe(unit, unit.cluster, unit.job.launch, now)
+                if unit.job.cluster:
+                    patience = self.patience_of(unit.job.cluster, unit.job)
+                    unit.advance(events.Offer(now, unit.job.cluster, patience))
             return
         for row in submits:
-            draft.strike(row)
+            unit.settle(row)
         if verdict.at is not None:
-            draft.wake_at = verdict.at if draft.wake_at is None else min(draft.wake_at, verdict.at)
-        if verdict.reason in _WAITING and draft.job.reason != verdict.reason:
-            draft.advance(events.Queued(now, verdict.reason, verdict.at))
+            unit.wake_at = verdict.at if unit.wake_at is None else min(unit.wake_at, verdict.at)
+        if verdict.reason in _WAITING and unit.job.reason != verdict.reason:
+            unit.advance(events.Queued(now, verdict.reason, verdict.at))
 
     def _owe(
-        self, draft: UnitOfWork, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
+        self, unit: UnitOfWork, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
     ) -> None:
-        token = f"{self.installation}-{draft.job.id}-{launch}"
-        draft.add.append(OutboxRow(token, draft.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
+        token = f"{self.installation}-{unit.job.id}-{launch}"
+        unit.add.append(OutboxRow(token, unit.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
 
-    def _enter(self, draft: UnitOfWork, now: float) -> None:
+    def _enter(self, unit: UnitOfWork, now: float) -> None:
         """Bring the bids of a job that races in line with what it is to have; what ends here, the clusters release."""
-        entries = plan_bids(draft.job, now)
+        entries = plan_bids(unit.job, now)
         for name in entries.withdrawn:
-            draft.advance(events.Withdraw(now, name))
+            unit.advance(events.Withdraw(now, name))
         for name in entries.entered:
-            draft.advance(events.Enter(now, name))
-            self._owe(draft, name, draft.job.newest, now)
+            unit.advance(events.Enter(now, name))
+            self._owe(unit, name, unit.job.newest, now)
         if entries.wake_at is not None:
-            draft.wake_at = entries.wake_at if draft.wake_at is None else min(draft.wake_at, entries.wake_at)
+            unit.wake_at = entries.wake_at if unit.wake_at is None else min(unit.wake_at, entries.wake_at)
 
-    def _clear(self, draft: UnitOfWork) -> None:
+    def _clear(self, unit: UnitOfWork) -> None:
         """Strike out what the job's or a task's end, or that of a launch or bid, has made pointless."""
-        job = draft.job
+        job = unit.job
         launches = {job.launch, *(bid.launch for bid in job.bids)}
-        for row in draft.open_rows():
+        for row in unit.open_rows():
             pointless = _is_settled(job, row) if row.kind == ORDER else row.payload["launch"] not in launches
             if job.over or pointless:
-                draft.strike(row)
+                unit.settle(row)
 
 
 def is_kept(row: OutboxRow) -> bool:
@@ -379,7 +379,7 @@ def is_kept(row: OutboxRow) -> bool:
 
     Its launch may go before it is read; and what it is to end may only be started after it.
     """
-    return _kind(row) in _KEPT and _HEEDED not in row.payload
+    return _kind(row) in _KEPT and _APPLIED not in row.payload
 
 
 def is_whole_cancel(row: OutboxRow) -> bool:

@@ -15,7 +15,7 @@ class Wakeup:
         self.count = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake all who wait."""
         self.count += 1
         waiting, self._waiting = self._waiting, set()
@@ -46,24 +46,24 @@ class JobWakeups:
     """A bell for each job that somebody waits for."""
 
     def __init__(self) -> None:
-        self._bells: dict[int, Wakeup] = {}
+        self._wakeups: dict[int, Wakeup] = {}
 
-    def ring(self, job_id: int) -> None:
+    def wake(self, job_id: int) -> None:
         """Wake those who wait for that job."""
-        bell = self._bells.get(job_id)
-        if bell is not None:
-            bell.ring()
+        wakeup = self._wakeups.get(job_id)
+        if wakeup is not None:
+            wakeup.wake()
 
-    def ring_all(self) -> None:
+    def wake_all(self) -> None:
         """Wake everybody, for the end of the daemon."""
-        for bell in list(self._bells.values()):
-            bell.ring()
+        for wakeup in list(self._wakeups.values()):
+            wakeup.wake()
 
     async def wait(self, job_id: int, timeout: float) -> bool:
         """Wait for the job's next change, at most `timeout` seconds; whether there was one."""
-        bell = self._bells.setdefault(job_id, Wakeup())
+        wakeup = self._wakeups.setdefault(job_id, Wakeup())
         try:
-            return await bell.wait(timeout)
+            return await wakeup.wait(timeout)
         finally:
-            if bell.idle and self._bells.get(job_id) is bell:
-                del self._bells[job_id]
+            if wakeup.idle and self._wakeups.get(job_id) is wakeup:
+                del self._wakeups[job_id]

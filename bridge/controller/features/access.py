@@ -38,7 +38,7 @@ class Access:
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder
         self._clusters = clusters
-        self._directory = Directory(recorder.book, recorder.ledger)
+        self._directory = Directory(recorder.registry, recorder.repository)
 
     async def login(self, name: str, user: str = "") -> Invitation:
         """What opens the way to a cluster, for that user where it is reached as each. NotFound for no such cluster."""
@@ -48,28 +48,28 @@ class Access:
         invitation: Invitation = await adapter.login()
         return invitation
 
-    async def enter(self, ref: str, wish: ShellParameters) -> tuple[Entrance, str]:
+    async def enter(self, ref: str, parameters: ShellParameters) -> tuple[Entrance, str]:
         """What to run for a shell at a member of a job, and where that is, for the user to read.
 
         Raises NotFound for no such job, task or node, Conflict for one that has nothing to enter, InvalidRequest.
         """
         target = await self._directory.find(ref)
         entry = target.entry
-        task = choose_task(target, wish.task)
+        task = choose_task(target, parameters.task)
         check_open(target, task)
         nodes = {place.index: place.node for place in entry.job.placements if place.task == task.name}
-        if wish.node not in nodes:
+        if parameters.node not in nodes:
             last = entry.job.spec_of(task.name).num_nodes - 1
             raise NotFound(
-                f"{task.name} of job {entry.job.id} has no node {wish.node}",
+                f"{task.name} of job {entry.job.id} has no node {parameters.node}",
                 remedy=f"its nodes are 0 to {last}" if last else "its only node is 0",
             )
         adapter = self._clusters.get(entry.cluster).adapter
         if not isinstance(adapter, Exec):
             raise InvalidRequest(f"the cluster {entry.cluster} gives no shells")
-        host = nodes[wish.node]
-        request = ShellRequest(entry.handle, task.name, wish.node, host, wish.command, wish.terminal)
-        return await adapter.enter(request), f"{task.name}-{wish.node} of job {entry.job.id} on {host}"
+        host = nodes[parameters.node]
+        request = ShellRequest(entry.handle, task.name, parameters.node, host, parameters.command, parameters.terminal)
+        return await adapter.enter(request), f"{task.name}-{parameters.node} of job {entry.job.id} on {host}"
 
     async def take_in(self, name: str, native: str, user: str) -> JobEntry:
         """Make a job of one that the cluster has: it is watched from now on, and never submitted.
@@ -89,7 +89,7 @@ class Access:
             # Whose job it is says who asks, not what commands in that user's name have printed.
             spec = replace(spec, origin=replace(spec.origin, user=user))
         self._check_new(cluster, spec.adopted)
-        number = await self._recorder.ledger.next_ids(1)
+        number = await self._recorder.repository.next_ids(1)
         submitted = self._recorder.clock() if foreign.submitted_at is None else foreign.submitted_at
         entry = JobEntry(new_job(number, spec, submitted), cluster.name, user)
         await self._recorder.insert([entry])
@@ -99,7 +99,7 @@ class Access:
         return entry
 
     def _check_new(self, cluster: Cluster, native: str) -> None:
-        for entry in self._recorder.book:
+        for entry in self._recorder.registry:
             if entry.cluster == cluster.name and native in (*entry.native_id.split(","), entry.job.spec.adopted):
                 raise Conflict(
                     f"{cluster.name}:{native} is job {entry.job.id}", remedy=f"`span show {entry.job.id}` shows it"

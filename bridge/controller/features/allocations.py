@@ -56,7 +56,7 @@ class Allocations:
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder
         self._clusters = clusters
-        self._directory = Directory(recorder.book, recorder.ledger)
+        self._directory = Directory(recorder.registry, recorder.repository)
         self._holders: Counter[int] = Counter()
         self._due: dict[int, float] = {}
         """When those that nobody holds are ended."""
@@ -75,19 +75,19 @@ class Allocations:
         self._drop(job_id)
         try:
             while not self.closing:
-                entry = self._recorder.book.get(job_id)
+                entry = self._recorder.registry.get(job_id)
                 if entry is None or entry.job.over:
                     yield b"over\n"
                     return
                 yield b"\n"
-                await self._recorder.wakes.jobs.wait(job_id, ALIVE_SECONDS)
+                await self._recorder.notifications.jobs.wait(job_id, ALIVE_SECONDS)
         finally:
             self._holders[job_id] -= 1
             if not self._holders[job_id]:
                 del self._holders[job_id]
                 self._arm(job_id, GONE_SECONDS)
 
-    async def prepare_step(self, ref: str, wish: StepParameters) -> StepEntrance:
+    async def prepare_step(self, ref: str, parameters: StepParameters) -> StepEntrance:
         """What a client is to run for a step in a job that has its nodes.
 
         Raises NotFound, Conflict for a job that does not run, InvalidRequest, Unreachable.
@@ -101,7 +101,7 @@ class Allocations:
                 f"the cluster {entry.cluster} takes no steps from outside of a job",
                 remedy="run srun in the job: in its batch script or its tasks",
             )
-        return await adapter.prepare_step(StepRequest(entry.handle, **vars(wish)))
+        return await adapter.prepare_step(StepRequest(entry.handle, **vars(parameters)))
 
     def _follow(self, before: Job | None, entry: JobEntry) -> None:
         job_id = entry.job.id
@@ -122,15 +122,15 @@ class Allocations:
             return False
 
     def _arm(self, job_id: int, seconds: float) -> None:
-        entry = self._recorder.book.get(job_id)
+        entry = self._recorder.registry.get(job_id)
         if self.closing or entry is None or entry.job.over or not self._is_guarded(entry):
             return
         self._due[job_id] = self._recorder.clock() + seconds
 
-        def ring() -> None:
+        def fire() -> None:
             self._recorder.spawn(self._end(job_id), f"ending the allocation {job_id}")
 
-        self._recorder.timers.set(_name(job_id), self._due[job_id], ring)
+        self._recorder.timers.set(_name(job_id), self._due[job_id], fire)
 
     def _drop(self, job_id: int) -> None:
         if self._due.pop(job_id, None) is not None:
@@ -138,15 +138,15 @@ class Allocations:
 
     async def _end(self, job_id: int) -> None:
         """Nobody has held it for long enough."""
-        entry = self._recorder.book.get(job_id)
+        entry = self._recorder.registry.get(job_id)
         if entry is None or self._holders[job_id] or self._due.pop(job_id, None) is None:
             return
         log.info("job %d: the client of this allocation is gone", job_id)
         now, user = self._recorder.clock(), entry.user
 
-        def cancel(drafts: list[UnitOfWork]) -> None:
-            for draft in drafts:
-                place(draft, events.Cancel(now, by=user), now)
+        def cancel(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                place(unit, events.Cancel(now, by=user), now)
 
         try:
             await self._recorder.change((job_id,), cancel, urgent=True)

@@ -77,9 +77,9 @@ class ArrayElements:
 
     async def load(self) -> None:
         """Count what ended before this daemon, and go on."""
-        heads = [entry.job.id for entry in self.recorder.book if entry.job.array is not None and not entry.job.over]
+        heads = [entry.job.id for entry in self.recorder.registry if entry.job.array is not None and not entry.job.over]
         if heads:
-            for stored in await self.recorder.ledger.find(JobQuery(arrays=tuple(heads), over=True)):
+            for stored in await self.recorder.repository.find(JobQuery(arrays=tuple(heads), over=True)):
                 if stored.job.element is not None:
                     self._count(stored.job.element.array).add(stored.job, 1)
             # Before anything else is asked of the clusters, so that none starts more than it may now.
@@ -129,13 +129,13 @@ class ArrayElements:
             self.recorder.timers.set(f"array:{array}", self.recorder.clock() + RETRY_SECONDS, lambda: self.wake(array))
         finally:
             count.filling = False
-        entry = self.recorder.book.get(array)
+        entry = self.recorder.registry.get(array)
         if entry is None or entry.job.over:
             self._counts.pop(array, None)
 
     async def _draw(self, array: int, count: _Count) -> bool:
         """One step: some elements become jobs, or the array ends. False when there is nothing to do."""
-        entry = self.recorder.book.get(array)
+        entry = self.recorder.registry.get(array)
         if entry is None or entry.job.over:
             return False
         await self._tell(entry, count)
@@ -145,12 +145,12 @@ class ArrayElements:
         if ranges:
             return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
         if find_end(entry.job, count.tally(), now) is not None:
-            await self.recorder.change((array,), lambda drafts: self._close(drafts, count))
+            await self.recorder.change((array,), lambda units: self._close(units, count))
         return False
 
     async def _recall(self, array: int) -> None:
         """Tell of a throttle that an earlier daemon may not have told of; trouble is tried again with the drawing."""
-        entry = self.recorder.book.get(array)
+        entry = self.recorder.registry.get(array)
         try:
             if entry is not None:
                 await self._tell(entry, self._count(array))
@@ -195,11 +195,11 @@ class ArrayElements:
         limits = self._limits.get(cluster)
         return limits is None or make_slot_queue(limits) is None
 
-    def _close(self, drafts: list[UnitOfWork], count: _Count) -> None:
-        for draft in drafts:
-            end = find_end(draft.job, count.tally(), self.recorder.clock())
+    def _close(self, units: list[UnitOfWork], count: _Count) -> None:
+        for unit in units:
+            end = find_end(unit.job, count.tally(), self.recorder.clock())
             if end is not None:
-                draft.advance(end)
+                unit.advance(end)
 
     def _count(self, array: int) -> _Count:
         return self._counts.setdefault(array, _Count())

@@ -27,12 +27,12 @@ class Crontabs:
 
     def __init__(self, schedules: Schedules) -> None:
         self.schedules = schedules
-        self.ledger = schedules.recorder.ledger
+        self.repository = schedules.recorder.repository
         self._turn = asyncio.Lock()
 
     async def show(self, user: str) -> str:
         """The user's crontab, with the lines of paused entries disabled. Raises NotFound."""
-        text = await self.ledger.crontab(user)
+        text = await self.repository.crontab(user)
         if text is None:
             raise NotFound(f"no crontab for {user}", remedy="`span cron -e` makes one")
         lines = text.splitlines(keepends=True)
@@ -62,7 +62,7 @@ class Crontabs:
             for entry in entries:
                 same = marks.get(_mark(entry))
                 records.append(await self._record(entry, base, same.pop(0) if same else None, file))
-            ids = await self.ledger.replace_crontab(Crontab(base.user, text, tuple(records)))
+            ids = await self.repository.replace_crontab(Crontab(base.user, text, tuple(records)))
             await self._take_in(former, [replace(record, id=key) for record, key in zip(records, ids, strict=True)])
         return ids
 
@@ -72,7 +72,7 @@ class Crontabs:
             former = self._entries(user)
             for kept in former:
                 await stack.enter_async_context(kept.lock)
-            await self.ledger.replace_crontab(Crontab(user, None))
+            await self.repository.replace_crontab(Crontab(user, None))
             await self._take_in(former, [])
 
     def _entries(self, user: str) -> list[ScheduleEntry]:
@@ -89,7 +89,7 @@ class Crontabs:
             stored = former.stored
             facts = replace(stored.facts, first_line=first, last_line=last)
             return replace(stored, version=stored.version + 1, facts=facts)
-        new = await self.schedules.draft(submission, answer, entry.schedule)
+        new = await self.schedules.prepare(submission, answer, entry.schedule)
         facts = replace(new.facts, source=CRONTAB, mark=_mark(entry), first_line=first, last_line=last)
         return replace(new, facts=facts)
 

@@ -48,7 +48,7 @@ class DependencyTracker(DependencyResolver):
         self._waiting: dict[_Key, set[int]] = {}
         self._keys: dict[int, set[_Key]] = {}
         recorder.followers.append(self.follow)
-        recorder.waits = self
+        recorder.dependency_resolver = self
 
     # --- what a cluster waits for itself ------------------------------------------------------------------------------
 
@@ -83,11 +83,16 @@ class DependencyTracker(DependencyResolver):
 
     async def list_unknown(self, dependency: Dependency) -> list[int]:
         """The jobs that it names and nobody knows, or knows any more. Raises StoreFailed."""
-        book = self.recorder.book
+        registry = self.recorder.registry
         unknown = []
         for number in dict.fromkeys(need.job for need in dependency.needs if need.kind is not DependencyKind.SINGLETON):
-            job_id = book.owner(number)
-            if number and job_id not in book.aside and book.get(job_id) is None and await self._stored(job_id) is None:
+            job_id = registry.owner(number)
+            if (
+                number
+                and job_id not in registry.aside
+                and registry.get(job_id) is None
+                and await self._stored(job_id) is None
+            ):
                 unknown.append(number)
         return unknown
 
@@ -104,16 +109,16 @@ class DependencyTracker(DependencyResolver):
 
     def _list_awaited(self, entry: JobEntry, need: JobNeed, cluster: str) -> tuple[Awaited, ...]:
         """The jobs that a need is about; none unless the cluster has each of them as a whole."""
-        book = self.recorder.book
+        registry = self.recorder.registry
         found: list[JobEntry | None]
         if need.kind is DependencyKind.SINGLETON:
             found = list(self._list_elders(entry))
-        elif need.task is not None or book.owner(need.job) != need.job:
+        elif need.task is not None or registry.owner(need.job) != need.job:
             return ()
         elif need.element is not None:
-            found = [book.elements(need.job).get(need.element)]
+            found = [registry.elements(need.job).get(need.element)]
         else:
-            found = [book.get(need.job)]
+            found = [registry.get(need.job)]
         if not all(one is not None and one.watched and one.cluster == cluster for one in found):
             return ()
         return tuple(Awaited(one.job, one.handle) for one in found if one is not None)
@@ -146,13 +151,13 @@ class DependencyTracker(DependencyResolver):
             return
         for need in job.dependency.needs:
             singleton = need.kind is DependencyKind.SINGLETON
-            key = _name(entry) if singleton else self.recorder.book.owner(need.job)
+            key = _name(entry) if singleton else self.recorder.registry.owner(need.job)
             self._waiting.setdefault(key, set()).add(job.id)
             self._keys.setdefault(job.id, set()).add(key)
-        found = [self.recorder.book.get(need.job) for need in job.dependency.needs]
+        found = [self.recorder.registry.get(need.job) for need in job.dependency.needs]
         entry.needed_arrays = frozenset(one.job.id for one in found if one is not None and one.job.array is not None)
         if entry.needed_arrays:
-            self.recorder.book.redraw(entry)
+            self.recorder.registry.redraw(entry)
         self._look(job.id)
 
     def _tell(self, entry: JobEntry) -> None:
@@ -164,7 +169,7 @@ class DependencyTracker(DependencyResolver):
 
     async def _settle(self, job_id: int) -> None:
         """Write down which needs of a job are settled by now."""
-        entry = self.recorder.book.get(job_id)
+        entry = self.recorder.registry.get(job_id)
         if entry is None or not open_needs(entry.job):
             self._drop(job_id)
             return
@@ -176,11 +181,11 @@ class DependencyTracker(DependencyResolver):
             if outcome is not None:
                 news.append(events.Resolved(now, number, outcome[0]))
 
-        def work(drafts: list[UnitOfWork]) -> None:
-            for draft in drafts:
-                if draft.job.dependency == dependency:
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                if unit.job.dependency == dependency:
                     for event in news:
-                        draft.advance(event)
+                        unit.advance(event)
 
         if not news and not self._is_due(entry):
             return
@@ -201,11 +206,11 @@ class DependencyTracker(DependencyResolver):
 
     def _hurry(self, job_id: int) -> None:
         """Let a submission go now that was put off while nobody knew how the job stands that it waits for."""
-        outbox, entry = self.recorder.outbox, self.recorder.book.get(job_id)
+        outbox, entry = self.recorder.outbox, self.recorder.registry.get(job_id)
         row = None if entry is None else outbox.submit_of(job_id, entry.cluster)
         if row is not None and row.tries and not outbox.tried(row.token):
             outbox.offer(row.token)
-            self.recorder.wakes.owed((row.cluster, row.kind))
+            self.recorder.notifications.owed((row.cluster, row.kind))
 
     def _drop(self, job_id: int) -> None:
         """It waits for nothing any more."""
@@ -216,14 +221,14 @@ class DependencyTracker(DependencyResolver):
 
     async def _find(self, entry: JobEntry, need: JobNeed) -> Predecessor | None:
         """What is waited for as it stands; None when nobody knows it (any more)."""
-        book = self.recorder.book
+        registry = self.recorder.registry
         if need.kind is DependencyKind.SINGLETON:
             return _OPEN if any(True for _ in self._list_elders(entry)) else None
-        job_id = book.owner(need.job)
-        if job_id in book.aside:
+        job_id = registry.owner(need.job)
+        if job_id in registry.aside:
             # Nobody knows how it is, so whoever waits for it goes on waiting.
             return _OPEN
-        found = book.get(job_id) or await self._stored(job_id)
+        found = registry.get(job_id) or await self._stored(job_id)
         if found is None:
             return None
         if need.kind is DependencyKind.AFTERCORR and entry.job.array is not None and found.job.array is not None:
@@ -232,7 +237,7 @@ class DependencyTracker(DependencyResolver):
         task = need.job - job_id if need.task is None and need.job != job_id else need.task
         if need.element is None or found.job.array is None:
             return predecessor_of(found.job, task)
-        element = book.elements(job_id).get(need.element)
+        element = registry.elements(job_id).get(need.element)
         if element is not None:
             return predecessor_of(element.job)
         array = found.job.array
@@ -245,16 +250,16 @@ class DependencyTracker(DependencyResolver):
     def _list_elders(self, entry: JobEntry) -> Iterator[JobEntry]:
         """Earlier jobs of the same name and user that are not over."""
         name = _name(entry)
-        for other in self.recorder.book:
+        for other in self.recorder.registry:
             if other.job.id < entry.job.id and not other.job.over and _name(other) == name:
                 yield other
 
     async def _stored(self, job_id: int) -> JobEntry | None:
-        found = await self.recorder.ledger.find(JobQuery(ids=(job_id,)))
+        found = await self.recorder.repository.find(JobQuery(ids=(job_id,)))
         return entry_of(found[0]) if found else None
 
     async def _stored_element(self, array: int, index: int) -> Predecessor | None:
-        for stored in await self.recorder.ledger.find(JobQuery(arrays=(array,))):
+        for stored in await self.recorder.repository.find(JobQuery(arrays=(array,))):
             if stored.job.element is not None and stored.job.element.index == index:
                 return predecessor_of(stored.job)
         return None

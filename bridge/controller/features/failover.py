@@ -36,7 +36,7 @@ class Failover:
         self._again: dict[int, float] = {}
         """Not before when jobs are looked at again whose time was over already."""
         recorder.followers.append(self._follow)
-        recorder.wakes.unreached = self._leave_soon
+        recorder.notifications.unreached = self._leave_soon
 
     def _follow(self, before: Job | None, entry: JobEntry) -> None:
         if not entry.job.cluster:
@@ -53,14 +53,14 @@ class Failover:
         self._again = {job_id: at + seconds for job_id, at in self._again.items()}
 
     def _arm(self, job_id: int, at: float) -> None:
-        def ring() -> None:
+        def fire() -> None:
             self._recorder.spawn(self._fail_over(job_id), f"failing over job {job_id}")
 
-        self._recorder.timers.set(_name(job_id), at, ring)
+        self._recorder.timers.set(_name(job_id), at, fire)
 
     async def _fail_over(self, job_id: int) -> None:
         """The time of a job on its cluster is over."""
-        entry = self._recorder.book.get(job_id)
+        entry = self._recorder.registry.get(job_id)
         if entry is None or not self._is_due(entry.job) or (entry.launched and not self._gives_back(entry.cluster)):
             return
         target = await self._find_next(entry.job, {})
@@ -70,7 +70,7 @@ class Failover:
         try:
             if target is not None:
                 text = f"not started within {self._recorder.clock() - (entry.job.offered_at or 0.0):.0f} s"
-                moved = await self._recorder.change((job_id,), lambda drafts: self._move_due(drafts, target, text))
+                moved = await self._recorder.change((job_id,), lambda units: self._move_due(units, target, text))
         except OverspanError as error:
             log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
         if not moved:
@@ -97,21 +97,21 @@ class Failover:
                 return place
         return None
 
-    def _move_due(self, drafts: list[UnitOfWork], target: Place, text: str) -> bool:
-        return any(self._is_due(draft.job) and self._move(draft, target, text) for draft in drafts)
+    def _move_due(self, units: list[UnitOfWork], target: Place, text: str) -> bool:
+        return any(self._is_due(unit.job) and self._move(unit, target, text) for unit in units)
 
-    def _move(self, draft: UnitOfWork, target: Place, text: str) -> bool:
+    def _move(self, unit: UnitOfWork, target: Place, text: str) -> bool:
         """Let a job go, or order that it be had back; False where it is not known whether its cluster has it."""
         now = self._recorder.clock()
-        if not draft.away:
-            return draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
-        if not draft.launched or not self._gives_back(draft.cluster):
+        if not unit.dispatched:
+            return unit.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
+        if not unit.launched or not self._gives_back(unit.cluster):
             return False
         event = events.Expire(now, Cause.FAILOVER.value, target.cluster, target.candidate)
-        if self._clusters.get(draft.cluster).holds_back:
-            return draft.advance(event)
-        if not draft.asked(event):
-            draft.order(now, event)
+        if self._clusters.get(unit.cluster).holds_back:
+            return unit.advance(event)
+        if not unit.asked(event):
+            unit.order(now, event)
         return True
 
     def _leave_soon(self, job_ids: Sequence[int]) -> None:
@@ -121,18 +121,18 @@ class Failover:
         """Jobs that never reached their cluster, which is down, go on at once."""
         troubles: dict[str, str] = {}
         for job_id in job_ids:
-            entry = self._recorder.book.get(job_id)
+            entry = self._recorder.registry.get(job_id)
             target = None if entry is None else await self._find_next(entry.job, troubles)
             if entry is None or target is None:
                 continue
             cluster = self._clusters.find(entry.cluster)
             text = f"no answer: {cluster.message}" if cluster is not None else "not configured any more"
 
-            def work(drafts: list[UnitOfWork], target: Place = target, text: str = text) -> None:
-                for draft in drafts:
-                    if not draft.away and target in list_next(draft.job):
+            def work(units: list[UnitOfWork], target: Place = target, text: str = text) -> None:
+                for unit in units:
+                    if not unit.dispatched and target in list_next(unit.job):
                         now = self._recorder.clock()
-                        draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
+                        unit.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
 
             try:
                 await self._recorder.change((job_id,), work)

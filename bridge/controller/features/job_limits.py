@@ -101,31 +101,31 @@ class JobLimits:
 
     def __init__(self, recorder: Recorder, clusters: Mapping[str, ClusterSettings]) -> None:
         self.recorder = recorder
-        gates = {name: make_slot_queue(settings) for name, settings in clusters.items()}
+        queues = {name: make_slot_queue(settings) for name, settings in clusters.items()}
         self._requeuing = {name for name, settings in clusters.items() if settings.kind in REQUEUING}
-        self._gates = {name: gate for name, gate in gates.items() if gate is not None}
+        self._queues = {name: queue for name, queue in queues.items() if queue is not None}
 
-    def limits(self, lane: QueueKey) -> bool:
+    def limits(self, key: QueueKey) -> bool:
         """Whether calls of that lane wait for slots."""
-        return lane[1] == SUBMIT and lane[0] in self._gates
+        return key[1] == SUBMIT and key[0] in self._queues
 
     def follow(self, entry: JobEntry, cluster: str) -> bool:
         """Heed a job's change; whether somebody may go in on that cluster of it."""
-        gate = self._gates.get(cluster)
-        if gate is None:
+        queue = self._queues.get(cluster)
+        if queue is None:
             return False
         job = entry.job
         row = self.recorder.outbox.submit_of(job.id, cluster)
         if entry.watches(cluster):
-            gate.occupy(job.id)
+            queue.occupy(job.id)
         elif row is None:
-            gate.leave(job.id)
-            gate.free(job.id)
+            queue.leave(job.id)
+            queue.free(job.id)
         elif not self.recorder.outbox.tried(row.token) and not self._may_be_back(entry, row):
-            gate.free(job.id)
-            if job.id in gate:
-                gate.wait(job.id, rank_job(job))
-        return gate.open
+            queue.free(job.id)
+            if job.id in queue:
+                queue.wait(job.id, rank_job(job))
+        return queue.open
 
     def _may_be_back(self, entry: JobEntry, row: OutboxRow) -> bool:
         """Whether the cluster may run the job again already, under the launch that was told as ended."""
@@ -136,74 +136,74 @@ class JobLimits:
 
     def leave(self, cluster: str, job_id: int) -> bool:
         """A job has gone to another cluster; whether somebody may go in on the one it left."""
-        gate = self._gates.get(cluster)
-        if gate is None:
+        queue = self._queues.get(cluster)
+        if queue is None:
             return False
-        gate.leave(job_id)
-        gate.free(job_id)
-        return gate.open
+        queue.leave(job_id)
+        queue.free(job_id)
+        return queue.open
 
-    def take(self, lane: QueueKey, most: int) -> list[OutboxRow]:
+    def take(self, key: QueueKey, most: int) -> list[OutboxRow]:
         """The submissions that may be made now, the first in the line first; the others wait and are told why."""
-        gate, outbox = self._gates[lane[0]], self.recorder.outbox
+        queue, outbox = self._queues[key[0]], self.recorder.outbox
         again, fresh = [], []
-        for row in outbox.claim(lane, self.recorder.clock()):
-            entry = self.recorder.book.get(row.job_id)
+        for row in outbox.claim(key, self.recorder.clock()):
+            entry = self.recorder.registry.get(row.job_id)
             if entry is None:
                 continue
             if outbox.tried(row.token) or self._may_be_back(entry, row):
                 # The cluster may have it already.
-                gate.occupy(row.job_id)
+                queue.occupy(row.job_id)
                 again.append(row.job_id)
             else:
-                gate.wait(row.job_id, rank_job(entry.job))
+                queue.wait(row.job_id, rank_job(entry.job))
                 fresh.append(row.job_id)
-        admitted = [*again, *gate.admit(max(0, most - len(again)))]
-        waiting = [job_id for job_id in fresh if job_id in gate]
+        admitted = [*again, *queue.admit(max(0, most - len(again)))]
+        waiting = [job_id for job_id in fresh if job_id in queue]
         if waiting:
-            self.recorder.spawn(self._tell(lane[0], waiting), f"telling who waits for the cluster {lane[0]}")
-        rows = (outbox.submit_of(job_id, lane[0]) for job_id in admitted)
+            self.recorder.spawn(self._tell(key[0], waiting), f"telling who waits for the cluster {key[0]}")
+        rows = (outbox.submit_of(job_id, key[0]) for job_id in admitted)
         return outbox.start(row.token for row in rows if row is not None)
 
     def refuse(self, row: OutboxRow) -> None:
         """The cluster did not take a job for now."""
-        gate = self._gates.get(row.cluster)
-        if gate is not None and row.kind == SUBMIT:
-            gate.free(row.job_id)
+        queue = self._queues.get(row.cluster)
+        if queue is not None and row.kind == SUBMIT:
+            queue.free(row.job_id)
 
-    async def mark(self, lane: QueueKey, rows: Iterable[OutboxRow]) -> None:
+    async def mark(self, key: QueueKey, rows: Iterable[OutboxRow]) -> None:
         """Write down that calls are about to be made, where it matters. Raises StoreFailed."""
-        if self.limits(lane):
-            defer = self.recorder.ledger.defer
+        if self.limits(key):
+            defer = self.recorder.repository.defer
             await asyncio.gather(*(defer(row.token, 0.0, "") for row in rows if not row.tries))
 
-    async def recall(self, lane: QueueKey) -> None:
+    async def recall(self, key: QueueKey) -> None:
         """Tell apart what an earlier process may have called and what only waited. Raises StoreFailed."""
-        outbox, ledger = self.recorder.outbox, self.recorder.ledger
-        limited, key = self.limits(lane), f"marked:{lane[0]}"
-        marked = bool(await ledger.meta(key))
-        owed = [row for row in outbox.of_lane(lane) if not row.tries and outbox.tried(row.token)]
+        outbox, repository = self.recorder.outbox, self.recorder.repository
+        limited, marker = self.limits(key), f"marked:{key[0]}"
+        marked = bool(await repository.meta(marker))
+        owed = [row for row in outbox.of_queue(key) if not row.tries and outbox.tried(row.token)]
         if limited and marked:
             outbox.untry(row.token for row in owed)
             # Now that they are known to be here, what is due for them can be seen.
-            await self.recorder.change([row.job_id for row in owed], lambda drafts: None)
+            await self.recorder.change([row.job_id for row in owed], lambda units: None)
         elif limited:
-            await self.mark(lane, owed)
+            await self.mark(key, owed)
         if limited is not marked:
-            await ledger.set_meta(key, "1" if limited else "")
+            await repository.set_meta(marker, "1" if limited else "")
 
     async def _tell(self, cluster: str, job_ids: list[int]) -> None:
-        gate = self._gates[cluster]
+        queue = self._queues[cluster]
 
-        def work(drafts: list[UnitOfWork]) -> None:
+        def work(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
-            for draft in drafts:
-                if draft.job.id not in gate:
+            for unit in units:
+                if unit.job.id not in queue:
                     continue
-                if draft.cluster != cluster:
-                    draft.job = note_bid(draft.job, cluster, reason=gate.reason)
-                elif not draft.away and draft.job.reason != gate.reason:
-                    draft.advance(events.Queued(now, gate.reason))
+                if unit.cluster != cluster:
+                    unit.job = note_bid(unit.job, cluster, reason=queue.reason)
+                elif not unit.dispatched and unit.job.reason != queue.reason:
+                    unit.advance(events.Queued(now, queue.reason))
 
         for start in range(0, len(job_ids), _AT_ONCE):
             await self.recorder.change(job_ids[start : start + _AT_ONCE], work)

@@ -26,7 +26,7 @@ class JoinedJobs:
         self._ended: dict[int, set[int]] = {}
         """Jobs that joined groups that somebody has asked for, and are over."""
         recorder.followers.append(self.follow)
-        recorder.wakes.withdrawn = self._withdraw
+        recorder.notifications.withdrawn = self._withdraw
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: it may have joined a group, or be one that ends."""
@@ -71,14 +71,14 @@ class JoinedJobs:
                 over=True,
                 limit=MOST_JOINED,
             )
-            stored = await self.recorder.ledger.find(window)
+            stored = await self.recorder.repository.find(window)
             self._ended[group].update(each.job.id for each in stored if each.job.spec.parent == group)
         return sorted({*self.members(group), *self._ended[group]})
 
     def _ends(self, group: int) -> bool:
         """Whether a group is over or about to be; one that nobody knows any more is."""
-        entry = self.recorder.book.get(group)
-        if group in self.recorder.book.aside:
+        entry = self.recorder.registry.get(group)
+        if group in self.recorder.registry.aside:
             return False
         return entry is None or entry.job.over or entry.job.ending is not None
 
@@ -87,11 +87,11 @@ class JoinedJobs:
         self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
 
     async def _cancel(self, members: list[int]) -> None:
-        def work(drafts: list[UnitOfWork]) -> None:
+        def work(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
-            for draft in drafts:
+            for unit in units:
                 try:
-                    place(draft, events.Cancel(now, by=BY), now)
+                    place(unit, events.Cancel(now, by=BY), now)
                 except Conflict:
                     # It ends already.
                     continue

@@ -81,17 +81,19 @@ class OrphanCheck:
         adapter = self._clusters.get(name).adapter
         if not isinstance(adapter, Traces):
             return await self._release(name, adapter, installation, sweep)
-        before = frozenset(self._recorder.book.watched(name))
+        before = frozenset(self._recorder.registry.watched(name))
         traces = await adapter.find_traces()
         # After the look: what is submitted from here on is not among them.
         handles, tokens = self._releases.wanted()
-        live = {entry.job.id for entry in self._recorder.book if not entry.job.over}
+        live = {entry.job.id for entry in self._recorder.registry if not entry.job.over}
         found = [_judge(trace, installation, handles, tokens, live) for trace in traces]
         going = [one.trace for one in found if sweep.takes(one)]
         if going:
             await adapter.remove_traces(going)
-        absent = (before & self._recorder.book.watched(name).keys()) - {trace.handle for trace in traces}
-        missing = [entry.job.id for entry in self._recorder.book if entry.cluster == name and entry.handle in absent]
+        absent = (before & self._recorder.registry.watched(name).keys()) - {trace.handle for trace in traces}
+        missing = [
+            entry.job.id for entry in self._recorder.registry if entry.cluster == name and entry.handle in absent
+        ]
         told = tuple(FoundLaunch(one.trace, one.standing, sweep.takes(one)) for one in found)
         return OrphanReport(installation, True, told, tuple(sorted(missing)), self._list_damages(name))
 
@@ -103,7 +105,7 @@ class OrphanCheck:
 
     def _list_damages(self, name: str) -> tuple[str, ...]:
         """What cannot be read of jobs on a cluster, and of what is on none."""
-        damages = self._recorder.ledger.damages
+        damages = self._recorder.repository.damages
         return tuple(damage.text for damage in damages if damage.cluster in ("", name))
 
 

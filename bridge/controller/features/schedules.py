@@ -96,7 +96,7 @@ class Schedules:
 
     async def start(self) -> None:
         """Take up every schedule that the store has. Raises StoreFailed."""
-        for stored in await self.recorder.ledger.schedules():
+        for stored in await self.recorder.repository.schedules():
             try:
                 await self.keep(stored)
             except InvalidRequest as error:
@@ -110,7 +110,7 @@ class Schedules:
 
     async def create(self, submission: Submission, answer: Submitted, cron: Schedule, check: bool) -> Submitted:
         """Make a schedule of a submission that was read and found good; with `check` only tell when it would run."""
-        new = await self.draft(submission, answer, cron)
+        new = await self.prepare(submission, answer, cron)
         times = await make_times(new.facts.schedule)
         due = times.after(new.facts.last_due)
         if due is None:
@@ -118,16 +118,16 @@ class Schedules:
         answer = replace(answer, task_ids=(), next_due=due)
         if check:
             return replace(answer, text="The schedule is good")
-        taken = await find_receipt(self.recorder.ledger, submission)
+        taken = await find_receipt(self.recorder.repository, submission)
         if taken is not None:
             return replace(answer, schedule=taken.schedule_id)
         if len(self._kept) >= MAX_SCHEDULES:
             raise Rejected(f"there are {len(self._kept)} schedules already, which is the limit")
-        schedule_id = await self.recorder.ledger.add_schedule(new, make_receipt(submission, new.facts.created_at))
+        schedule_id = await self.recorder.repository.add_schedule(new, make_receipt(submission, new.facts.created_at))
         await self.keep(replace(new, id=schedule_id))
         return replace(answer, schedule=schedule_id)
 
-    async def draft(self, submission: Submission, answer: Submitted, cron: Schedule) -> StoredSchedule:
+    async def prepare(self, submission: Submission, answer: Submitted, cron: Schedule) -> StoredSchedule:
         """The record of a schedule that begins now; its time zone is the submitter's where it names none."""
         zone = cron.timezone or await asyncio.to_thread(_local_zone, submission.environment.get("TZ", ""))
         now = self.recorder.clock()
@@ -138,7 +138,7 @@ class Schedules:
     async def keep(self, stored: StoredSchedule) -> None:
         """Take a schedule into memory, and see what is due."""
         self._kept[stored.id] = ScheduleEntry(stored, await make_times(stored.facts.schedule))
-        self.poke(stored.id)
+        self.recheck(stored.id)
 
     def drop(self, schedule_id: int) -> None:
         """Let go of a schedule that the store has no more."""
@@ -159,10 +159,10 @@ class Schedules:
     async def describe(self) -> list[dict[str, Any]]:
         """Every schedule with its counts, its next time and its last job's state; nothing of the request's secrets."""
         lasts = {kept.facts.last_job for kept in self} - {None}
-        states = {job: entry.job.state.value for job in lasts if job and (entry := self.recorder.book.get(job))}
+        states = {job: entry.job.state.value for job in lasts if job and (entry := self.recorder.registry.get(job))}
         older = tuple(job for job in lasts if job and job not in states)
         if older:
-            found = await self.recorder.ledger.find(JobQuery(ids=older))
+            found = await self.recorder.repository.find(JobQuery(ids=older))
             states.update({stored.job.id: stored.job.state.value for stored in found})
         return [_describe(kept, states) for kept in self]
 
@@ -181,7 +181,7 @@ class Schedules:
         async with kept.lock:
             if kept.facts.paused:
                 await self._change(kept, replace(kept.facts, paused=False, last_due=self.recorder.clock()))
-        self.poke(schedule_id)
+        self.recheck(schedule_id)
 
     async def run(self, schedule_id: int, user: str) -> Submitted:
         """Make a run now, as if it were due. Raises Conflict while one lives that it may not overlap."""
@@ -202,12 +202,12 @@ class Schedules:
                 remedy="remove its line with `span cron -e`, or `span cron pause` it",
             )
         async with kept.lock:
-            await self.recorder.ledger.remove_schedule(schedule_id)
+            await self.recorder.repository.remove_schedule(schedule_id)
             self.drop(schedule_id)
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
-    def poke(self, schedule_id: int) -> None:
+    def recheck(self, schedule_id: int) -> None:
         """See what is due of a schedule now."""
         kept = self._kept.get(schedule_id)
         if kept is not None:
@@ -216,7 +216,7 @@ class Schedules:
     def look_again(self) -> None:
         """See what is due of every schedule by a clock that was set."""
         for schedule_id in list(self._kept):
-            self.poke(schedule_id)
+            self.recheck(schedule_id)
 
     def live(self, schedule_id: int) -> list[int]:
         """The jobs of a schedule that are not over, oldest first."""
@@ -237,7 +237,7 @@ class Schedules:
             del self._live[cron.id]
         kept = self._kept.get(cron.id)
         if kept is not None and kept.facts.owed:
-            self.poke(cron.id)
+            self.recheck(cron.id)
 
     async def _look(self, kept: ScheduleEntry) -> None:
         async with kept.lock:
@@ -322,14 +322,14 @@ class Schedules:
 
     async def _change(self, kept: ScheduleEntry, facts: ScheduleFacts) -> None:
         changed = replace(kept.stored, version=kept.stored.version + 1, facts=facts)
-        if not await self.recorder.ledger.change_schedule(changed):
+        if not await self.recorder.repository.change_schedule(changed):
             raise Conflict(f"the schedule c{changed.id} was changed by somebody else at the same time")
         kept.stored = changed
 
     async def _reload(self, kept: ScheduleEntry) -> None:
         """Believe the store where memory may be wrong."""
         try:
-            found = {stored.id: stored for stored in await self.recorder.ledger.schedules()}
+            found = {stored.id: stored for stored in await self.recorder.repository.schedules()}
         except OverspanError:
             return
         if kept.stored.id in found:
@@ -342,7 +342,7 @@ class Schedules:
         if at is None or kept.gone:
             self.recorder.timers.drop(name)
         else:
-            self.recorder.timers.set(name, at, lambda: self.poke(kept.stored.id))
+            self.recorder.timers.set(name, at, lambda: self.recheck(kept.stored.id))
 
 
 async def make_times(schedule: Schedule) -> Recurrence:

@@ -38,11 +38,11 @@ MakeEvent = Callable[[float, str], Event]
 class JobOrders:
     """Carries out what people ask of jobs."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, places: ClusterLocations) -> None:
+    def __init__(self, recorder: Recorder, directory: Directory, locations: ClusterLocations) -> None:
         self.recorder = recorder
         self.directory = directory
-        self.places = places
-        self.clusters = places.clusters
+        self.locations = locations
+        self.clusters = locations.clusters
 
     async def cancel(self, request: CancelRequest) -> CancelOutcome:
         """End or signal many jobs in one transaction; each has its own answer.
@@ -56,13 +56,13 @@ class JobOrders:
             chosen.setdefault(target.entry.job.id, []).append((ref, target))
         given: dict[str, OverspanError | None] = {}
 
-        def work(drafts: list[UnitOfWork]) -> None:
+        def work(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
-            for draft in drafts:
-                for ref, target in chosen[draft.job.id]:
-                    event = _end_event(draft, request, number, target, now)
+            for unit in units:
+                for ref, target in chosen[unit.job.id]:
+                    event = _end_event(unit, request, number, target, now)
                     try:
-                        place(draft, event, now)
+                        place(unit, event, now)
                         given[ref] = None
                     except OverspanError as error:
                         # One element that has ended is no error where another has not.
@@ -70,8 +70,8 @@ class JobOrders:
 
         if chosen:
             await self.recorder.change(chosen, work, urgent=True)
-            trouble = self.recorder.ledger.trouble
-            unwritten = any(entry.unwritten is not None for entry in map(self.recorder.book.get, chosen) if entry)
+            trouble = self.recorder.repository.trouble
+            unwritten = any(entry.unwritten is not None for entry in map(self.recorder.registry.get, chosen) if entry)
             if unwritten:
                 why = trouble.message if trouble is not None else "the store could not be written"
                 outcome = outcome._replace(note=f"{why}; what was asked is under way, and recorded when there is space")
@@ -87,24 +87,26 @@ class JobOrders:
 
     def _word_waits(self, chosen: Iterable[int]) -> str:
         """Why what was asked of some of these jobs has no effect yet; empty where nothing hinders it."""
-        entries = [entry for entry in map(self.recorder.book.get, chosen) if entry is not None and not entry.job.over]
+        entries = [
+            entry for entry in map(self.recorder.registry.get, chosen) if entry is not None and not entry.job.over
+        ]
         names = dict.fromkeys(name for entry in entries for name in entry.places())
-        troubles = {name: self.places.find_trouble(name) for name in names}
+        troubles = {name: self.locations.find_trouble(name) for name in names}
         whys = [f"{trouble.message}; {trouble.remedy}" for trouble in troubles.values() if trouble is not None]
-        found = [self.places.clusters.find(name) for name, trouble in troubles.items() if trouble is None]
+        found = [self.locations.clusters.find(name) for name, trouble in troubles.items() if trouble is None]
         whys += [cluster.silence for cluster in found if cluster is not None and cluster.silence]
         return "\n".join(f"what was asked waits: {why}" for why in whys)
 
     async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
         """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""
-        await self._each(ref, task, lambda draft, name, now: place(draft, make(now, name), now))
+        await self._each(ref, task, lambda unit, name, now: place(unit, make(now, name), now))
 
     async def update(self, ref: str, update: Update) -> None:
         """Change a job's limits, labels and sizes, all or none. Sizes only while no cluster has the job."""
         told: set[int] = set()
         if "dependency" in update.values:
             entries = [target.entry for target in await self._targets(ref)]
-            told = await self.recorder.waits.list_takers(entries, update.values["dependency"])
+            told = await self.recorder.dependency_resolver.list_takers(entries, update.values["dependency"])
         if "time_limit" in update.values:
             for target in await self._targets(ref):
                 await _check_time(self.clusters, target, update.values["time_limit"])
@@ -113,14 +115,14 @@ class JobOrders:
             for target in await self._targets(ref):
                 await self._check_amended(target.entry, amended)
 
-        def work(draft: UnitOfWork, task: str, now: float) -> None:
+        def work(unit: UnitOfWork, task: str, now: float) -> None:
             if amended:
-                _amend(draft, amended, now, update.by)
+                _amend(unit, amended, now, update.by)
             for name, value in update.values.items():
-                if name == "dependency" and draft.launched and draft.job.id in told:
-                    place(draft, events.SetDependency(now, encode(value), update.by), now)
+                if name == "dependency" and unit.launched and unit.job.id in told:
+                    place(unit, events.SetDependency(now, encode(value), update.by), now)
                 elif name not in amended:
-                    _UPDATES[name](draft, task, value, now, update.by)
+                    _UPDATES[name](unit, task, value, now, update.by)
 
         await self._each(ref, "", work)
 
@@ -150,7 +152,7 @@ class JobOrders:
                 f"the order of the waiting jobs on {target.entry.cluster} is that of Slurm's own queue",
                 remedy=f"`span scontrol update JobId={ref} nice=N` on the jobs that may wait puts this one before them",
             )
-        mine = [entry.job for entry in self.recorder.book if entry.user == target.entry.user and not entry.job.over]
+        mine = [entry.job for entry in self.recorder.registry if entry.user == target.entry.user and not entry.job.over]
         highest = max(((job.priority or 0) - job.nice for job in mine if job.granted_at is None), default=0)
         await self.give(ref, lambda at, task: events.SetPriority(at, highest + 1 + target.entry.job.nice, by))
 
@@ -162,17 +164,17 @@ class JobOrders:
             self._remember(target.entry)
         names = {target.entry.job.id: task or target.task for target in targets}
 
-        def change(drafts: list[UnitOfWork]) -> None:
+        def change(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             refusals: list[OverspanError] = []
-            for draft in _present(drafts, next(iter(names))):
-                before = draft.job
+            for unit in _present(units, next(iter(names))):
+                before = unit.job
                 try:
-                    work(draft, names[draft.job.id], now)
+                    work(unit, names[unit.job.id], now)
                 except Conflict as error:
-                    draft.job = before
+                    unit.job = before
                     refusals.append(error)
-            if len(refusals) == len(drafts):
+            if len(refusals) == len(units):
                 raise refusals[0]
 
         await self.recorder.change(names, change)
@@ -194,12 +196,12 @@ class JobOrders:
 
     def _remember(self, entry: JobEntry) -> None:
         """Take a job that was read from the store into memory, to change it."""
-        if self.recorder.book.get(entry.job.id) is None:
-            self.recorder.book.add(entry)
+        if self.recorder.registry.get(entry.job.id) is None:
+            self.recorder.registry.add(entry)
 
     async def _choose(self, request: CancelRequest, outcome: CancelOutcome) -> list[tuple[str, JobTarget]]:
         if not request.refs:
-            entries = [e for e in self.recorder.book if not e.job.over and request.filters.fits(e)]
+            entries = [e for e in self.recorder.registry if not e.job.over and request.filters.fits(e)]
             chosen = [(str(entry.job.id), JobTarget(entry)) for entry in entries]
             # Who names no user means the own jobs, as with scancel.
             allowed, refused = split_allowed(chosen, request.within)
@@ -235,49 +237,49 @@ def _check_task(target: JobTarget, task: str) -> None:
         raise NotFound(f"job {target.entry.job.id} has no task {task!r}", remedy=f"its tasks: {names}")
 
 
-def _present(drafts: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
+def _present(units: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
     """The drafts; Conflict where the finished job left memory before it was locked."""
-    if not drafts:
+    if not units:
         raise Conflict(f"job {job_id} is being moved to the history", remedy="try again")
-    return drafts
+    return units
 
 
-def place(draft: UnitOfWork, event: Event, now: float) -> None:
+def place(unit: UnitOfWork, event: Event, now: float) -> None:
     """Apply an order to the draft, or owe it to the cluster. Raises Conflict when it would change nothing."""
-    waits = isinstance(event, events.Signal) and draft.job.granted_at is None
-    job = _foresee(draft)
+    waits = isinstance(event, events.Signal) and unit.job.granted_at is None
+    job = _foresee(unit)
     if waits or reduce(job, event).late != job.late:
-        raise refuse(draft.job, event)
-    if isinstance(event, events.Release) and _asked_already(draft, events.Cancel(now)):
+        raise refuse(unit.job, event)
+    if isinstance(event, events.Release) and _asked_already(unit, events.Cancel(now)):
         # The orders of a job may be carried out together: it would start before its end.
-        raise Conflict(f"job {draft.job.id}: Job/step already completing or completed")
-    if not draft.away:
-        draft.advance(event)
-    elif not (isinstance(event, events.Cancel) and _asked_already(draft, event)):
+        raise Conflict(f"job {unit.job.id}: Job/step already completing or completed")
+    if not unit.dispatched:
+        unit.advance(event)
+    elif not (isinstance(event, events.Cancel) and _asked_already(unit, event)):
         if isinstance(event, _HOLDING):
             # Put off and given again, an earlier one would undo this.
-            for row, _ in _list_holding(draft):
-                draft.strike(row)
-        draft.order(now, event)
+            for row, _ in _list_holding(unit):
+                unit.settle(row)
+        unit.order(now, event)
 
 
-def _foresee(draft: UnitOfWork) -> Job:
+def _foresee(unit: UnitOfWork) -> Job:
     """The job as holds and releases leave it that its cluster has not answered yet: the next order comes after them."""
-    job = draft.job
-    for _, asked in _list_holding(draft):
+    job = unit.job
+    for _, asked in _list_holding(unit):
         job = reduce(job, asked)
     return job
 
 
-def _list_holding(draft: UnitOfWork) -> list[tuple[OutboxRow, Event]]:
+def _list_holding(unit: UnitOfWork) -> list[tuple[OutboxRow, Event]]:
     """The holds and releases that are owed, oldest first."""
-    owed = [(row, event_from_document(dict(row.payload["event"]))) for row in draft.open_rows() if row.kind == ORDER]
+    owed = [(row, event_from_document(dict(row.payload["event"]))) for row in unit.open_rows() if row.kind == ORDER]
     return [(row, asked) for row, asked in owed if isinstance(asked, _HOLDING)]
 
 
-def _asked_already(draft: UnitOfWork, event: events.Cancel) -> bool:
+def _asked_already(unit: UnitOfWork, event: events.Cancel) -> bool:
     """Whether the same cancel is under way."""
-    for row in draft.open_rows():
+    for row in unit.open_rows():
         if is_kept(row):
             asked = event_from_document(dict(row.payload["event"]))
             if isinstance(asked, events.Cancel) and asked.task in ("", event.task):
@@ -285,18 +287,18 @@ def _asked_already(draft: UnitOfWork, event: events.Cancel) -> bool:
     return False
 
 
-def _end_event(draft: UnitOfWork, request: CancelRequest, number: int | None, target: JobTarget, now: float) -> Event:
+def _end_event(unit: UnitOfWork, request: CancelRequest, number: int | None, target: JobTarget, now: float) -> Event:
     task = request.task or target.task
-    waits = draft.job.granted_at is None
+    waits = unit.job.granted_at is None
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
     kills = number == signal.SIGKILL and not request.batch_only
     if number is None or (waits and kills):
-        array = draft.job.array
+        array = unit.job.array
         if array is not None and (target.waiting or request.filters.states):
             ranges = target.waiting or array.waiting
             return events.CancelElements(now, tuple((part.first, part.last, part.step) for part in ranges), request.by)
         return events.Cancel(now, task, request.by)
-    if kills and not task and draft.job.ending is None:
+    if kills and not task and unit.job.ending is None:
         # A user's KILL of everything is a cancel without grace.
         return events.Cancel(now, by=request.by, grace=0)
     return events.Signal(now, number, task, request.batch_only, request.by, request.full)
@@ -339,64 +341,62 @@ def parse_signal(text: str) -> int:
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-def _set_time(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
-    place(draft, events.SetTime(now, value, task, by), now)
+def _set_time(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    place(unit, events.SetTime(now, value, task, by), now)
 
 
-def _set_priority(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
-    if draft.job.held:
-        raise Conflict(
-            f"job {draft.job.id}: Job is in held state, pending scheduler release", remedy="release it first"
-        )
-    place(draft, events.SetPriority(now, value, by), now)
+def _set_priority(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    if unit.job.held:
+        raise Conflict(f"job {unit.job.id}: Job is in held state, pending scheduler release", remedy="release it first")
+    place(unit, events.SetPriority(now, value, by), now)
 
 
-def _set_nice(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+def _set_nice(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     if value < 0:
         # Slurm keeps this for operators; a priority says the same here.
-        raise Conflict(f"job {draft.job.id}: Access/permission denied", remedy="set its priority instead")
-    place(draft, events.SetNice(now, value, by), now)
+        raise Conflict(f"job {unit.job.id}: Access/permission denied", remedy="set its priority instead")
+    place(unit, events.SetNice(now, value, by), now)
 
 
-def _set_begin(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
-    _check_here(draft)
-    place(draft, events.SetBegin(now, value, by), now)
+def _set_begin(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(unit)
+    place(unit, events.SetBegin(now, value, by), now)
 
 
-def _set_dependency(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
-    _check_here(draft)
-    place(draft, events.SetDependency(now, encode(value), by), now)
+def _set_dependency(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(unit)
+    place(unit, events.SetDependency(now, encode(value), by), now)
 
 
-def _set_throttle(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
-    if draft.job.array is not None:
-        place(draft, events.SetThrottle(now, value, by), now)
+def _set_throttle(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    if unit.job.array is not None:
+        place(unit, events.SetThrottle(now, value, by), now)
 
 
-def _check_here(draft: UnitOfWork) -> None:
+def _check_here(unit: UnitOfWork) -> None:
     """What only the daemon heeds can be changed only while the daemon has the job."""
-    if draft.away or draft.job.over:
-        raise Conflict(f"job {draft.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
+    if unit.dispatched or unit.job.over:
+        raise Conflict(f"job {unit.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
 
 
 def _set_label(name: str) -> Callable[[UnitOfWork, str, Any, float, str], None]:
-    def change(draft: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
-        if name == "name" and draft.job.spec.group:
+    def change(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+        if name == "name" and unit.job.spec.group:
             raise Conflict("a group's name is part of its members' names", remedy="submit it again with --name")
-        draft.amend(now, replace(draft.job, labels={**draft.job.labels, name: value}), f"{name} set by {by}")
+        unit.amend(now, replace(unit.job, labels={**unit.job.labels, name: value}), f"{name} set by {by}")
 
     return change
 
 
-def _amend(draft: UnitOfWork, values: Mapping[str, Any], now: float, by: str) -> None:
+def _amend(unit: UnitOfWork, values: Mapping[str, Any], now: float, by: str) -> None:
     """Change the spec of a job that nobody else has; what is so already is no change."""
-    job = draft.job
+    job = unit.job
     if values == {"partition": job.spec.partition}:
         return
-    if draft.away or job.state is not State.PENDING:
+    if unit.dispatched or job.state is not State.PENDING:
         raise Conflict(f"job {job.id}: Job is no longer pending execution", remedy=_TOO_LATE)
     texts = [f"{name} set to {value}" for name, value in values.items()]
-    draft.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
+    unit.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
 
 
 def _word_refusal(message: str) -> str:

@@ -60,9 +60,9 @@ def _check(ref: JobRef, text: str) -> Reference:
 class Directory:
     """Finds jobs in memory, and finished ones in the store."""
 
-    def __init__(self, book: Registry, ledger: Repository) -> None:
-        self.book = book
-        self.ledger = ledger
+    def __init__(self, registry: Registry, repository: Repository) -> None:
+        self.registry = registry
+        self.repository = repository
 
     async def find(self, text: str) -> JobTarget:
         """The job, element or task that an id names; of several elements the first. InvalidRequest, NotFound."""
@@ -109,7 +109,7 @@ class Directory:
             return error
 
     def _live_elements(self, entry: JobEntry) -> list[JobTarget]:
-        elements = self.book.elements(entry.job.id).values()
+        elements = self.registry.elements(entry.job.id).values()
         return [JobTarget(element) for element in elements if not element.job.over]
 
     async def _elements(self, entry: JobEntry, reference: Reference, wanted: Ranges) -> list[JobTarget]:
@@ -119,12 +119,12 @@ class Directory:
             raise NotFound(f"job {entry.job.id} is no array", remedy=f"write {entry.job.id}")
         waiting = common_indices(array.waiting, wanted)
         missing = [index for part in without_indices(wanted, waiting) for index in part.values()]
-        in_memory = self.book.elements(entry.job.id)
+        in_memory = self.registry.elements(entry.job.id)
         found = {index: in_memory[index] for index in missing if index in in_memory}
         if len(found) < len(missing):
-            for stored in await self.ledger.find(JobQuery(arrays=(entry.job.id,))):
+            for stored in await self.repository.find(JobQuery(arrays=(entry.job.id,))):
                 if stored.job.element is not None and stored.job.element.index in missing:
-                    found.setdefault(stored.job.element.index, self.book.read(stored))
+                    found.setdefault(stored.job.element.index, self.registry.read(stored))
         targets = [JobTarget(found[index]) for index in missing if index in found]
         if waiting:
             targets.append(JobTarget(entry, waiting=waiting))
@@ -135,12 +135,12 @@ class Directory:
     def _known(self, reference: Reference) -> JobEntry | None:
         if reference.native:
             return self._by_native(reference)
-        return self.book.get(self.book.owner(reference.job_id))
+        return self.registry.get(self.registry.owner(reference.job_id))
 
     async def _stored(self, references: Iterable[Reference]) -> dict[int, JobEntry]:
         ids = tuple({ref.job_id for ref in references if not ref.native and self._known(ref) is None})
-        found = await self.ledger.find(JobQuery(ids=ids)) if ids else []
-        return {job.job.id: self.book.read(job) for job in found}
+        found = await self.repository.find(JobQuery(ids=ids)) if ids else []
+        return {job.job.id: self.registry.read(job) for job in found}
 
     async def _entry(self, reference: Reference) -> JobEntry:
         entry = self._known(reference) or (await self._stored((reference,))).get(reference.job_id)
@@ -149,7 +149,7 @@ class Directory:
         return entry
 
     def _by_native(self, reference: Reference) -> JobEntry | None:
-        for entry in self.book:
+        for entry in self.registry:
             if entry.cluster == reference.cluster and reference.native in entry.native_id.split(","):
                 return entry
         return None

@@ -56,7 +56,7 @@ class Resubmitter:
         return await self.submitter.take(ParsedSubmission(spec), submission)
 
     def _lives(self, parent: int | None) -> bool:
-        entry = None if parent is None else self.submitter.recorder.book.get(parent)
+        entry = None if parent is None else self.submitter.recorder.registry.get(parent)
         return entry is not None and not entry.job.over and entry.job.ending is None
 
     async def _choose(self, entry: JobEntry, wanted: Ranges | None, failed: bool) -> list[int]:

@@ -119,7 +119,7 @@ class Submitter:
             )
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
-        first = await self.recorder.ledger.next_ids(len(job.tasks))
+        first = await self.recorder.repository.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
@@ -141,15 +141,15 @@ class Submitter:
 
     async def _find_taken(self, reading: ParsedSubmission, submission: Submission) -> Submitted | None:
         """The answer to a submission that was made a job before, by a daemon that died before it answered."""
-        receipt = await find_receipt(self.recorder.ledger, submission)
+        receipt = await find_receipt(self.recorder.repository, submission)
         if receipt is None or not receipt.job_id:
             return None
-        entry = self.recorder.book.get(receipt.job_id)
+        entry = self.recorder.registry.get(receipt.job_id)
         if entry is not None:
             await self._hear(entry, submission.kind)
             return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
-        found = await self.recorder.ledger.find(JobQuery(ids=(receipt.job_id,)))
-        if found and entry_of(found[0]).shunned and await self.recorder.ledger.withdraw(receipt.job_id):
+        found = await self.recorder.repository.find(JobQuery(ids=(receipt.job_id,)))
+        if found and entry_of(found[0]).shunned and await self.recorder.repository.withdraw(receipt.job_id):
             # The daemon died before it could say so: the cluster is asked again, and what it says is the answer.
             return None
         return _answer(found[0].job, found[0].cluster, reading) if found else None
@@ -177,7 +177,7 @@ class Submitter:
 
     async def _try(self, job: Job, cluster: Cluster) -> str:
         """What would become of the job; as with Slurm it costs an id."""
-        number = await self.recorder.ledger.next_ids(len(job.tasks))
+        number = await self.recorder.repository.next_ids(len(job.tasks))
         try:
             nodes = await cluster.adapter.nodes()
         except Unreachable:
@@ -214,7 +214,7 @@ class Submitter:
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
-        unknown = await self.recorder.waits.list_unknown(job.spec.dependency)
+        unknown = await self.recorder.dependency_resolver.list_unknown(job.spec.dependency)
         return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
 
     def _name_default(self, spec: JobSpec) -> JobSpec:
@@ -309,14 +309,14 @@ class Submitter:
             raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
         if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
             raise InvalidRequest(f"a job has at most {self.limits.max_nodes} nodes here", place=place)
-        if self.recorder.book.live >= self.limits.max_live_jobs:
+        if self.recorder.registry.live >= self.limits.max_live_jobs:
             raise Rejected(
-                f"there are {self.recorder.book.live} jobs already, which is the limit",
+                f"there are {self.recorder.registry.live} jobs already, which is the limit",
                 remedy="wait until some have ended, or raise limits.max_live_jobs",
             )
 
     def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
-        entry = self.recorder.book.get(parent)
+        entry = self.recorder.registry.get(parent)
         if entry is None or entry.job.over or entry.job.ending is not None:
             raise InvalidRequest(
                 f"the group {parent} has ended, or is not known, so no job can join it",
@@ -334,9 +334,9 @@ def make_receipt(submission: Submission, at: float, *, job_id: int = 0) -> Recei
     return Receipt(submission.token, submission.user, at, job_id) if submission.token else None
 
 
-async def find_receipt(ledger: Repository, submission: Submission) -> Receipt | None:
+async def find_receipt(repository: Repository, submission: Submission) -> Receipt | None:
     """What was made of the submission when it was sent before; None where it was not."""
-    return await ledger.find_receipt(submission.token, submission.user) if submission.token else None
+    return await repository.find_receipt(submission.token, submission.user) if submission.token else None
 
 
 def _refuse_later(spec: JobSpec, place: Place | None) -> InvalidRequest:

@@ -31,13 +31,17 @@ _STATE, _INDEX = COLUMNS.index("state"), COLUMNS.index("array_index")
 
 
 async def list_history(
-    book: Registry, ledger: Repository, selection: Selection, shown: Handles | None = None
+    registry: Registry, repository: Repository, selection: Selection, shown: Handles | None = None
 ) -> AsyncIterator[list[bytes]]:
     """Encoded rows of jobs of any age, a page at a time, newest last; an array's own row stands behind its elements.
 
     `shown` takes the launches of the jobs that are shown. Raises StoreFailed, also in the middle.
     """
-    pages = _list_named(book, ledger, selection, shown) if selection.ids else _list_all(book, ledger, selection, shown)
+    pages = (
+        _list_named(registry, repository, selection, shown)
+        if selection.ids
+        else _list_all(registry, repository, selection, shown)
+    )
     if selection.limit is None:
         async for rows in pages:
             yield send_rows(rows, selection.extent)
@@ -49,17 +53,17 @@ async def list_history(
 
 
 async def _list_named(
-    book: Registry, ledger: Repository, selection: Selection, shown: Handles | None
+    registry: Registry, repository: Repository, selection: Selection, shown: Handles | None
 ) -> AsyncIterator[list[bytes]]:
     """The rows of the jobs that ids name, with the elements of arrays among them."""
-    wanted = read_choices(book, selection.ids)
+    wanted = read_choices(registry, selection.ids)
     if not wanted:
         return
-    entries = [book.read(stored) for stored in await ledger.find(_make_query(selection, tuple(wanted)))]
+    entries = [registry.read(stored) for stored in await repository.find(_make_query(selection, tuple(wanted)))]
     arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None)
     if arrays:
-        entries += [book.read(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
-    view = RowView(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
+        entries += [registry.read(stored) for stored in await repository.find(JobQuery(arrays=arrays))]
+    view = RowView(selection, selection.states or frozenset((ALL,)), wanted, registry, past=True)
     rows: list[bytes] = []
     for entry in sorted(entries, key=place_of):
         if selection.fits(entry):
@@ -69,20 +73,20 @@ async def _list_named(
 
 
 async def _list_all(
-    book: Registry, ledger: Repository, selection: Selection, shown: Handles | None
+    registry: Registry, repository: Repository, selection: Selection, shown: Handles | None
 ) -> AsyncIterator[list[bytes]]:
     """The rows of all jobs that are asked for."""
-    page = _Page(selection, RowView(selection, selection.states or frozenset((ALL,)), None, book, past=True), shown)
-    ids = await ledger.find_ids(_make_query(selection, ()))
+    page = _Page(selection, RowView(selection, selection.states or frozenset((ALL,)), None, registry, past=True), shown)
+    ids = await repository.find_ids(_make_query(selection, ()))
     array: int | None = None
     held: list[Lines] = []
     for begin in range(0, len(ids), PAGE):
-        accounts = await ledger.accounts(ids[begin : begin + PAGE])
+        accounts = await repository.accounts(ids[begin : begin + PAGE])
         kept = {account.id: read_account(account.rows) for account in accounts}
         unread = tuple(number for number, rows in kept.items() if rows is None)
-        found = await ledger.find(JobQuery(ids=unread)) if unread else ()
-        entries = {stored.job.id: book.read(stored) for stored in found}
-        await _keep(ledger, entries.values())
+        found = await repository.find(JobQuery(ids=unread)) if unread else ()
+        entries = {stored.job.id: registry.read(stored) for stored in found}
+        await _keep(repository, entries.values())
         rows: list[bytes] = []
         for account in accounts:
             belongs = account.id if account.array_id is None else account.array_id
@@ -98,13 +102,13 @@ async def _list_all(
     yield _sort(held)
 
 
-async def _keep(ledger: Repository, entries: Iterable[JobEntry]) -> None:
+async def _keep(repository: Repository, entries: Iterable[JobEntry]) -> None:
     """Have the store keep the rows of jobs that ended under an earlier version, so that they are read once."""
     made = [(entry.job.id, entry.job.version, keep_account(entry)) for entry in entries]
     accounts = [(number, version, rows) for number, version, rows in made if rows is not None]
     try:
         if accounts:
-            await ledger.keep_accounts(accounts)
+            await repository.keep_accounts(accounts)
     except StoreFailed as error:
         _log.warning("rows of the history are not kept: %s", error.message)
 

@@ -90,18 +90,20 @@ def check_states(states: Iterable[str]) -> frozenset[str]:
     return frozenset(result)
 
 
-def list_queue(book: Registry, selection: Selection, now: float, shown: list[JobEntry] | None = None) -> list[bytes]:
+def list_queue(
+    registry: Registry, selection: Selection, now: float, shown: list[JobEntry] | None = None
+) -> list[bytes]:
     """Encoded rows of live jobs, and of those that finished a moment ago where they are asked for.
 
     An array has one row for all of its elements that are still pending, `array_waiting` tells which; none of its own.
     `shown` takes the jobs that are looked at.
     """
     states = selection.states or frozenset(state.value for state in State if not state.terminal)
-    wanted = read_choices(book, selection.ids)
+    wanted = read_choices(registry, selection.ids)
     oldest = now - selection.finished_within
-    view = RowView(selection, states, wanted, book)
+    view = RowView(selection, states, wanted, registry)
     rows: list[bytes] = []
-    for entry in _entries(book, wanted):
+    for entry in _entries(registry, wanted):
         job = entry.job
         if job.over and (not selection.states or (job.ended_at or 0.0) < oldest):
             continue
@@ -135,7 +137,7 @@ class RowView(NamedTuple):
     selection: Selection
     states: frozenset[str]
     wanted: RowChoices | None
-    book: Registry
+    registry: Registry
     past: bool = False
     """The history: it tells of single elements, too, that were cancelled before they became jobs."""
 
@@ -159,7 +161,7 @@ class RowView(NamedTuple):
     def _array_rows(self, entry: JobEntry) -> Iterator[bytes]:
         indices = self._choice(entry.job.id).indices
         if self.shows(State.PENDING.value):
-            elements = self.book.elements(entry.job.id)
+            elements = self.registry.elements(entry.job.id)
             if indices is None:
                 row = waiting_row(entry, elements)
             else:
@@ -193,7 +195,7 @@ class RowView(NamedTuple):
         return _ANY if self.wanted is None else self.wanted.get(job_id, _ANY)
 
 
-def read_choices(book: Registry, ids: Iterable[str]) -> RowChoices | None:
+def read_choices(registry: Registry, ids: Iterable[str]) -> RowChoices | None:
     """What is wanted of each job that ids name; None where they name none in particular."""
     result: dict[int, RowChoice] = {}
     for text in ids:
@@ -201,21 +203,21 @@ def read_choices(book: Registry, ids: Iterable[str]) -> RowChoices | None:
             reference = parse_reference(text)
         except (InvalidRequest, NotFound):
             continue
-        job_id = book.owner(reference.job_id)
+        job_id = registry.owner(reference.job_id)
         offset = reference.offset if job_id == reference.job_id else reference.job_id - job_id
         choice = RowChoice(None if offset is None else frozenset((offset,)), reference.elements)
         result[job_id] = result[job_id].join(choice) if job_id in result else choice
     return result if ids else None
 
 
-def _entries(book: Registry, wanted: RowChoices | None) -> Iterator[JobEntry]:
+def _entries(registry: Registry, wanted: RowChoices | None) -> Iterator[JobEntry]:
     """The entries to look at, each once: those asked for, with the elements of arrays among them."""
     if wanted is None:
-        yield from book
+        yield from registry
         return
-    found = {job_id: entry for job_id in wanted if (entry := book.get(job_id)) is not None}
+    found = {job_id: entry for job_id in wanted if (entry := registry.get(job_id)) is not None}
     for job_id in wanted:
-        found.update((entry.job.id, entry) for entry in book.elements(job_id).values())
+        found.update((entry.job.id, entry) for entry in registry.elements(job_id).values())
     yield from found.values()
 
 

@@ -61,7 +61,7 @@ class StepListing:
             rows += [_row(found[step.handle], step) for step in await self._ask(name, found)]
         return rows
 
-    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], ledger: Repository) -> list[list[Any]]:
+    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], repository: Repository) -> list[list[Any]]:
         """The same of jobs of any age, by cluster, handle and id; only those that had steps are read."""
         rows: list[list[Any]] = []
         for name, found in handles.items():
@@ -69,7 +69,7 @@ class StepListing:
             ids = list(dict.fromkeys(found[step.handle] for step in steps))
             entries: dict[int, JobEntry] = {}
             for begin in range(0, len(ids), PAGE):
-                part = await ledger.find(JobQuery(ids=tuple(ids[begin : begin + PAGE])))
+                part = await repository.find(JobQuery(ids=tuple(ids[begin : begin + PAGE])))
                 entries.update((stored.job.id, entry_of(stored)) for stored in part)
             known = [(entries.get(found[step.handle]), step) for step in steps]
             rows += [_row(entry, step) for entry, step in known if entry is not None and entry.launched]

@@ -22,7 +22,7 @@ from overspan.bridge.store.records import (
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
-class FakeLedger:
+class FakeRepository:
     """The store's contract over dictionaries; `broken` makes every write fail, and a crash loses nothing written."""
 
     def __init__(self) -> None:

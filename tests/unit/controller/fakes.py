@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tests.unit.controller.fake_repository import FakeLedger
+from tests.unit.controller.fake_repository import FakeRepository
 
 from overspan.adapters.contract import (
     NOT_HERE,
@@ -237,7 +237,7 @@ class Bench:
 
     def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.clock = FakeClock()
-        self.ledger = FakeLedger()
+        self.repository = FakeRepository()
         self.cluster = cluster or FakeCluster()
         self.others: dict[str, FakeCluster] = {}
         """Clusters of other names; every other name is `cluster`."""
@@ -249,7 +249,7 @@ class Bench:
     async def start(self) -> Controller:
         """Open a controller on whatever the ledger has."""
         parts = ControllerParts(
-            ledger=self.ledger,
+            repository=self.repository,
             settings=self.settings,
             state_dir=self.state_dir,
             timers=self.clock,
@@ -280,7 +280,7 @@ class Bench:
 
     def job(self, job_id: int = 1) -> Job:
         """The job in memory."""
-        entry = self.controller.recorder.book.get(job_id)
+        entry = self.controller.recorder.registry.get(job_id)
         assert entry is not None
         return entry.job
 
@@ -290,14 +290,14 @@ class Bench:
         What ends work may be ahead of it, and then knows from where.
         """
         recorder = self.controller.recorder
-        for entry in recorder.book:
-            stored = self.ledger.jobs[entry.job.id]
+        for entry in recorder.registry:
+            stored = self.repository.jobs[entry.job.id]
             if entry.unwritten is not None:
                 assert entry.unwritten.expected_version == stored.job.version
             else:
                 assert (entry.job, entry.cursor, entry.cluster) == (stored.job, stored.cursor, stored.cluster)
-        if all(entry.unwritten is None for entry in recorder.book):
-            assert len(recorder.outbox) == len(self.ledger.rows)
+        if all(entry.unwritten is None for entry in recorder.registry):
+            assert len(recorder.outbox) == len(self.repository.rows)
 
     def state(self, job_id: int = 1) -> str:
         """The job's state."""

@@ -37,7 +37,7 @@ def play(scene: Callable[[Bench], Awaitable[None]], cron: Schedule = HOURLY) -> 
             await quiet(bench)
             bench.check()
             for kept in bench.controller.schedules:
-                assert kept.stored == bench.ledger.schedule_rows[kept.stored.id]
+                assert kept.stored == bench.repository.schedule_rows[kept.stored.id]
         finally:
             await bench.controller.close()
 
@@ -85,13 +85,13 @@ async def finish(bench: Bench, job_id: int) -> None:
 
 
 def facts(bench: Bench, number: int = 1) -> ScheduleFacts:
-    return bench.ledger.schedule_rows[number].facts
+    return bench.repository.schedule_rows[number].facts
 
 
 def dues(bench: Bench) -> list[float]:
     """How many hours after noon the jobs' runs were due."""
     return [
         (stored.job.spec.cron.due - NOON) / HOUR
-        for stored in bench.ledger.jobs.values()
+        for stored in bench.repository.jobs.values()
         if stored.job.spec.cron is not None and stored.job.spec.cron.due is not None
     ]

@@ -48,7 +48,7 @@ def test_a_foreign_job_is_watched_to_its_end() -> None:
     async def scene(bench: Bench) -> None:
         entry = await bench.controller.access.take_in("local", "42", "me")
         assert (entry.job.submitted_at, entry.job.spec.adopted, entry.user) == (1_600_000_000.0, "42", "me")
-        assert entry.launched and bench.ledger.jobs[1].handle == "0:1.0"
+        assert entry.launched and bench.repository.jobs[1].handle == "0:1.0"
         bench.cluster.tell("1.0", *begin(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "RUNNING")
         bench.cluster.tell("1.0", *end(bench.job(), bench.clock.now, 3))
@@ -65,7 +65,7 @@ def test_a_job_is_watched_once() -> None:
             await bench.controller.access.take_in("local", "42", "me")
         with pytest.raises(NotFound, match="no job 43"):
             await bench.controller.access.take_in("local", "43", "me")
-        assert list(bench.ledger.jobs) == [1]
+        assert list(bench.repository.jobs) == [1]
 
     play(scene, OpenCluster())
 

@@ -133,7 +133,7 @@ def test_fsck_of_another_name_of_the_place_takes_nothing_away() -> None:
     async def scene(bench: Bench, place: Namespace) -> None:
         stays = await run_on(bench, "lab", home)
         await restart(bench, py=home)
-        found = await bench.controller.leftovers.check("py", OrphanRemoval(release=True))
+        found = await bench.controller.orphans.check("py", OrphanRemoval(release=True))
         assert [one.removed for one in found.found] == [False]
         assert list(home.handles.values()) == [f"{stays}.0"]
 
@@ -142,15 +142,15 @@ def test_fsck_of_another_name_of_the_place_takes_nothing_away() -> None:
 
 @pytest.mark.parametrize("kind", ["pods", "other"])
 def test_a_name_that_leads_elsewhere_asks_nothing_there(kind: str) -> None:
-    away = Namespace("https://two, namespace a" if kind == "pods" else "https://one, namespace a")
+    dispatched = Namespace("https://two, namespace a" if kind == "pods" else "https://one, namespace a")
 
     async def scene(bench: Bench, home: Namespace) -> None:
         stays = await run_on(bench, "lab", home)
-        await restart(bench, {"lab": kind}, lab=away, py=home)
+        await restart(bench, {"lab": kind}, lab=dispatched, py=home)
         await until(lambda: bench.controller.clusters.get("lab").stale_since is not None)
         bench.clock.advance(3600)
         await turn()
-        assert (bench.state(stays), away.asked, away.launched) == ("RUNNING", 0, [])
+        assert (bench.state(stays), dispatched.asked, dispatched.launched) == ("RUNNING", 0, [])
         for text in await told(bench, "lab", stays):
             assert "jobs of lab are at pods https://one, namespace a" in text, text
         with pytest.raises(Unreachable, match="jobs of lab are at"):
@@ -196,14 +196,14 @@ def test_a_place_by_another_address_is_known_by_a_launch_of_ours(kind: type[List
 
 @pytest.mark.parametrize("token", ["stranger-1-0", "{ours}-2-0", "{ours}-1-1"])
 def test_what_another_has_there_does_not_make_it_the_same_place(token: str) -> None:
-    home, away = Listed("https://one, namespace a"), Numbered("https://two, namespace a")
+    home, dispatched = Listed("https://one, namespace a"), Numbered("https://two, namespace a")
 
     async def scene(bench: Bench, place: Namespace) -> None:
         stays = await run_on(bench, "lab", home)
-        away.handles[token.format(ours=bench.controller.recorder.completion.installation)] = "native.7"
-        await restart(bench, lab=away)
+        dispatched.handles[token.format(ours=bench.controller.recorder.completion.installation)] = "native.7"
+        await restart(bench, lab=dispatched)
         await until(lambda: bench.controller.clusters.get("lab").stale_since is not None)
-        assert (bench.state(stays), away.asked, away.launched) == ("RUNNING", 0, [])
+        assert (bench.state(stays), dispatched.asked, dispatched.launched) == ("RUNNING", 0, [])
         assert bench.controller.problems != []
 
     watch(scene, home)
@@ -228,7 +228,7 @@ def test_a_submission_in_doubt_makes_a_place_known_by_another_address() -> None:
         first, doubtful = await leave_in_doubt(bench, home)
         home.address = "https://one.example, namespace a"
         await restart(bench, lab=home)
-        await until(lambda: bench.controller.recorder.book.get(doubtful).launched)  # type: ignore[union-attr]
+        await until(lambda: bench.controller.recorder.registry.get(doubtful).launched)  # type: ignore[union-attr]
         assert [job.id for job in home.launched] == [first, doubtful]
 
     watch(scene, home)
@@ -278,14 +278,14 @@ def test_what_was_due_while_a_place_could_not_be_read_is_done_when_it_can() -> N
 
 
 def test_a_place_without_live_jobs_may_be_left() -> None:
-    away = Namespace("https://two, namespace a")
+    dispatched = Namespace("https://two, namespace a")
 
     async def scene(bench: Bench, home: Namespace) -> None:
         first = await run_on(bench, "lab", home)
         await finish(bench, first, home)
-        await restart(bench, lab=away, py=home)
-        second = await run_on(bench, "lab", away)
-        await finish(bench, second, away)
+        await restart(bench, lab=dispatched, py=home)
+        second = await run_on(bench, "lab", dispatched)
+        await finish(bench, second, dispatched)
         assert bench.controller.problems == []
 
     watch(scene)
@@ -309,16 +309,16 @@ def test_a_wrong_address_that_never_answered_may_be_mended() -> None:
 
 
 def test_a_submission_in_doubt_is_not_made_in_another_place() -> None:
-    away = Namespace("https://two, namespace a")
+    dispatched = Namespace("https://two, namespace a")
 
     async def scene(bench: Bench, home: Namespace) -> None:
         first, doubtful = await leave_in_doubt(bench, home)
-        await restart(bench, lab=away, py=home)
+        await restart(bench, lab=dispatched, py=home)
         await until(lambda: bench.controller.clusters.get("lab").stale_since is not None)
-        assert away.launched == [] and bench.controller.problems != []
+        assert dispatched.launched == [] and bench.controller.problems != []
         assert f"{doubtful}.0" in home.journals
         await restart(bench, lab=home, py=home)
-        await until(lambda: bench.controller.recorder.book.get(doubtful).launched)  # type: ignore[union-attr]
+        await until(lambda: bench.controller.recorder.registry.get(doubtful).launched)  # type: ignore[union-attr]
         assert [job.id for job in home.launched] == [first, doubtful]
 
     watch(scene)

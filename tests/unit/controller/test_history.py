@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fake_repository import FakeLedger
+from tests.unit.controller.fake_repository import FakeRepository
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, until
 
 from overspan.bridge.controller.core.registry import Registry, entry_of
@@ -53,7 +53,7 @@ def make_jobs() -> list[Job]:
     ]
 
 
-class Ledger(FakeLedger):
+class Ledger(FakeRepository):
     """Jobs, those that are over with their rows where `kept`; `read` are those whose facts were asked for."""
 
     def __init__(self, kept: bool) -> None:
@@ -69,12 +69,12 @@ class Ledger(FakeLedger):
         return found
 
 
-def look(ledger: FakeLedger, **wanted: Any) -> tuple[list[list[Any]], Handles]:
+def look(repository: FakeRepository, **wanted: Any) -> tuple[list[list[Any]], Handles]:
     """The rows of the history, and the launches behind them."""
     shown: Handles = {}
 
     async def read() -> list[list[Any]]:
-        pages = list_history(Registry(), ledger, Selection(**wanted), shown)
+        pages = list_history(Registry(), repository, Selection(**wanted), shown)
         return [json.loads(row) for rows in [rows async for rows in pages] for row in rows]
 
     return asyncio.run(read()), shown
@@ -114,15 +114,15 @@ def test_rows_that_were_kept_say_what_the_facts_say(
 
 
 def test_what_ended_under_an_earlier_version_is_read_once() -> None:
-    ledger = Ledger(kept=False)
-    first, ledger.read = look(ledger), set()
-    assert look(ledger) == first and ledger.read == {2, 6, 9}
+    repository = Ledger(kept=False)
+    first, repository.read = look(repository), set()
+    assert look(repository) == first and repository.read == {2, 6, 9}
 
 
 def test_a_disk_that_takes_nothing_keeps_no_rows_and_hinders_nobody() -> None:
-    ledger = Ledger(kept=False)
-    ledger.broken = True
-    assert ids(look(ledger)[0]) == [1, 5, 3, 6, 4, 7, 9]
+    repository = Ledger(kept=False)
+    repository.broken = True
+    assert ids(look(repository)[0]) == [1, 5, 3, 6, 4, 7, 9]
 
 
 def test_rows_of_other_columns_and_damaged_ones_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,12 +157,12 @@ def test_a_store_that_fails_in_the_middle_is_told(monkeypatch: pytest.MonkeyPatc
 def test_the_end_of_a_job_keeps_its_rows_and_a_requeue_takes_them_away() -> None:
     async def scene(bench: Bench) -> None:
         number = await start_job(bench)
-        assert bench.ledger.account_rows[number] is None
+        assert bench.repository.account_rows[number] is None
         bench.cluster.tell(f"{number}.0", *end(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "COMPLETED")
-        (row,) = read_account(bench.ledger.account_rows[number]) or [b""]
+        (row,) = read_account(bench.repository.account_rows[number]) or [b""]
         assert json.loads(b"[" + row + b"]")[COLUMNS.index("state")] == "COMPLETED"
         await give_order(bench, str(number), events.Requeue)
-        assert bench.ledger.account_rows[number] is None
+        assert bench.repository.account_rows[number] is None
 
     play(scene)

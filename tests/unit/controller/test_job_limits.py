@@ -25,30 +25,30 @@ class Line(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = SlotQueue(3, MAX_RUNNING)
+        self.queue = SlotQueue(3, MAX_RUNNING)
         self.waiting: dict[int, Rank] = {}
         self.inside: set[int] = set()
 
     @rule(job=JOBS, behind=st.integers(-2, 2))
     def wait(self, job: int, behind: int) -> None:
         self.waiting[job] = Rank(behind, 0.0, job)
-        self.gate.wait(job, self.waiting[job])
+        self.queue.wait(job, self.waiting[job])
 
     @rule(job=JOBS)
     def leave(self, job: int) -> None:
         self.waiting.pop(job, None)
-        self.gate.leave(job)
+        self.queue.leave(job)
 
     @rule(job=JOBS)
     def occupy(self, job: int) -> None:
         self.waiting.pop(job, None)
         self.inside.add(job)
-        self.gate.occupy(job)
+        self.queue.occupy(job)
 
     @rule(job=JOBS)
     def free(self, job: int) -> None:
         self.inside.discard(job)
-        self.gate.free(job)
+        self.queue.free(job)
 
     @rule(most=st.integers(0, 4))
     def admit(self, most: int) -> None:
@@ -58,24 +58,24 @@ class Line(RuleBasedStateMachine):
             del self.waiting[first]
             self.inside.add(first)
             expected.append(first)
-        assert self.gate.admit(most) == expected
+        assert self.queue.admit(most) == expected
 
     @invariant()
     def same(self) -> None:
-        assert len(self.gate) == len(self.waiting)
-        assert all((job in self.gate) == (job in self.waiting) for job in range(9))
-        assert self.gate.open == (bool(self.waiting) and len(self.inside) < 3)
+        assert len(self.queue) == len(self.waiting)
+        assert all((job in self.queue) == (job in self.waiting) for job in range(9))
+        assert self.queue.open == (bool(self.waiting) and len(self.inside) < 3)
 
 
 TestLine = Line.TestCase
 
 
 def test_a_place_that_changes_often_does_not_fill_the_memory() -> None:
-    gate = SlotQueue(1, MAX_RUNNING)
+    queue = SlotQueue(1, MAX_RUNNING)
     for behind in range(10_000):
-        gate.wait(1, Rank(behind, 0.0, 1))
-    assert len(gate._heap) < 200
-    assert gate.admit(9) == [1]
+        queue.wait(1, Rank(behind, 0.0, 1))
+    assert len(queue._heap) < 200
+    assert queue.admit(9) == [1]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_place_that_changes_often_does_not_fill_the_memory() -> None:
     ],
 )
 def test_the_smaller_limit_holds(running: int | None, submitted: int | None, found: tuple[int, str] | None) -> None:
-    gate = make_slot_queue(ClusterSettings(kind="local", max_running=running, max_submitted=submitted))
-    assert (None if gate is None else (gate.limit, gate.reason)) == found
+    queue = make_slot_queue(ClusterSettings(kind="local", max_running=running, max_submitted=submitted))
+    assert (None if queue is None else (queue.limit, queue.reason)) == found
 
 
 # --- with a controller ------------------------------------------------------------------------------------------------
@@ -262,10 +262,10 @@ def test_many_who_wait_cost_little(play: Callable[..., None]) -> None:
         for _ in range(200):
             await bench.submit()
         await until(lambda: bench.job(200).reason == MAX_RUNNING)
-        written = bench.ledger.transactions
+        written = bench.repository.transactions
         for job_id in range(1, 20):
             await finish(bench, job_id)
         await until(lambda: len(launched(bench)) == 21)
-        assert bench.ledger.transactions - written < 20 * 6
+        assert bench.repository.transactions - written < 20 * 6
 
     play(scene)

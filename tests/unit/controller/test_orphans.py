@@ -45,7 +45,7 @@ def test_what_is_live_is_never_removed_and_others_only_by_name() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         await until(lambda: "1.0" in cluster.journals)
-        check = bench.controller.leftovers.check
+        check = bench.controller.orphans.check
 
         async def standings(sweep: OrphanRemoval) -> dict[str, tuple[LaunchStanding, bool]]:
             found = await check("local", sweep)
@@ -75,9 +75,9 @@ def test_what_an_ended_job_left_is_found_and_removed() -> None:
         await bench.controller.orders.cancel(CancelRequest(("1",)))
         cluster.lose("1.0")
         await until(lambda: bench.job().over)
-        (found,) = (await bench.controller.leftovers.check("local", OrphanRemoval())).found
+        (found,) = (await bench.controller.orphans.check("local", OrphanRemoval())).found
         assert (found.standing, found.removed) == (LaunchStanding.LEFT, False)
-        (found,) = (await bench.controller.leftovers.check("local", OrphanRemoval(release=True))).found
+        (found,) = (await bench.controller.orphans.check("local", OrphanRemoval(release=True))).found
         assert found.removed and cluster.removed == [found.trace.token]
 
     play(scene, cluster)
@@ -90,7 +90,7 @@ def test_a_job_without_anything_there_is_told() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         await until(lambda: bool(bench.controller.releases.wanted()[0]))
-        assert (await bench.controller.leftovers.check("local", OrphanRemoval())).missing == (1,)
+        assert (await bench.controller.orphans.check("local", OrphanRemoval())).missing == (1,)
 
     play(scene, cluster)
 
@@ -112,9 +112,9 @@ def test_a_cluster_that_lists_nothing_is_asked_to_let_go() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         await until(lambda: bool(bench.controller.releases.wanted()[0]))
-        assert not (await bench.controller.leftovers.check("local", OrphanRemoval())).looked
+        assert not (await bench.controller.orphans.check("local", OrphanRemoval())).looked
         assert cluster.told == []
-        assert not (await bench.controller.leftovers.check("local", OrphanRemoval(release=True))).looked
+        assert not (await bench.controller.orphans.check("local", OrphanRemoval(release=True))).looked
         assert cluster.told == [frozenset({"1.0"})]
 
     play(scene, cluster)
@@ -154,7 +154,7 @@ def test_what_the_next_launch_of_a_live_job_takes_over_is_that_jobs() -> None:
         ]
         found = {
             one.trace.handle: one.standing
-            for one in (await bench.controller.leftovers.check("local", OrphanRemoval())).found
+            for one in (await bench.controller.orphans.check("local", OrphanRemoval())).found
         }
         assert (found["native.1"], found["native.9"]) == (LaunchStanding.LIVE, LaunchStanding.LEFT)
 
