@@ -22,7 +22,7 @@ _REF = Annotated[str, Path(max_length=300)]
 
 
 class Authenticator:
-    """Knows the daemon's own user, whoever asks: the socket lets nobody else in."""
+    """For a daemon of one user: every requester is that user, since the socket admits no other."""
 
     def __init__(self) -> None:
         self._requester = Requester(own_name(), os.geteuid(), operator=True, alone=True)
@@ -41,7 +41,7 @@ class PeerAuthenticator(Authenticator):
         self._accounts = accounts or Accounts()
 
     async def identify(self, state: dict[str, Any]) -> Requester:
-        """Who asks. Raises Denied for a connection that nobody vouches for, and for a user without an account."""
+        """The requester. Raises Denied for a connection without a peer uid, and for a user without an account."""
         uid = state.get(PEER)
         if not isinstance(uid, int):
             raise deny("connect by the daemon's own socket")
@@ -109,5 +109,5 @@ Owner = Annotated[Requester, Depends(_identify_owner)]
 Reader = Annotated[Requester, Depends(_identify_reader)]
 """The owner of the job in the path, and root."""
 Operator = Annotated[Requester, Depends(_identify_operator)]
-"""Whoever looks after the daemon."""
+"""Operators of the daemon."""
 RIGHTS = (_identify, _identify_viewer, _identify_owner, _identify_reader, _identify_operator)

@@ -110,7 +110,7 @@ class TooLarge(HTTPException):
 
 
 class Guard:
-    """Around the whole app: bounds the body, and turns whatever nobody foresaw into an answer with an id."""
+    """Middleware around the whole app: bounds the body, and answers an unforeseen error with an id for the log."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -49,7 +49,7 @@ def build_listing_routes(controller: Controller) -> APIRouter:
     async def history(wanted: Annotated[HistoryFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
         parts = controller.history(replace(chosen, users=by.narrow(chosen.users)))
-        # What fails before there is a row is told as any other failure.
+        # Awaited here: an error before the first row is answered like any other error.
         first = await anext(parts)
         return StreamingResponse(_follow(first, parts), media_type=JSON)
 

@@ -24,7 +24,7 @@ class AllocationHold:
         self._thread = threading.Thread(target=self._run, name="allocation", daemon=True)
 
     def start(self) -> None:
-        """Begin; whoever does so lets go by ending."""
+        """Begin to hold; the hold ends with this process."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -36,7 +36,7 @@ class AllocationHold:
             except NotFound:
                 over = True
             except OverspanError:
-                # No daemon runs: the next one waits for whoever holds allocations.
+                # No daemon runs: the next one waits for the holders of allocations.
                 pass
             finally:
                 client.close()

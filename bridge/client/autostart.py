@@ -1,4 +1,4 @@
-"""Reaching the daemon, and starting it on first use.
+"""Connects to the daemon, and starts it on first use.
 
 Two commands that find no daemon at the same moment start one: the starter holds a lock, the other waits for the
 socket. Nothing is removed here; a stale socket is the daemon's to replace.
@@ -54,7 +54,7 @@ def ensure_daemon(paths: Paths, environment: Mapping[str, str], timeout: float) 
 
 
 def watch_end(pid: int) -> int:
-    """A descriptor that is readable once the process has ended; -1 where that cannot be had."""
+    """A pidfd, readable once the process has ended; -1 if there is none."""
     # One that serves from within this process will not end.
     if pid in (0, os.getpid()):
         return -1

@@ -140,7 +140,7 @@ class JobExecutor(Executor):
             return True
         self._cancelled.add(number)
         if not state.terminal:
-            # A daemon that is away lets the job go on; nobody waits for it.
+            # Without a daemon the job goes on; its result is not needed.
             with suppress(OverspanError):
                 self._client.cancel(CancelOrder(refs=(str(number),)))
         return False

@@ -155,7 +155,7 @@ Read = Callable[[StreamKey, int, int], LogPart]
 
 
 class TimedPiece(NamedTuple):
-    """Bytes of a log that came at one time (epoch seconds); None where nobody noted it."""
+    """Bytes of a log that came at one time (epoch seconds); None if the time is unknown."""
 
     at: float | None
     stream: Stream

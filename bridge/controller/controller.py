@@ -114,11 +114,11 @@ class Controller:
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
         self._lost = ""
-        """What a database that was lost does not tell."""
+        """A warning that the database was lost, and history with it; empty if it was not."""
 
     @classmethod
     async def open(cls, parts: ControllerParts) -> Controller:
-        """Make a controller and let it take up what an earlier one left. Raises StoreFailed."""
+        """Make a controller and start it. Raises StoreFailed."""
         installation = await parts.repository.meta("installation")
         if installation is None:
             installation = uuid.uuid4().hex[:12]
@@ -147,7 +147,7 @@ class Controller:
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:
-        """Give no number again that a machine knows a job by: a database that was lost has not counted them."""
+        """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""
         for cluster in self.clusters:
             if cluster.opened and isinstance(adapter := cluster.open(), Numbered):
                 last = adapter.find_last_number()
@@ -157,7 +157,7 @@ class Controller:
                     log.warning("%s", self._lost)
 
     def end_waits(self) -> None:
-        """Let everybody go who waits for a job's end or follows events."""
+        """End all waits for jobs and all event streams."""
         self.closing = self.allocations.closing = True
         self.recorder.notifications.jobs.wake_all()
         self.recorder.notifications.timeline.wake()
@@ -390,7 +390,7 @@ class Controller:
         return {"format": 1, "now": now, "columns": columns, "stale": stale}
 
     async def apply_clock_jump(self) -> None:
-        """Take in that the machine's clock was set, if it was: what is due stays as far away as it was.
+        """Shift all due times if the machine's clock was set, so that delays stay as long as they were.
 
         What follows the calendar does not: jobs and schedules are looked at by the new clock.
         """

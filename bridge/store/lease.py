@@ -78,7 +78,7 @@ def read_lease(path: str | os.PathLike[str]) -> Lease | None:
 
 
 def holds(lease: Lease | None, me: LeaseHolder, now: float, alive: Alive | None = None) -> bool:
-    """Whether somebody holds that lease now, as seen from `me`."""
+    """Whether the lease is held now, as seen from `me`."""
     if lease is None or lease.released:
         return False
     other = lease.holder
@@ -90,7 +90,7 @@ def holds(lease: Lease | None, me: LeaseHolder, now: float, alive: Alive | None 
 
 
 def take_lease(path: str | os.PathLike[str], me: LeaseHolder, now: float, *, alive: Alive | None = None) -> Lease:
-    """Take the lease where nobody holds it.
+    """Take the lease if it is free.
 
     Raises Conflict naming the holder, StoreFailed when the folder cannot be written.
     """
@@ -192,7 +192,7 @@ def _document(lease: Lease) -> bytes:
 
 
 def _claim(path: str | os.PathLike[str], lease: Lease) -> bool:
-    """Make the file of that number, whole; False when somebody else has made it."""
+    """Create the file of that number atomically (link(2)); False if another process was first."""
     draft = _draft(path, lease)
     try:
         os.link(draft, _file(path, lease.number))

@@ -128,7 +128,7 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
 
 
 def _check(job: Job, row: Any) -> None:
-    """Raise ValueError for facts that do not go together, which nobody wrote."""
+    """Raise ValueError for inconsistent facts, which the daemon never writes."""
     texts = (row.cluster, row.handle, row.native_id, row.cursor, row.user)
     if not (isinstance(row.id, int) and isinstance(row.version, int) and all(isinstance(each, str) for each in texts)):
         raise ValueError("columns of other types")
@@ -139,7 +139,7 @@ def _check(job: Job, row: Any) -> None:
 
 
 def read_jobs(rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
-    """The jobs of rows, and what is told of rows that cannot be read."""
+    """The jobs of rows, and the damages of rows that cannot be read."""
     specs: dict[int, JobSpec] = {}
     found: list[StoredJob] = []
     damages: list[Damage] = []

@@ -84,7 +84,7 @@ class Store(ScheduleMethods):
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     async def next_ids(self, count: int) -> int:
-        """The first of `count` consecutive ids that nobody else has; never given again once a job uses one."""
+        """Reserve `count` consecutive ids; the first of them. An id that a job has used is never given again."""
         if count < 1:
             raise ValueError("count must be at least 1")
         return self._writer.draw_ids(count)

@@ -1,7 +1,7 @@
-"""The one thread that touches the database: whatever waits when it looks goes into one transaction (group commit).
+"""Group commit: one thread owns the database and puts all requests that wait into one transaction.
 
-A caller's unit is acknowledged after the commit. A unit that fails by its own fault is taken back alone (savepoint);
-when the database fails, the whole group is refused and nothing of it is written.
+A request is answered after the commit. One that fails by its own fault is rolled back alone (savepoint); if the
+database fails, the whole group is refused and nothing of it is written.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from overspan.bridge.store.rows import RowBatch, merge
 from overspan.bridge.store.sqlite_errors import is_fatal, translate
 
 GROUP = 512
-"""Most units in one transaction, so that the first of them does not wait long."""
+"""The most requests in one transaction, so that the first of them does not wait long."""
 
 Call = Callable[[Connection], Any]
 
 
 @dataclass(eq=False, slots=True)
 class StoreRequest:
-    """One caller's wish: rows in atoms, a call that writes, or a call that reads."""
+    """One caller's request: batches of rows to write, a call that writes, or a call that reads."""
 
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
@@ -237,7 +237,7 @@ def _deliver(units: Sequence[StoreRequest]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, mine)
         except RuntimeError:
-            pass  # The loop is closed: nobody waits any more.
+            pass  # The loop is closed, so the waiter is gone.
 
 
 def _resolve(units: Sequence[StoreRequest]) -> None:

@@ -1,8 +1,8 @@
-"""Which place a cluster's name means: as long as launches of it live there, it means no other.
+"""Binds a cluster's name to one place (a kind and an address) for as long as launches live there.
 
-A handle says nothing outside the place that gave it. Asked about it elsewhere, a cluster would answer that it knows of
-no such launch, and the job would be started again beside the one that runs. So a name that leads elsewhere asks
-nothing, and one that is configured no more keeps its jobs as they are; both are said.
+A handle means nothing outside the place that gave it. Another place would answer that it does not know the launch, and
+the job would be started a second time. So nothing is asked of a name that leads elsewhere now, and the jobs of a name
+that is no longer configured are left as they are. Both are reported as troubles.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ log = logging.getLogger(__name__)
 
 
 class ClusterLocations:
-    """Keeps in the store where the launches of each cluster are."""
+    """Stores the place of each cluster's launches, and compares it with the configured one."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder
         self.clusters = clusters
         self._homes: dict[str, str] = {}
-        """Of clusters that are configured no more."""
+        """The places of clusters that are no longer configured."""
 
     async def load(self) -> None:
-        """Read where launches are, before anything is asked of a cluster. Raises StoreFailed."""
+        """Read the places of launches, before any call to a cluster. Raises StoreFailed."""
         for cluster in self.clusters:
             cluster.home = await self._recorder.repository.meta(_key(cluster.name)) or ""
             cluster.has_launches = lambda name=cluster.name: self._has_launches(name)  # type: ignore[misc]
 
     async def look_for_absent(self) -> None:
-        """Read where the launches of clusters are that the configuration does not name. Raises StoreFailed."""
+        """Read the places of clusters that the configuration does not name. Raises StoreFailed."""
         for name in self.count_absent():
             self._homes[name] = await self._recorder.repository.meta(_key(name)) or ""
 
     async def leave(self, cluster: Cluster) -> None:
-        """Launches are about to be sent: whatever was elsewhere is over. Raises Unreachable for what is not."""
+        """Give up the old place before launches are sent. Raises Unreachable while launches live there."""
         if cluster.displaced:
-            # Where a submission in doubt is all that is left, nobody else asks.
+            # If all that is left is a submission in doubt, no observation loop asks.
             await self.find_again(cluster)
         _ = cluster.adapter
         if cluster.home and cluster.home != cluster.place:
             await self._set(cluster, "")
 
     async def keep(self, cluster: Cluster, answers: list[object]) -> None:
-        """The cluster has answered a submission: where it took something, its launches are from now on."""
+        """Store the present place once the cluster has accepted a launch there."""
         if any(isinstance(answer, Accepted) for answer in answers) and cluster.home != cluster.place:
             await self._set(cluster, cluster.place)
 
     async def find_again(self, cluster: Cluster) -> bool:
-        """Whether a displaced cluster is the same place by another address: it has one of the launches.
+        """Whether a displaced cluster is the same place at another address, since it has one of the launches.
 
         Raises Unreachable.
         """
@@ -84,7 +84,7 @@ class ClusterLocations:
         return Counter(name for name in places if name and self.clusters.find(name) is None)
 
     def find_trouble(self, name: str) -> OverspanError | None:
-        """Why the jobs of a cluster are left as they are; None where they are followed."""
+        """Why the jobs of a cluster are left as they are; None if they are watched."""
         cluster = self.clusters.find(name)
         if cluster is not None:
             try:
@@ -127,7 +127,7 @@ class ClusterLocations:
         return bool(self._list_in_doubt(name))
 
     def _list_in_doubt(self, name: str) -> set[str]:
-        """The submissions that a cluster may know of although it has not answered them."""
+        """The tokens of submissions in doubt: the cluster may have them although it has not answered."""
         outbox = self._recorder.outbox
         tokens = {row.token for row in outbox.of_queue((name, SUBMIT))}
         return {token for token in tokens if outbox.tried(token) and not outbox.is_first(token)}

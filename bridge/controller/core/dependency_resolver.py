@@ -1,4 +1,4 @@
-"""What a job still waits for outside of itself: who can wait for it, and how squeue and scontrol write it."""
+"""A job's unmet dependencies: the port that resolves them, and how squeue and scontrol write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 
 
 class DependencyResolver:
-    """Which waiting is the cluster's own; where nobody knows better, none is."""
+    """Tells which dependencies a cluster can wait for itself. This base class: none (see `features.dependencies`)."""
 
     def list_unmet(self, entry: JobEntry, job: Job, cluster: str) -> tuple[Unmet, ...]:
         """What the entry's job, by these facts of it, still waits for, as a cluster may take it."""
@@ -27,7 +27,7 @@ class DependencyResolver:
         return replace(entry.job, dependency=dependency, resolved=())
 
     async def list_unknown(self, dependency: Dependency) -> list[int]:
-        """The jobs that it names and nobody knows, or knows any more. Raises StoreFailed."""
+        """The jobs that a dependency names and that are unknown, or were forgotten. Raises StoreFailed."""
         return []
 
     async def list_takers(self, entries: Iterable[JobEntry], dependency: Dependency) -> set[int]:

@@ -1,7 +1,7 @@
-"""Makes the calls that are owed: one lane for each cluster's submissions and one for its orders.
+"""Transactional outbox: makes the calls that are owed to clusters, with one loop for each queue key.
 
-A call is struck out in the transaction that writes its effect. A process that dies in between makes it again, with the
-same token, and the adapter finds the earlier effect.
+The transaction that writes a call's effect also deletes the call. If the daemon dies in between, the next one makes the
+call again with the same token, and the adapter finds the earlier effect.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from overspan.bridge.store.records import OutboxRow
 log = logging.getLogger(__name__)
 
 BATCH = 500
+"""Calls handed to an adapter at once."""
 _NAMED = 5
 """How many jobs a line of the log names."""
-"""Calls handed to an adapter at once."""
 AGAIN_SECONDS = 1.0
-"""After which a call is made again that had no answer when others of its batch had theirs."""
+"""Seconds after which a call is made again that was not answered when others of its batch were."""
 
 CallAnswer = Accepted | Refusal | None
 
 
 class Dispatcher:
-    """Works through the outbox; a lane's loop starts with its first call and waits for more."""
+    """Works through the outbox; the loop of a queue key starts with its first call and then waits for more."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Dispatcher:
             self.wake(key)
 
     def wake(self, key: QueueKey) -> None:
-        """There is something to do in a lane."""
+        """Look for calls of a queue key."""
         if key not in self._loops:
             self._wakeups[key] = Wakeup()
             self._loops[key] = asyncio.ensure_future(self._run(key))
@@ -91,7 +91,7 @@ class Dispatcher:
         await asyncio.gather(*loops, return_exceptions=True)
 
     def _follow(self, before: Job | None, entry: JobEntry) -> None:
-        """A job has changed: another may have its slot, or another place in the line."""
+        """Wake the submissions of clusters where the change of a job frees a slot or reorders the queue."""
         places = entry.places()
         left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))
         for name in left:
@@ -144,7 +144,7 @@ class Dispatcher:
                 await self._rest(key, Wakeup(), next_try(self.backoff, self.recorder.clock(), tries, key[0]))
 
     async def _run(self, key: QueueKey) -> None:
-        """The never-ending loop of a lane."""
+        """The endless loop of a queue key."""
         if key[1] == SUBMIT:
             await self._recall(key)
         while True:
@@ -158,7 +158,7 @@ class Dispatcher:
                 await self._rest(key, Wakeup(), retry_at)
 
     async def _rest(self, key: QueueKey, wakeup: Wakeup, until: float | None) -> None:
-        name = f"lane:{key[0]}:{key[1]}"
+        name = f"queue:{key[0]}:{key[1]}"
         if until is not None:
             self.recorder.timers.set(name, until, wakeup.wake)
         await wakeup.wait()
@@ -197,14 +197,14 @@ class Dispatcher:
         return again
 
     def _tell_unreached(self, rows: list[OutboxRow]) -> None:
-        """Let jobs go elsewhere that have a choice, and of which their cluster surely knows nothing."""
+        """Offer jobs for failover whose cluster certainly has not received them."""
         outbox = self.recorder.outbox
         here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
         if here:
             self.recorder.notifications.unreached([row.job_id for row in here])
 
     async def _arrive(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
-        """Be sure that a cluster's name leads where its launches are. Raises Unreachable: then nothing is sent."""
+        """Check that a cluster's name still means the place of its launches. Raises Unreachable; nothing is sent."""
         try:
             if cluster is not None:
                 await self.locations.leave(cluster)
@@ -213,15 +213,15 @@ class Dispatcher:
             raise
 
     def _forget_first(self, rows: Iterable[OutboxRow]) -> None:
-        """Nothing has been sent: the cluster knows of those only that an earlier try may have told it of."""
+        """Count the rows as untried, unless an earlier try may have reached the cluster: this one sent nothing."""
         outbox = self.recorder.outbox
         outbox.untry([row.token for row in rows if outbox.is_first(row.token)])
 
     async def _find_out(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
-        """Whether the cluster answers, before jobs are sent that could go elsewhere. Raises Unreachable.
+        """Ask the cluster for a sign of life before a submission that must not be in doubt. Raises Unreachable.
 
-        So they are known not to be there if it does not. A cluster that did not answer is asked for all jobs: so that
-        those can be cancelled that came since.
+        That is so for jobs that can fail over: if the cluster is down, they are known not to be there. For a cluster
+        that did not answer before, it is so for all jobs, which can then still be cancelled at once.
         """
         outbox, registry = self.recorder.outbox, self.recorder.registry
         entries = [(row, registry.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
@@ -251,14 +251,14 @@ class Dispatcher:
                 throttle = self._find_throttle(job)
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 wanted = not self._is_cancelled(row)
-                # It may be there already and has to be found; then it must not start before the cancel comes.
+                # The cluster may have it already, so the call has to find it. Held, it cannot start before the cancel.
                 job = job if wanted else replace(job, held=True)
                 launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
         def write(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
-            # A launch that was raced may have lost meanwhile.
+            # A bid may have lost its race meanwhile.
             if any(owed.token == row.token for owed in unit.owed):
                 taken.add(row.token)
                 _accept(unit, row, answer, now)
@@ -267,7 +267,7 @@ class Dispatcher:
         try:
             call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
             pairs = await self._hear(cluster, [row for row, _ in launches], call)
-            # Before the handles: none is ever stored without its place.
+            # Before the handles: no handle is ever stored without its place.
             await self.locations.keep(cluster, [answer for _, answer in pairs])
             await self._conclude(pairs, write)
         finally:
@@ -303,7 +303,7 @@ class Dispatcher:
     async def _hear(
         self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[CallAnswer]] | None
     ) -> list[tuple[OutboxRow, CallAnswer]]:
-        """The answers of a call, each with its row; a row that has none yet is tried again in a moment."""
+        """The answers of a call, each with its row; a row without an answer is tried again after AGAIN_SECONDS."""
         if call is None:
             # Nothing was asked, so nothing was answered.
             return []
@@ -323,9 +323,9 @@ class Dispatcher:
 
     async def _find_needs(self, entry: JobEntry, event: events.SetDependency) -> tuple[Unmet, ...]:
         """What is not met of a new dependency."""
-        waits = self.recorder.dependency_resolver
-        job = await waits.preview(entry, decode(Dependency, event.dependency))
-        return waits.list_unmet(entry, job, entry.cluster)
+        resolver = self.recorder.dependency_resolver
+        job = await resolver.preview(entry, decode(Dependency, event.dependency))
+        return resolver.list_unmet(entry, job, entry.cluster)
 
     async def _conclude(
         self,
@@ -340,7 +340,7 @@ class Dispatcher:
             if isinstance(answer, Refusal) and answer.transient
         ]
         for row, refusal, at in deferred:
-            # First in memory: from here on the cluster is known not to have the job.
+            # In memory first: from here on the cluster is known not to have the job.
             self.recorder.outbox.defer(row.token, at, refusal.message)
             if refusal.message != row.error:
                 words = (row.job_id, row.kind, refusal.message, at - now)
@@ -359,7 +359,7 @@ class Dispatcher:
                 for row, answer in by_job[unit.job.id]:
                     write(unit, row, answer, now)
 
-        # An order that was carried out is not given again because that cannot be written.
+        # Urgent: an order that was carried out must not be given again only because the store failed.
         urgent = all(row.kind != SUBMIT and answer is None for row, answer in pairs)
         await self.recorder.change(by_job, work, urgent=urgent)
         for row, answer in pairs:
@@ -371,14 +371,14 @@ class Dispatcher:
             await self.recorder.repository.defer(row.token, at, refusal.message)
 
     def _release_orders(self, job_id: int) -> None:
-        """Orders that waited for a submission's answer may go."""
+        """Make ready the orders that waited for a submission's answer."""
         for row in self.recorder.outbox.of_job(job_id):
             if row.kind != SUBMIT:
                 self.recorder.outbox.offer(row.token)
                 self.wake((row.cluster, row.kind))
 
     def _repeat_ends(self, start: OutboxRow) -> None:
-        """What was started late may have been overtaken by its end, which has to come after it."""
+        """Send the end of an attempt again after its start: it may have overtaken the start."""
         for row in self.recorder.outbox.of_job(start.job_id):
             if row.kind != SUBMIT and is_end_of(row, start):
                 self.recorder.outbox.offer(row.token)
@@ -386,7 +386,7 @@ class Dispatcher:
 
 
 def _fields(row: OutboxRow) -> dict[str, object]:
-    """What a line of the log about a call is about."""
+    """The log fields of a call."""
     return {"job": row.job_id, "cluster": row.cluster, "token": row.token}
 
 
@@ -423,7 +423,7 @@ def _accept(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) ->
         if is_held_back(unit.job):
             unit.advance(events.Queued(now, "None"))
     elif isinstance(answer, Refusal) and unit.is_cancelled:
-        # The cluster has nothing of it, whyever: the cancel is carried out here.
+        # A refusal of any kind means that the cluster does not have it, so the cancel takes effect here.
         unit.done.append(row.token)
         unit.tried = False
     elif isinstance(answer, Refusal) and answer.transient:
@@ -436,7 +436,7 @@ def _accept(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) ->
 
 
 def _refuse(unit: UnitOfWork, message: str, now: float) -> None:
-    """A final refusal: the next cluster of the list is asked, and the last one's is the end."""
+    """Handle a final refusal: go on to the next candidate; after the last one the job ends."""
     others = list_next(unit.job)
     if unit.job.bids:
         unit.promote(unit.job.bids[0], now, message, refused=True)
@@ -463,7 +463,7 @@ def _obey(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> N
 
 
 def _is_overtaken(job: Job, event: Event) -> bool:
-    """Whether a node is to be started again, which its cluster surely has not done, of an attempt that is to end."""
+    """Whether the event is a NodeRelaunch of an attempt that is already terminating."""
     if not isinstance(event, events.NodeRelaunch):
         return False
     found = find_attempt(job, event.task, event.attempt)
@@ -471,7 +471,7 @@ def _is_overtaken(job: Job, event: Event) -> bool:
 
 
 def _give_up(unit: UnitOfWork, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
-    """Count the nodes as ended that will not be started: nobody else would tell their end."""
+    """Record as ended the nodes that will not be started, since no report of their end will come."""
     found = find_attempt(unit.job, event.task, event.attempt)
     if found is None:
         return

@@ -1,7 +1,7 @@
-"""Turns clusters' news into facts: one small loop for each cluster that has launches.
+"""Reads clusters' reports into facts: one loop for each cluster that has launches.
 
-A cursor is written in the transaction that has the effect of the events before it, so each event counts once whatever
-dies. A cluster that does not answer is stale; nothing of it is decided.
+A cursor is stored in the transaction that stores the effect of the events before it, so each event counts exactly once,
+whichever process dies. A cluster that does not answer is stale; no conclusion is drawn from its silence.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from overspan.bridge.model.spec import Backoff
 log = logging.getLogger(__name__)
 
 SKEW = 5.0
-"""Seconds by which a cluster's clock may differ from this machine's without more ado."""
+"""Seconds by which a cluster's clock may differ from this machine's before its times are corrected."""
 GRACE = 0.05
-"""Seconds that a call under way still has when there is another launch to watch."""
+"""Seconds that a call under way still gets when there is another launch to watch."""
 
 
 class Observer:
@@ -45,18 +45,18 @@ class Observer:
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._wakeups: dict[str, Wakeup] = {}
         self._started = asyncio.Event()
-        """Until then clusters are asked, and nothing of it is written: an order may have to be given again first."""
+        """Until it is set, reports are read but not stored: an owed order may have to be given again first."""
         self._failures: Counter[str] = Counter()
-        """How often each cluster has not answered, since it did."""
+        """How many calls to each cluster have failed in a row."""
 
     def start(self) -> None:
-        """Begin with everything that runs already; what is owed to clusters is under way by now."""
+        """Watch every live launch; the calls owed to clusters are under way by now."""
         self._started.set()
         for cluster in self.recorder.registry.watched_clusters():
             self.wake(cluster)
 
     def wake(self, name: str) -> None:
-        """There is another launch to watch."""
+        """Watch another launch of a cluster."""
         cluster = self.clusters.find(name)
         if cluster is None:
             log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
@@ -74,9 +74,10 @@ class Observer:
         await asyncio.gather(*loops, return_exceptions=True)
 
     async def catch_up(self, seconds: float) -> None:
-        """Take in what happened while no daemon was there, from the clusters that are open; gives up in time.
+        """Read what happened while no daemon ran, from the clusters that are open, for at most `seconds` each.
 
-        Where an order is owed, its answer comes first: what it ended would be told as an end of its own.
+        A cluster that is owed an order is left out: the answer has to come first, or the end that the order brought
+        about would look like one of the job's own.
         """
         for cluster in self.clusters:
             since = self._cursors(cluster)
@@ -89,17 +90,17 @@ class Observer:
                 log.info("cluster %s is looked at later: %s", cluster.name, error, extra={"cluster": cluster.name})
 
     async def _run(self, cluster: Cluster) -> None:
-        """The never-ending loop of a cluster."""
+        """The endless loop of a cluster."""
         while True:
             await self.observe_once(cluster)
 
     async def observe_once(self, cluster: Cluster) -> None:
-        """Ask once, and write what was answered; or wait until there is something to ask."""
+        """Ask once and store the answer; or wait until there is a launch to ask about."""
         wakeup = self._wakeups.setdefault(cluster.name, Wakeup())
         seen = wakeup.count
         since = self._cursors(cluster)
         if not since:
-            # Nothing is missing of what nobody asks for.
+            # Without launches there is nothing that could be missing.
             cluster.miss(self.recorder.clock(), "")
             cluster.unwatched()
             await wakeup.wait()
@@ -115,7 +116,7 @@ class Observer:
                 returns = self._judge(cluster, observation)
                 await self._write(cluster, observation)
                 if returns:
-                    # Who decides is not known of a cluster that cannot be opened: what was due is seen to now.
+                    # While the cluster could not be opened, its decider was unknown. Decide what fell due meanwhile.
                     await self.recorder.change(
                         self.recorder.registry.watched(cluster.name).values(), lambda units: None
                     )
@@ -127,7 +128,7 @@ class Observer:
             await self._back_off(cluster)
 
     def _judge(self, cluster: Cluster, observation: Observation) -> bool:
-        """Note whether all of the cluster has answered; whether it does again."""
+        """Note gaps and trouble of an answer; whether the cluster answers again after failures."""
         cluster.miss(self.recorder.clock(), observation.gap)
         if observation.trouble:
             cluster.failed(self.recorder.clock(), Unreachable(observation.trouble), observed=True)
@@ -141,12 +142,12 @@ class Observer:
         return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
 
     async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
-        """The cluster's news; None when there is another launch to watch (`more`) first."""
+        """The cluster's reports; None if another launch to watch (`more`) comes first."""
         call = asyncio.ensure_future(self._observe(cluster, since))
         try:
             await asyncio.wait((call, more), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                # Cursors are given each time, so a call that is given up loses nothing.
+                # Every call passes the cursors, so an abandoned one loses nothing.
                 await asyncio.wait((call,), timeout=GRACE)
             return call.result() if call.done() else None
         finally:
@@ -173,7 +174,7 @@ class Observer:
             await self.recorder.change(reports, work)
 
     async def _back_off(self, cluster: Cluster) -> None:
-        """Wait before the next question, until somebody else's is answered at the longest."""
+        """Wait before the next call, or until any other call to the cluster is answered."""
         self._failures[cluster.name] += 1
         at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
         timer, due = f"observe:{cluster.name}", Wakeup()
@@ -189,9 +190,9 @@ class Observer:
 
 
 def follow_report(unit: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:
-    """Copy a launch's news into the draft, up to its end or to the job's next launch.
+    """Apply a launch's report to the unit, up to its end or to the job's next launch.
 
-    `dated`: the daemon decides, so what cannot be of its time is dated now.
+    `dated`: the daemon decides, so events whose time is off by more than SKEW are dated now.
     """
     launch = unit.job.launch
     for event in report.events:
@@ -200,7 +201,7 @@ def follow_report(unit: UnitOfWork, report: Report, now: float, *, dated: bool =
         try:
             unit.follow(date_report(unit.job, event, now, SKEW) if dated else event)
         except Exception:
-            # One line that makes no sense must not stop all others.
+            # One malformed event must not stop the others.
             log.exception("job %d: the event %r changes nothing", unit.job.id, event, extra={"job": unit.job.id})
     if report.gone and unit.job.launch == launch and not unit.job.over:
         unit.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))

@@ -1,7 +1,7 @@
-"""The one way to change a job: draft, commit, and only then let everybody see it.
+"""The one way to change a job: fill a unit of work, commit it, and only then publish it.
 
-A change holds its jobs' locks from the draft to the end of the commit and is not interrupted by its caller's end, so
-memory and store never part. The store's compare-and-set on the version stands behind that.
+A change holds the locks of its jobs until the commit has ended, and goes on when its caller is cancelled. So memory and
+store never diverge. As a second guard the store compares and sets each job's version.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Clock = Callable[[], float]
 Ranges = tuple[IndexRange, ...]
 Work = Callable[[list[UnitOfWork]], T]
 Follower = Callable[[Job | None, JobEntry], None]
-"""Told of a job after its change is committed: its facts before (None: it is new here), and its entry."""
+"""Called after a change of a job is committed: with its facts before (None for a job new in memory) and its entry."""
 
 _AT_ONCE = 500
 """Jobs of one transaction."""
@@ -55,20 +55,20 @@ RETRY_SECONDS = 5.0
 
 @dataclass
 class Notifications:
-    """Who is told of a change once it is committed."""
+    """What is called or woken once a change is committed."""
 
     jobs: JobWakeups = field(default_factory=JobWakeups)
     timeline: Wakeup = field(default_factory=Wakeup)
     owed: Callable[[QueueKey], None] = lambda key: None
     sending: Callable[[str], Awaitable[None]] = lambda cluster: asyncio.sleep(0)
-    """Waited for before launches are sent to a cluster."""
+    """Awaited before launches are sent to a cluster."""
     sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
-    """They were, and what was answered is written; `overtaken`: some are not wanted any more."""
+    """Called when the answers to those launches are stored; `overtaken`: some launches are no longer wanted."""
     watched: Callable[[str], None] = lambda cluster: None
     withdrawn: Callable[[Job], None] = lambda job: None
-    """A job was refused, and is no job any more."""
+    """Called when a refused job was deleted."""
     unreached: Callable[[list[int]], None] = lambda job_ids: None
-    """Jobs whose cluster does not answer, and surely knows nothing of them."""
+    """Called with jobs whose cluster does not answer and certainly has not received them."""
 
 
 class Recorder:
@@ -90,7 +90,7 @@ class Recorder:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def load(self) -> None:
-        """Take in what the store has, and let what was due while nobody was there happen."""
+        """Load the stored jobs and outbox, then do what fell due while no daemon ran."""
         live, owed = await self.repository.load_live(), await self.repository.outbox()
         damages = self.repository.damages
         self.registry.aside = frozenset(one for damage in damages for one in (damage.job_id, damage.array_id) if one)
@@ -103,18 +103,18 @@ class Recorder:
             if self.registry.get(row.job_id) is None:
                 await self.repository.settle((row.token,))
             else:
-                # An earlier process may have made the call before it died; making it again soon tells.
+                # An earlier process may have made the call before it died. Repeating it under its token finds out.
                 self.outbox.add(row._replace(next_try_at=0.0), tried=True)
         for entry in list(self.registry):
             self._tell(None, entry)
         await self.change([entry.job.id for entry in self.registry], lambda units: None)
 
     async def change(self, job_ids: Iterable[int], work: Work[T], *, urgent: bool = False) -> T:
-        """Let `work` fill a draft of each job that is in memory, and write all drafts in one transaction.
+        """Let `work` fill a unit of work for each job in memory, and write all units in one transaction.
 
-        What `work` raises is raised here and nothing is written. StoreFailed when nothing could be written, Conflict
-        when a job was changed by somebody else. What is urgent, as what ends work is, takes effect all the same where
-        the store fails, and is written with the job's next change, or in a moment.
+        An error of `work` is raised here and nothing is written. Raises StoreFailed when the store cannot write,
+        Conflict when the stored version of a job is not the one in memory. `urgent` changes, such as those that end
+        work, take effect even if the store fails; they are written with the job's next change, or after RETRY_SECONDS.
         """
         return await self._uninterrupted(self._change(list(job_ids), work, urgent))
 
@@ -125,19 +125,19 @@ class Recorder:
         await self._uninterrupted(self._insert(entries, schedule, receipt))
 
     async def withdraw(self, job_id: int) -> None:
-        """Forget a job that was refused before anybody had its number, as if it had never been. Raises StoreFailed."""
+        """Delete a job that was refused before its number was answered. Raises StoreFailed."""
         await self._uninterrupted(self._withdraw(job_id))
 
     async def draw(self, array_id: int, ranges: Ranges, reason: str = "None") -> bool:
-        """Make jobs of an array's elements, in one transaction with the array; False when they wait no longer.
+        """Make jobs of an array's elements, in one transaction with the array; False if they no longer wait.
 
-        `reason` is why the others go on waiting.
+        `reason` is why the remaining elements go on waiting.
         """
         return await self._uninterrupted(self._draw(array_id, ranges, reason))
 
     async def move_clock(self, seconds: float) -> None:
-        """The machine's clock was set by so much: what is due of the jobs stays as far away as it was."""
-        # From here on each change brings its jobs in line before anything else.
+        """Shift the jobs' due times by `seconds`, the jump of the machine's clock: delays stay as long as they were."""
+        # From here on each change first shifts the times of its jobs.
         self._jumped += seconds
         self.outbox.move_clock(seconds)
         for entry in self.registry:
@@ -154,7 +154,7 @@ class Recorder:
                     self._arm(job_id, self.clock() + RETRY_SECONDS)
 
     async def close(self) -> None:
-        """Wait for the changes under way, and write what took effect ahead of the store."""
+        """Write the changes that took effect ahead of the store, and wait for those under way."""
         late = [entry.job.id for entry in self.registry if entry.unwritten is not None]
         try:
             await self.change(late, lambda units: None)
@@ -169,7 +169,7 @@ class Recorder:
         return bool(self._running)
 
     def spawn(self, work: Awaitable[Any], name: str) -> None:
-        """Run something whose end nobody waits for; a failure is logged."""
+        """Run something in the background; a failure is logged."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
 
@@ -181,7 +181,7 @@ class Recorder:
         task.add_done_callback(end)
 
     def recheck(self, job_id: int) -> None:
-        """See what is due for a job now."""
+        """Decide again, in the background, what is due for a job."""
         self.spawn(self._recheck(job_id), f"looking at job {job_id}")
 
     async def _recheck(self, job_id: int) -> None:
@@ -200,7 +200,7 @@ class Recorder:
     def _forget(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            # Seen here, so that a failure whose caller has gone is no complaint of the event loop.
+            # Retrieved here: asyncio would complain about a failure whose caller was cancelled.
             task.exception()
 
     async def _change(self, job_ids: list[int], work: Work[T], urgent: bool) -> T:
@@ -221,7 +221,7 @@ class Recorder:
             return result
 
     def _move_times(self, unit: UnitOfWork, jumped: float, now: float) -> None:
-        """Bring a job in line with a clock that was set, where nobody who decides about it does."""
+        """Shift a job's times by a clock jump, unless its decider does that itself."""
         seconds = jumped - unit.entry.jumped
         decider = self.decider_of(unit.cluster, unit.newest_handle) if seconds and unit.launched else None
         if not seconds:
@@ -254,7 +254,7 @@ class Recorder:
             raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
 
     def _go_ahead(self, pairs: list[tuple[UnitOfWork, Change]], error: StoreFailed) -> None:
-        """Let changes take effect that could not be written; each is written with the job's next one."""
+        """Publish changes that could not be written; each is stored with the job's next change."""
         for unit, change in pairs:
             if unit.entry.unwritten is None:
                 fields = {"job": unit.job.id, "cluster": unit.cluster}
@@ -329,7 +329,7 @@ class Recorder:
         return units
 
     def _take_in(self, units: list[UnitOfWork]) -> None:
-        """Put new jobs into memory once they are written."""
+        """Add new jobs to the registry once they are stored."""
         for unit in units:
             unit.entry.job = unit.job
             self.registry.add(unit.entry)
@@ -337,7 +337,7 @@ class Recorder:
             self._arm(unit.job.id, unit.wake_at)
 
     async def _reload(self, job_ids: list[int]) -> None:
-        """Believe the store where memory was wrong."""
+        """Replace entries by what the store has, after a failed compare-and-set."""
         for stored in await self.repository.find(JobQuery(ids=tuple(job_ids))):
             fields = {"job": stored.job.id}
             log.error("job %d in memory was not the one in the store", stored.job.id, extra=fields)
@@ -371,7 +371,7 @@ class Recorder:
             entry.retry_at = None
         known = {bid.handle for bid in entry.job.bids}
         self.registry.put(entry, unit.job)
-        # Now, a little each time, rather than all at once when somebody asks for the queue.
+        # Encoded at each change, so that a listing of the queue need not encode all rows at once.
         job_row(entry)
         if entry.watched and not watched:
             self.notifications.watched(entry.cluster)
@@ -396,7 +396,7 @@ class Recorder:
 
 
 def _log_moves(entry: JobEntry, timeline: Sequence[Transition]) -> None:
-    """A line in the log for each change of state: of the job, and of its tasks where it has several."""
+    """Log each change of state: of the job, and of its tasks if it has several."""
     several = len(entry.job.tasks) > 1
     for move in timeline:
         if move.end and (several or not move.task):
@@ -407,10 +407,10 @@ def _log_moves(entry: JobEntry, timeline: Sequence[Transition]) -> None:
 
 
 def _may_precede(unit: UnitOfWork, urgent: bool) -> bool:
-    """Whether a draft may have its effect before it is written.
+    """Whether a unit may take effect before it is stored.
 
-    What a cluster has told may not: the cluster lets go of what has ended, and would not tell it again. Nor may a
-    start: a later daemon would know nothing of it and start the same again.
+    A cluster's report may not: the cluster discards what has ended and would not report it again. Nor may a start: a
+    later daemon would not know of it, and would start the same work again.
     """
     starts = any(row.kind == SUBMIT or is_start(row) for row in unit.add)
     return (urgent or unit.ends) and not starts and unit.cursor is None and unit.handle is None
@@ -421,5 +421,5 @@ def _new_job(unit: UnitOfWork) -> NewJob:
 
 
 def stored_handle(unit: UnitOfWork, handle: str) -> str:
-    """The handle of the draft's present launch as the store keeps it."""
+    """The handle of the unit's present launch as the store keeps it."""
     return join_handle(unit.job.launch, handle)

@@ -1,4 +1,4 @@
-"""The jobs in memory: every live one, and those that finished a short while ago."""
+"""The registry: the jobs in memory, which are all live ones and those that finished a short while ago."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import Change, StoredJob
 
 KEEP_SECONDS = 600.0
-"""How long a finished job stays in memory (slurm.conf's MinJobAge is 300 s by default)."""
+"""How long a finished job stays in memory, seconds (slurm.conf's MinJobAge is 300 s by default)."""
 KEEP_FINISHED = 2000
 """How many finished jobs stay in memory at most; older ones are read from the store."""
 
@@ -24,9 +24,9 @@ NOWHERE = Written()
 
 @dataclass(slots=True)
 class JobEntry:
-    """A job with what only the daemon needs of it. Replaced in place, and only after a commit.
+    """A job's facts with what only the daemon needs beside them. Changed in place, and only after a commit.
 
-    What ends work is the exception: it has its effect also where nothing can be written, and the record follows.
+    Exception: what ends work takes effect even if it cannot be stored; `unwritten` then has the change.
     """
 
     job: Job
@@ -41,32 +41,32 @@ class JobEntry:
     retry_at: float | None = None
     """When a submission that was refused for now is tried again."""
     row: bytes | None = None
-    """The encoded queue row; None until somebody asks for it after a change."""
+    """The encoded queue row, a cache; None after a change."""
     task_rows: tuple[bytes, ...] | None = None
     needed_arrays: frozenset[int] = frozenset()
     """Which of the jobs that it waits for are arrays."""
     written: Written = NOWHERE
     """Where the newest launch works and writes on its cluster."""
     obstacle: str = ""
-    """What hinders it that its facts do not tell, as the listings show it (`obstacles`)."""
+    """Why it waits where no fact of the job tells it, as the listings show it (`obstacles`)."""
     jumped: float = 0.0
-    """By how much the machine's clock had been set, in all, when the job's times were last brought in line with it."""
+    """The total of clock jumps, in seconds, that the job's times already include."""
     unwritten: Change | None = None
-    """What has taken effect although it could not be written; None where the store has everything."""
+    """The change that took effect but could not be stored; None if the store has everything."""
 
     @property
     def launched(self) -> bool:
-        """Whether the present launch is on the cluster, so that its decider has the say."""
+        """Whether the present launch is on the cluster, so that the launch's decider decides."""
         return bool(self.handle) and self.handle_launch == self.job.launch
 
     @property
     def watched(self) -> bool:
-        """Whether news of it is wanted."""
+        """Whether reports of the present launch are wanted."""
         return self.launched and not self.job.over
 
     @property
     def refusal(self) -> str:
-        """What the cluster said that refused the job for good; empty where none did."""
+        """The message of the cluster that refused the job for good; empty if none did."""
         ending = self.job.ending
         return ending.message if self.job.over and ending is not None else ""
 
@@ -76,16 +76,16 @@ class JobEntry:
         return bool(self.refusal) and not self.handle
 
     def places(self) -> tuple[str, ...]:
-        """The clusters that have the job or are to have it, its bids' too."""
+        """The clusters that have the job or are to have it, those of its bids included."""
         return (self.cluster, *(bid.cluster for bid in self.job.bids))
 
     def watches(self, cluster: str) -> bool:
-        """Whether news of its launch or bid on a cluster is wanted."""
+        """Whether reports of its launch or bid on a cluster are wanted."""
         bid = find_bid(self.job, cluster)
         return self.watched if bid is None else bool(bid.handle)
 
     def cursor_of(self, handle: str) -> str:
-        """How far the news of its launch or bid of that handle were read."""
+        """The cursor of its launch or bid of that handle."""
         if handle == self.handle:
             return self.cursor
         return next((bid.cursor for bid in self.job.bids if bid.handle == handle), "")
@@ -98,19 +98,19 @@ def entry_of(stored: StoredJob) -> JobEntry:
 
 
 def join_handle(launch: int, handle: str) -> str:
-    """The handle as it is stored: the launch's number before it, so that an old handle is known as one."""
+    """The handle as it is stored, after the launch's number, which tells a handle of an older launch."""
     return f"{launch}:{handle}"
 
 
 def split_handle(stored: str) -> tuple[int, str]:
-    """Launch number and handle; 0 and nothing where there was no launch yet."""
+    """Launch number and handle; 0 and empty if there was no launch yet."""
     number, colon, handle = stored.partition(":")
     return (int(number), handle) if colon else (0, "")
 
 
 @dataclass(slots=True)
 class JobLock:
-    """The lock of a job, and how many hold it or wait for it."""
+    """The lock of a job, with the number of its users: the holder and those that wait."""
 
     job_id: int
     users: int = 0
@@ -130,9 +130,9 @@ class Registry:
         self.live = 0
         self.written_of: Callable[[str, str], Written] = lambda cluster, handle: NOWHERE
         self.aside: frozenset[int] = frozenset()
-        """Jobs that the store has and cannot read, or whose calls it cannot: nothing is done about them."""
+        """Jobs whose stored rows, or whose owed calls, cannot be read: the daemon leaves them alone."""
         self.revision = 0
-        """Grows with every change of what the listings show."""
+        """Grows with every change that the listings show."""
 
     def __iter__(self) -> Iterator[JobEntry]:
         return iter(self._entries.values())
@@ -141,29 +141,29 @@ class Registry:
         return len(self._entries)
 
     def get(self, job_id: int) -> JobEntry | None:
-        """The entry of a job, None where it is not in memory."""
+        """The entry of a job; None if it is not in memory."""
         return self._entries.get(job_id)
 
     def owner(self, raw_id: int) -> int:
-        """The job that a raw id belongs to: the id itself, except for the later tasks of a job."""
+        """The job that a raw id belongs to: the second and later tasks of a job have raw ids of their own."""
         return self._owners.get(raw_id, raw_id)
 
     def elements(self, array_id: int) -> Mapping[int, JobEntry]:
-        """The elements of an array that are jobs and in memory, by index."""
+        """The elements of an array that are jobs in memory, by index."""
         return self._elements.get(array_id, {})
 
     def read(self, stored: StoredJob) -> JobEntry:
-        """The entry of a job that may be forgotten here."""
+        """An entry for a job read from the store, which the registry need not have."""
         entry = entry_of(stored)
         self.locate(entry)
         return entry
 
     def locate(self, entry: JobEntry) -> None:
-        """Note where the entry's launch works and writes."""
+        """Set the work and output paths of the entry's launch."""
         entry.written = self.written_of(entry.cluster, entry.handle)
 
     def add(self, entry: JobEntry) -> None:
-        """Take a job in."""
+        """Add an entry."""
         self.revision += 1
         job = entry.job
         self.locate(entry)
@@ -180,7 +180,7 @@ class Registry:
         self._index_bids(entry, True)
 
     def put(self, entry: JobEntry, job: Job) -> None:
-        """Give an entry its next facts; the caller has set handle and cursor before."""
+        """Replace an entry's facts; the caller has set handle and cursor before."""
         self.live += entry.job.over - job.over
         if job.over and not entry.job.over:
             self._finished.append((job.ended_at or 0.0, job.id))
@@ -191,20 +191,20 @@ class Registry:
         self._index_bids(entry, True)
 
     def hinder(self, entry: JobEntry, obstacle: str) -> None:
-        """Say in the listings what hinders a job."""
+        """Set the obstacle that the listings show for a job."""
         if entry.obstacle != obstacle:
             entry.obstacle = obstacle
             self.redraw(entry)
 
     def redraw(self, entry: JobEntry) -> None:
-        """Have the listings make an entry's rows anew."""
+        """Drop an entry's cached rows."""
         self.revision += 1
         entry.row = entry.task_rows = None
         if entry.job.element is not None:
             self._touch(entry.job.element.array)
 
     def _touch(self, array_id: int) -> None:
-        """The row of an array tells which of its elements wait, so it changes with them."""
+        """Drop an array's cached rows: they tell which elements wait, so they change with them."""
         array = self._entries.get(array_id)
         if array is not None:
             array.row = array.task_rows = None
@@ -222,7 +222,7 @@ class Registry:
         return [cluster for cluster, handles in self._watched.items() if handles]
 
     def forget_finished(self, now: float) -> None:
-        """Let go of jobs that finished long ago, or are too many."""
+        """Remove jobs that finished more than KEEP_SECONDS ago, and the oldest beyond KEEP_FINISHED."""
         finished = self._finished
         while finished and (finished[0][0] < now - KEEP_SECONDS or len(finished) > KEEP_FINISHED):
             entry = self._entries.get(finished[0][1])
@@ -233,7 +233,7 @@ class Registry:
                 self.remove(job_id)
 
     def remove(self, job_id: int) -> None:
-        """Let go of a job."""
+        """Remove an entry."""
         self.revision += 1
         entry = self._entries.pop(job_id)
         self._index(entry, False)
@@ -249,23 +249,23 @@ class Registry:
 
     @contextlib.asynccontextmanager
     async def locked(self, job_ids: Iterable[int]) -> AsyncIterator[None]:
-        """Hold these jobs for a change. Taken in rising order, so that two changes never wait for each other."""
+        """Hold the locks of these jobs. They are taken in rising order, so that two changes never deadlock."""
         held: list[JobLock] = []
-        turns = [self._locks.setdefault(job_id, JobLock(job_id)) for job_id in sorted(set(job_ids))]
-        for turn in turns:
-            turn.users += 1
+        locks = [self._locks.setdefault(job_id, JobLock(job_id)) for job_id in sorted(set(job_ids))]
+        for lock in locks:
+            lock.users += 1
         try:
-            for turn in turns:
-                await turn.lock.acquire()
-                held.append(turn)
+            for lock in locks:
+                await lock.lock.acquire()
+                held.append(lock)
             yield
         finally:
-            for turn in held:
-                turn.lock.release()
-            for turn in turns:
-                turn.users -= 1
-                if not turn.users:
-                    del self._locks[turn.job_id]
+            for lock in held:
+                lock.lock.release()
+            for lock in locks:
+                lock.users -= 1
+                if not lock.users:
+                    del self._locks[lock.job_id]
 
     def _index(self, entry: JobEntry, watched: bool) -> None:
         if entry.handle:

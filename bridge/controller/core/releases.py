@@ -1,8 +1,7 @@
-"""Lets clusters remove what ended launches have left there, for adapters that ask for it.
+"""Reconciliation of ended launches: has clusters remove what these have left there (adapters with `Release`).
 
-An adapter is told what is still wanted and removes the rest, so what a dead daemon left behind goes as well. That
-something may be left on a cluster is noted in the store as long as it is so, and a start without jobs contacts no
-cluster for nothing.
+An adapter gets the launches that are still wanted and removes the others, so leftovers of an earlier daemon go too. The
+store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from overspan.bridge.model.spec import Backoff
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.2
-"""How long ends are gathered before the cluster is told."""
+"""Seconds for which ends are collected before one call releases them."""
 _OWED = "owed"
 MOST_LAUNCHES = 200
-"""So many launches a job is taken to have had at most whose record cannot be read."""
+"""The most launches assumed of a job whose record cannot be read."""
 
 
 class LaunchReleases:
@@ -48,21 +47,21 @@ class LaunchReleases:
         """How many calls with launches are under way to each cluster."""
 
     async def start(self) -> None:
-        """Take up what an earlier daemon left. Raises StoreFailed."""
+        """Go on with the clusters that an earlier daemon marked. Raises StoreFailed."""
         for cluster in self.clusters:
             if await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
                 self._noted.add(cluster.name)
                 self._wake(cluster.name)
 
     async def close(self) -> None:
-        """Stop; what is owed stays noted."""
+        """Stop; clusters with leftovers stay marked in the store."""
         loops = list(self._loops.values())
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
     async def _note(self, name: str) -> None:
-        """Launches are about to be sent to a cluster; they may leave something there even if no answer comes."""
+        """Mark a cluster before launches are sent: they may leave something there even without an answer."""
         cluster = self.clusters.get(name)
         if name not in self._noted and isinstance(cluster.adapter, Release):
             await self.recorder.repository.set_meta(_key(name), _OWED)
@@ -70,13 +69,13 @@ class LaunchReleases:
         self._sending[name] += 1
 
     def _sent(self, name: str, overtaken: bool) -> None:
-        """They were sent; `overtaken` ones are not wanted any more, and a release under way may have missed them."""
+        """End the call under way; `overtaken` launches are unwanted, and a release under way may have missed them."""
         self._sending[name] -= 1
         if overtaken and name in self._noted:
             self._wake(name)
 
     def _follow(self, before: Job | None, entry: JobEntry) -> None:
-        """A job has ended, or begins another launch, here or elsewhere, or a bid has: release the former one."""
+        """Release the launch or bid that a job has left: it ended, or began another one."""
         if before is None:
             return
         present = {bid.launch for bid in entry.job.bids}
@@ -93,7 +92,7 @@ class LaunchReleases:
         self._wakeups[name].wake()
 
     async def _run(self, cluster: Cluster) -> None:
-        """The never-ending loop of a cluster: told of an end, it gathers others and releases them together."""
+        """The endless loop of a cluster: wait for an end, collect others, release them together."""
         wakeup, failures, seen = self._wakeups[cluster.name], 0, 0
         while True:
             if not failures:
@@ -123,21 +122,21 @@ class LaunchReleases:
         if not isinstance(adapter, Release):
             return
         if any(entry.unwritten is not None for entry in self.recorder.registry):
-            # The next daemon would take a launch whose end is not on record for one that was lost.
+            # The next daemon would take a launch without a recorded end for a lost one.
             raise StoreFailed("there are ends that are not recorded yet")
         busy, count = self._is_busy(cluster.name), self._wakeups[cluster.name].count
         await adapter.release(self.recorder.completion.installation, *self.wanted())
-        # What ended during the call has not been released by it.
+        # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
         if idle and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.repository.set_meta(_key(cluster.name), "")
 
     def wanted(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The handles that are watched and the tokens of submissions that are owed, of every cluster in the book.
+        """The handles that are watched and the tokens of owed submissions, of all clusters that have jobs.
 
-        What is wanted is what jobs say, not what the configuration says: two of its clusters may be one place, and one
-        that was renamed, removed or pointed elsewhere has its launches still.
+        Not of one cluster alone: two configured clusters may be the same place, and a cluster that was renamed, removed
+        or pointed elsewhere still has its launches.
         """
         registry, outbox = self.recorder.registry, self.recorder.outbox
         watched = [registry.watched(name) for name in registry.watched_clusters()]
@@ -146,7 +145,7 @@ class LaunchReleases:
         return handles.union(*watched), tokens.union(row.token for rows in owed for row in rows)
 
     def _list_aside(self) -> tuple[frozenset[str], frozenset[str]]:
-        """What may be there of jobs whose records cannot be read: it is wanted until somebody knows better."""
+        """Handles and tokens of jobs whose records cannot be read: nothing of theirs is removed."""
         registry, installation = self.recorder.registry, self.recorder.completion.installation
         damages = self.recorder.repository.damages if registry.aside else ()
         handles = frozenset(split_handle(damage.handle)[1] for damage in damages if damage.handle)

@@ -1,4 +1,4 @@
-"""What the controller asks of the store; `store.store.Store` is the one that the daemon opens."""
+"""The repository: what the controller asks of the store. `store.store.Store` implements it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
 class Repository(Protocol):
-    """The store as the controller sees it. Every write raises StoreFailed when nothing was written."""
+    """The store's port. Every write raises StoreFailed when nothing was written."""
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -31,10 +31,10 @@ class Repository(Protocol):
         """Every job that is not over."""
 
     async def next_ids(self, count: int) -> int:
-        """The first of `count` consecutive ids that nobody else gets."""
+        """Reserve `count` consecutive ids; the first of them."""
 
     async def reserve_ids(self, end: int) -> bool:
-        """Give no id below `end` any more; whether any of them was still to be given."""
+        """Never give an id below `end` again; whether any of them was still free."""
 
     async def insert(
         self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
@@ -45,7 +45,7 @@ class Repository(Protocol):
         """
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
-        """What was made of a user's submission; None where nothing was."""
+        """What was made of a user's submission; None if nothing was."""
 
     async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
         """Write an array's new elements and the array without them, all or none; False for another version."""
@@ -60,7 +60,7 @@ class Repository(Protocol):
         """Count a failed try of a call; False when it is not owed any more."""
 
     async def settle(self, tokens: Sequence[str]) -> int:
-        """Strike out calls that were made and changed no job."""
+        """Delete calls that were made and changed no job; how many."""
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
         """Jobs of any age, newest last."""
@@ -92,7 +92,7 @@ class Repository(Protocol):
         """Drop jobs that ended before that time; how many."""
 
     async def withdraw(self, job_id: int) -> bool:
-        """Drop a job that is over and owes no call, with its receipt; False where it is not so."""
+        """Delete a job that is over and owes no call, with its receipt; False if it is not such a job."""
 
     async def schedules(self) -> list[StoredSchedule]:
         """Every schedule, by id."""
@@ -119,4 +119,4 @@ class Repository(Protocol):
         """Write a single value."""
 
     def close(self) -> None:
-        """Commit what is queued, and let go of the database. Blocks."""
+        """Commit what is queued and close the database. Blocks."""

@@ -1,4 +1,4 @@
-"""Times at which something is due: begin times, deadlines, backoffs. One timer a name.
+"""Named timers on the event loop, for begin times, deadlines and back-offs.
 
 Nothing here is stored: each time is a fact of a job, an outbox row or a cluster's backoff, and is armed again from
 there after a restart.

@@ -1,6 +1,7 @@
-"""What is about to become of a job: events are reduced into a draft, and the draft is completed before it is written.
+"""Unit of work: a job's next facts, with all that one transaction writes beside them.
 
-Pure but for the tokens it draws. Called by `recording`; the loops fill drafts with what they learned.
+Callers reduce events into a unit, `Completion` adds what follows by the rules, and `recording` commits it. Pure, apart
+from the random tokens of orders.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ CARRIED_OVER = (
 """Orders that still count when the launch they were meant for is gone."""
 
 REQUEUING = frozenset({"slurm"})
-"""Kinds of clusters that run a job again by themselves, as the same native job; they order a requeue in this name."""
+"""Kinds of clusters that requeue a job themselves, as the same native job; the kind is the `by` of that requeue."""
 
 _FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
-"""What a cluster carries out where the daemon decides."""
+"""Orders and decisions that the cluster carries out where the daemon decides."""
 
 _FOR_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
-"""What a cluster's own queue has to know of a job that waits in it, although the daemon decides."""
+"""Orders that a cluster's own queue has to know while the job waits in it, although the daemon decides."""
 _APPLIED = "heeded"
-"""Marks an order that has had its effect here, and is only passed on."""
+"""Marks, in a stored payload, an order whose effect the facts already have: it is only passed on."""
 
 _KEPT = frozenset(kind.__name__ for kind in (*CARRIED_OVER, events.Expire, events.Terminate, events.Kill))
 
@@ -63,7 +64,7 @@ _WAITING = ("BeginTime", "JobHeldUser", "JobHeldAdmin", "Dependency", "Dependenc
 """Reasons why a job is not sent to its cluster."""
 
 _MANY = 10_000
-"""Decisions in one go that only an endless loop could make."""
+"""More decisions at once than this can only be an endless loop."""
 
 
 DeciderOf = Callable[[str, str], Decider]
@@ -72,18 +73,18 @@ DeciderOf = Callable[[str, str], Decider]
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """A job's next facts with all that is written beside them."""
+    """A job's next facts, with the timeline and outbox rows that one transaction writes beside them."""
 
     entry: JobEntry
     job: Job
     owed: list[OutboxRow]
-    """Calls owed for the job before this draft."""
+    """Calls owed for the job before this unit."""
     tried: bool = False
-    """Whether a submission of the present launch is under way, so that the cluster may know of it."""
+    """Whether a submission of the present launch is in flight or in doubt, so that the cluster may have the job."""
     back: bool = False
-    """Whether the present launch is the native job of the one before, which waits in its cluster's queue again."""
+    """Whether the cluster itself requeued the native job of the launch before, which now is the present launch."""
     requeued: bool = False
-    """Whether the cluster has just said that it runs the launch again."""
+    """Whether the last event followed was a requeue by the cluster itself."""
     handle: str | None = None
     native_id: str | None = None
     cursor: str | None = None
@@ -92,11 +93,11 @@ class UnitOfWork:
     done: list[str] = field(default_factory=list)
     wake_at: float | None = None
     jumped: float | None = None
-    """By how much the machine's clock had been set, in all, where its times were brought in line with it."""
+    """The total of clock jumps, in seconds, that the job's times include from now on; None leaves it as it is."""
 
     @property
     def cluster(self) -> str:
-        """The cluster that has the job after this draft, or is to have it."""
+        """The cluster that has the job, or is to have it, after this unit."""
         return self.job.cluster or self.entry.cluster
 
     @property
@@ -113,7 +114,7 @@ class UnitOfWork:
 
     @property
     def dispatched(self) -> bool:
-        """Whether somebody else may have the say: the job is on its cluster, or may be, and is not over."""
+        """Whether the job is on its cluster, or may be, and is not over: then the daemon alone may not change it."""
         if self.job.over:
             return False
         return self.launched or self.back or (self.tried and self.job.launch == self.entry.job.launch)
@@ -132,24 +133,24 @@ class UnitOfWork:
 
     @property
     def ends(self) -> bool:
-        """Whether it has work ended, and starts none: that must not wait for a disk."""
+        """Whether its calls only end work, which must not wait for a full disk."""
         kinds = {_kind(row) for row in self.add}
         return bool(kinds & _ENDS) and kinds <= _ENDS
 
     def advance(self, event: Event) -> bool:
-        """Reduce an event into the draft; False when it changed nothing because it was late."""
+        """Reduce an event into the facts; False when it came too late to change anything."""
         before = self.job
         self.job = reduce(before, event)
         self.timeline += transitions(before, self.job, event)
         return self.job.late == before.late
 
     def follow(self, event: Event) -> None:
-        """Reduce an event of the launch's journal; an order that is in there is not owed any more."""
+        """Reduce an event of the launch's journal; an order that appears there is no longer owed."""
         if isinstance(event, events.LaunchLost):
             orders = [event_from_document(dict(row.payload["event"])) for row in self.open_rows() if row.kind == ORDER]
             passes = event.cause != Cause.CANCEL.value and event.launch == self.job.launch and merely_waits(self.job)
             if self.job.bids and passes:
-                # It still waits elsewhere. The cluster gets another bid some time later.
+                # The job still waits on other clusters. This one gets another bid later.
                 self.promote(self.job.bids[0], event.at, event.detail or "its launch was lost")
                 return
             event = read_withdrawal(self.job, event, orders)
@@ -164,7 +165,7 @@ class UnitOfWork:
                     self.settle(row)
 
     def promote(self, bid: Bid, at: float, text: str = "", refused: bool = False) -> None:
-        """Have a bid take the place of the launch, which nobody wants any more then; orders that wait for it count."""
+        """Make a bid the job's launch. The launch before is withdrawn; its waiting orders are applied to the job."""
         if not self.advance(events.Promote(at, bid.cluster, text, refused)):
             return
         self.handle = join_handle(bid.launch, bid.handle) if bid.handle else ""
@@ -172,7 +173,7 @@ class UnitOfWork:
         self.absorb_orders()
 
     def absorb_orders(self) -> None:
-        """Apply orders whose launch is gone to the job itself."""
+        """Apply the owed orders to the job itself, because their launch is gone."""
         for row in self.open_rows():
             if row.kind == ORDER:
                 event = event_from_document(dict(row.payload["event"]))
@@ -181,7 +182,7 @@ class UnitOfWork:
                 self.settle(row)
 
     def retarget_orders(self) -> None:
-        """Aim orders at the present launch, which the cluster has; what does not outlive a launch is struck out."""
+        """Owe the orders again, to the present launch; those that do not outlive a launch are dropped."""
         for row in self.open_rows():
             if row.kind == ORDER:
                 event = event_from_document(dict(row.payload["event"]))
@@ -196,7 +197,7 @@ class UnitOfWork:
         self.timeline.append(Transition(at, "", "", "", job.reason, "Update", text))
 
     def say(self, at: float, text: str, task: str = "") -> None:
-        """Tell the user, in the timeline, what became of an order."""
+        """Record in the timeline what became of an order."""
         self.timeline.append(Transition(at, task, "", "", self.job.reason, "Refused", text))
 
     def order(self, at: float, event: Event) -> None:
@@ -205,7 +206,7 @@ class UnitOfWork:
         self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.cluster, ORDER, payload, at))
 
     def open_rows(self) -> list[OutboxRow]:
-        """Calls owed for the job after this draft."""
+        """Calls owed for the job after this unit."""
         return [row for row in (*self.owed, *self.add) if row.token not in self.done]
 
     def asked(self, event: events.Expire) -> bool:
@@ -214,14 +215,14 @@ class UnitOfWork:
         return any(order["cause"] == event.cause for order in orders)
 
     def settle(self, row: OutboxRow) -> None:
-        """A call is not owed any more."""
+        """Remove a call from those owed."""
         if row in self.add:
             self.add.remove(row)
         else:
             self.done.append(row.token)
 
     def to_change(self) -> Change:
-        """The draft as the store takes it."""
+        """The change that the store writes, a compare-and-set on the job's version."""
         version = self.entry.job.version
         change = Change(
             job=replace(self.job, version=version + 1),
@@ -241,7 +242,7 @@ class UnitOfWork:
 
 
 def open_unit(entry: JobEntry, outbox: Outbox) -> UnitOfWork:
-    """A draft of a job as it is now."""
+    """A unit of work that begins with the job's present facts."""
     submit = outbox.submit_of(entry.job.id, entry.cluster)
     tried = submit is not None and outbox.tried(submit.token)
     return UnitOfWork(entry, entry.job, outbox.of_job(entry.job.id), tried)
@@ -249,17 +250,17 @@ def open_unit(entry: JobEntry, outbox: Outbox) -> UnitOfWork:
 
 @dataclass(frozen=True)
 class Completion:
-    """Draws from a draft what follows by the rules: decisions, the submission, orders that lost their launch."""
+    """Adds to a unit what follows by the rules: decisions, the submission, orders that lost their launch."""
 
     installation: str
-    """Told apart by tokens: two daemons' jobs of one number on the same cluster."""
+    """Part of each token: it tells jobs of the same number of two daemons apart on one cluster."""
     keeps_limits: Callable[[str, str], bool] = lambda cluster, handle: False
-    """Whether a launch's wall time has to be had from its cluster, by the cluster and the launch's handle."""
+    """Whether only the cluster can change a launch's wall time, by the cluster and the launch's handle."""
     patience_of: Callable[[str, Job], float | None] = lambda cluster, job: None
     """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
 
-    def complete(self, unit: UnitOfWork, now: float, decider_of: DeciderOf, waits: DependencyResolver) -> None:
-        """Bring a draft to rest."""
+    def complete(self, unit: UnitOfWork, now: float, decider_of: DeciderOf, resolver: DependencyResolver) -> None:
+        """Decide and submit until nothing more is due now; `unit.wake_at` is when to look again."""
         unit.wake_at = None
         self._clear(unit)
         if unit.back and not unit.job.over:
@@ -275,21 +276,21 @@ class Completion:
             self._expire(unit, now)
         if not unit.dispatched:
             needs = unit.job.dependency.needs
-            self._submit(unit, now, bool(needs) and waits.waits_there(unit.entry, unit.job, unit.cluster))
+            self._submit(unit, now, bool(needs) and resolver.waits_there(unit.entry, unit.job, unit.cluster))
         self._enter(unit, now)
         self._clear(unit)
         if unit.cluster != unit.entry.cluster and not (unit.handle and unit.launched):
-            # What the former cluster calls it means nothing to this one.
+            # A handle means nothing on another cluster.
             unit.handle = unit.native_id = unit.cursor = ""
 
     def _take_back(self, unit: UnitOfWork, now: float) -> None:
-        """Owe the launch that its cluster has already, whether or not it may start: it is had, and orders reach it."""
+        """Owe the submission of a launch that its cluster has requeued itself; the call finds it."""
         unit.retarget_orders()
         if not any(row.kind == SUBMIT for row in unit.open_rows()):
             self._owe(unit, unit.cluster, unit.job.launch, now, {BACK: True})
 
     def _apply_orders(self, unit: UnitOfWork) -> None:
-        """Apply people's orders where the daemon decides; what only the cluster can do goes on to it."""
+        """Apply users' orders where the daemon decides; what only the cluster can do stays owed to it."""
         for row in unit.open_rows():
             if row.kind != ORDER or row.payload["launch"] != unit.job.launch or _APPLIED in row.payload:
                 continue
@@ -319,7 +320,7 @@ class Completion:
         raise RuntimeError(f"job {unit.job.id}: decisions without end")
 
     def _expire(self, unit: UnitOfWork, now: float) -> None:
-        """Order the end of a job whose deadline passes while it waits on its cluster: no supervisor has it yet."""
+        """Order the end of a job whose deadline passes in its cluster's queue, where no supervisor decides yet."""
         found = decide(unit.job, now)
         unit.wake_at = found.wake_at
         for event in found.events:
@@ -327,7 +328,7 @@ class Completion:
                 unit.order(now, event)
 
     def _submit(self, unit: UnitOfWork, now: float, waited_for: bool) -> None:
-        """Owe the submission when the job may go, and only then."""
+        """Owe the submission if and only if the job is eligible."""
         verdict = judge(unit.job, now, waited_for)
         submits = [row for row in unit.open_rows() if row.kind == SUBMIT and row.payload["launch"] == unit.job.launch]
         if verdict.now:
@@ -354,7 +355,7 @@ class Completion:
         unit.add.append(OutboxRow(token, unit.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
 
     def _enter(self, unit: UnitOfWork, now: float) -> None:
-        """Bring the bids of a job that races in line with what it is to have; what ends here, the clusters release."""
+        """Add and withdraw bids of a job that races; the clusters release withdrawn ones."""
         entries = plan_bids(unit.job, now)
         for name in entries.withdrawn:
             unit.advance(events.Withdraw(now, name))
@@ -365,7 +366,7 @@ class Completion:
             unit.wake_at = entries.wake_at if unit.wake_at is None else min(unit.wake_at, entries.wake_at)
 
     def _clear(self, unit: UnitOfWork) -> None:
-        """Strike out what the job's or a task's end, or that of a launch or bid, has made pointless."""
+        """Drop owed calls that the end of the job, a task, a launch or a bid has made pointless."""
         job = unit.job
         launches = {job.launch, *(bid.launch for bid in job.bids)}
         for row in unit.open_rows():
@@ -377,7 +378,7 @@ class Completion:
 def is_kept(row: OutboxRow) -> bool:
     """Whether an order stays owed after its delivery, until its effect is seen.
 
-    Its launch may go before it is read; and what it is to end may only be started after it.
+    The launch may end before it reads the order, or start only later what the order is to end.
     """
     return _kind(row) in _KEPT and _APPLIED not in row.payload
 
@@ -411,7 +412,7 @@ def _kind(row: OutboxRow) -> str:
 
 
 def _is_settled(job: Job, row: OutboxRow) -> bool:
-    """Whether an order has nothing left to do: its task has ended for good, its attempt has, or its effect is seen."""
+    """Whether an order has nothing left to do: its task or attempt has ended, or its effect was reported."""
     document = row.payload["event"]
     if job.granted_at is not None and is_withdrawal(event_from_document(dict(document))):
         return True
@@ -430,7 +431,7 @@ def _is_settled(job: Job, row: OutboxRow) -> bool:
 
 
 def _starts_no_more(attempt: Attempt, event: Event) -> bool:
-    """Whether all that a decision starts is known to have started: made again, it could start it twice."""
+    """Whether all that a decision starts is known to have started; repeated, it could start it twice."""
     if isinstance(event, events.Launch):
         return all(_was_seen(node, 0) for node in attempt.nodes)
     return isinstance(event, events.NodeRelaunch) and _was_seen(attempt.nodes[event.node], event.run)

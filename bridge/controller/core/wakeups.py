@@ -6,9 +6,10 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes everybody who waits for it.
+    """A condition without a lock: `wake` wakes every waiter.
 
-    Look first and wait then, with no await in between, and nothing is missed; else note `count` before looking.
+    To miss no wake-up, check and then wait without an await in between; or note `count` before the check and pass it as
+    `seen`.
     """
 
     def __init__(self) -> None:
@@ -16,7 +17,7 @@ class Wakeup:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def wake(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiters."""
         self.count += 1
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
@@ -24,7 +25,7 @@ class Wakeup:
                 future.set_result(None)
 
     async def wait(self, timeout: float | None = None, seen: int | None = None) -> bool:
-        """Wait for the next ring, or for one after the count `seen`, at most `timeout` seconds; whether it rang."""
+        """Wait for the next wake-up, or for one after the count `seen`, at most `timeout` seconds; whether it came."""
         if seen is not None and seen != self.count:
             return True
         future = asyncio.get_running_loop().create_future()
@@ -38,24 +39,24 @@ class Wakeup:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits."""
+        """Whether there are no waiters."""
         return not self._waiting
 
 
 class JobWakeups:
-    """A bell for each job that somebody waits for."""
+    """A wake-up for each job that has waiters."""
 
     def __init__(self) -> None:
         self._wakeups: dict[int, Wakeup] = {}
 
     def wake(self, job_id: int) -> None:
-        """Wake those who wait for that job."""
+        """Wake the waiters of one job."""
         wakeup = self._wakeups.get(job_id)
         if wakeup is not None:
             wakeup.wake()
 
     def wake_all(self) -> None:
-        """Wake everybody, for the end of the daemon."""
+        """Wake the waiters of all jobs, for the end of the daemon."""
         for wakeup in list(self._wakeups.values()):
             wakeup.wake()
 

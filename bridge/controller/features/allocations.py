@@ -28,13 +28,13 @@ from overspan.bridge.model.job import Job
 log = logging.getLogger(__name__)
 
 COME_SECONDS = 60.0
-"""How long a client has to come: after the submission, and after this daemon's start."""
+"""Seconds within which a client has to connect: after the submission, and after this daemon's start."""
 GONE_SECONDS = 15.0
-"""After which an allocation whose client has gone is cancelled: what that has ordered last comes first."""
+"""Seconds after which an allocation without a client is cancelled; the client's last orders arrive before."""
 ALIVE_SECONDS = 15.0
-"""How often a client that holds an allocation is told that the daemon is there."""
+"""Seconds between signs of life to a client that holds an allocation."""
 AGAIN_SECONDS = 5.0
-"""After which a cancel that could not be given is tried again."""
+"""Seconds after which a cancel that could not be given is tried again."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class StepParameters:
 
 
 class Allocations:
-    """Knows which allocations are held, and ends those that nobody holds any more."""
+    """Knows which allocations have a client, and ends those that have lost theirs."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder
@@ -59,12 +59,12 @@ class Allocations:
         self._directory = Directory(recorder.registry, recorder.repository)
         self._holders: Counter[int] = Counter()
         self._due: dict[int, float] = {}
-        """When those that nobody holds are ended."""
+        """When allocations without a client are ended, by job."""
         self.closing = False
         recorder.followers.append(self._follow)
 
     async def hold(self, ref: str) -> AsyncGenerator[bytes]:
-        """Lines for whoever holds an allocation: for as long as they are read it is held. Raises NotFound.
+        """Hold an allocation for as long as the client reads these lines. Raises NotFound.
 
         An empty one now and then; `over` is the last one, when the job is over.
         """
@@ -137,7 +137,7 @@ class Allocations:
             self._recorder.timers.drop(_name(job_id))
 
     async def _end(self, job_id: int) -> None:
-        """Nobody has held it for long enough."""
+        """Cancel an allocation whose client did not come back in time."""
         entry = self._recorder.registry.get(job_id)
         if entry is None or self._holders[job_id] or self._due.pop(job_id, None) is None:
             return

@@ -1,4 +1,4 @@
-"""What clusters say of bids, as changes of the job: who comes first, who refuses, who loses what it had."""
+"""Bids of a race: clusters' answers and reports, as changes of the job."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def answer_bid(unit: UnitOfWork, bid: Bid, row: OutboxRow, answer: Accepted | Re
 
 
 def follow_bid(unit: UnitOfWork, cluster: str, report: Report, now: float) -> bool:
-    """Heed the news of a bid; True where the job goes on with it, so that they are the launch's news.
+    """Apply the report of a bid; True if the bid has become the launch, so that the report is now the launch's.
 
-    That is so when it is granted, and when somebody ends it on its cluster: who cancels a job there wants it ended.
+    A bid becomes the launch when it is granted, and when a user cancels it on its cluster: that cancel is for the job.
     """
     bid = find_bid(unit.job, cluster)
     if bid is None or bid.handle != report.handle:

@@ -1,6 +1,6 @@
-"""Settles what jobs wait for outside of themselves, as soon as what they wait for starts or ends.
+"""Resolves jobs' dependencies as soon as the jobs they name start or end.
 
-What a cluster can wait for itself is given to it before: jobs that it has, and that nobody else has any say about.
+A cluster that can wait for a dependency itself gets the job at once, if it has all the jobs that the dependency names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _OPEN = Predecessor(None, None)
 
 _Key = int | tuple[str, str]
-"""What somebody waits for: a job, or all jobs of a user and name."""
+"""What a dependency names: a job, or (singleton) all jobs of a user and name."""
 
 
 class DependencyTracker(DependencyResolver):
@@ -82,7 +82,7 @@ class DependencyTracker(DependencyResolver):
         return replace(entry.job, dependency=dependency, resolved=tuple(resolved))
 
     async def list_unknown(self, dependency: Dependency) -> list[int]:
-        """The jobs that it names and nobody knows, or knows any more. Raises StoreFailed."""
+        """The jobs that a dependency names and that are unknown, or were forgotten. Raises StoreFailed."""
         registry = self.recorder.registry
         unknown = []
         for number in dict.fromkeys(need.job for need in dependency.needs if need.kind is not DependencyKind.SINGLETON):
@@ -135,7 +135,7 @@ class DependencyTracker(DependencyResolver):
             self._tell(entry)
 
     def _has_moved(self, entry: JobEntry) -> bool:
-        """Whether a job that others wait for is newly on its cluster, or on it no more."""
+        """Whether a job that others wait for has just come to its cluster, or left it."""
         job_id = entry.job.id
         if not entry.watched:
             return self._handles.pop(job_id, "") != ""
@@ -205,7 +205,7 @@ class DependencyTracker(DependencyResolver):
         return owed is not self.waits_there(entry, entry.job, entry.cluster)
 
     def _hurry(self, job_id: int) -> None:
-        """Let a submission go now that was put off while nobody knew how the job stands that it waits for."""
+        """Retry a submission now that was deferred because the state of the job it waits for was unknown."""
         outbox, entry = self.recorder.outbox, self.recorder.registry.get(job_id)
         row = None if entry is None else outbox.submit_of(job_id, entry.cluster)
         if row is not None and row.tries and not outbox.tried(row.token):
@@ -220,13 +220,13 @@ class DependencyTracker(DependencyResolver):
                 del self._waiting[key]
 
     async def _find(self, entry: JobEntry, need: JobNeed) -> Predecessor | None:
-        """What is waited for as it stands; None when nobody knows it (any more)."""
+        """The state of the job that a need names; None if it is unknown, or was forgotten."""
         registry = self.recorder.registry
         if need.kind is DependencyKind.SINGLETON:
             return _OPEN if any(True for _ in self._list_elders(entry)) else None
         job_id = registry.owner(need.job)
         if job_id in registry.aside:
-            # Nobody knows how it is, so whoever waits for it goes on waiting.
+            # Its state cannot be read, so jobs that depend on it go on waiting.
             return _OPEN
         found = registry.get(job_id) or await self._stored(job_id)
         if found is None:

@@ -1,4 +1,4 @@
-"""What is due of a schedule, and what becomes of runs that were missed. Pure."""
+"""The due runs of a schedule, and its policy for missed ones. Pure."""
 
 from __future__ import annotations
 

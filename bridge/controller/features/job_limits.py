@@ -1,7 +1,7 @@
-"""Limits on how many jobs of the daemon are on a cluster at once: who waits for a slot, and who is next.
+"""Limits on how many jobs of the daemon are on a cluster at once: a priority queue of jobs before a count of slots.
 
-`SlotQueue` is the order and the count, pure. `JobLimits` keeps a gate for each limited cluster in step with the jobs.
-Whoever waits is not on its cluster and is known not to be: before the first call for a job is made, its row is marked
+`SlotQueue` is the order and the count, pure. `JobLimits` keeps one for each limited cluster in step with the jobs.
+A waiting job is known not to be on its cluster: before the first call for a job is made, its row is marked
 in the store, so that a restart does not take 10,000 waiting jobs for perhaps submitted ones.
 """
 
@@ -25,14 +25,14 @@ from overspan.bridge.store.records import OutboxRow
 MAX_RUNNING = "AssocMaxJobsLimit"
 MAX_SUBMITTED = "AssocMaxSubmitJobLimit"
 REASONS = (MAX_RUNNING, MAX_SUBMITTED)
-"""Slurm's words for a job that a limit holds back."""
+"""Slurm's reasons for a job that a limit holds back."""
 
 _AT_ONCE = 500
 _SPARE = 64
 
 
 class SlotQueue:
-    """The slots of a cluster and the line before them. A change costs O(log n) of those who wait."""
+    """The slots of a cluster and the priority queue before them. A change costs O(log n) of those who wait."""
 
     def __init__(self, limit: int, reason: str) -> None:
         self.limit = limit
@@ -52,11 +52,11 @@ class SlotQueue:
 
     @property
     def open(self) -> bool:
-        """Whether somebody may go in."""
+        """Whether a job waits and a slot is free."""
         return bool(self._ranks) and len(self._inside) < self.limit
 
     def wait(self, job_id: int, rank: Rank) -> None:
-        """Put a job into the line, or at another place of it."""
+        """Queue a job, or move it to another rank."""
         if self._ranks.get(job_id) == rank:
             return
         self._ranks[job_id] = rank
@@ -66,20 +66,20 @@ class SlotQueue:
             heapq.heapify(self._heap)
 
     def leave(self, job_id: int) -> None:
-        """Take a job out of the line, if it is there."""
+        """Remove a job from the queue, if it waits."""
         self._ranks.pop(job_id, None)
 
     def occupy(self, job_id: int) -> None:
-        """A job has a slot, whether one was free or not."""
+        """Give a job a slot, even if none is free."""
         self.leave(job_id)
         self._inside.add(job_id)
 
     def free(self, job_id: int) -> None:
-        """A job has no slot, or no longer."""
+        """Take a job's slot back, if it has one."""
         self._inside.discard(job_id)
 
     def admit(self, most: int) -> list[int]:
-        """Let in whoever is next, as long as there are slots; they have them from now on."""
+        """Give free slots to the next jobs, at most `most`; these jobs."""
         admitted: list[int] = []
         while self.open and len(admitted) < most:
             rank, job_id = heapq.heappop(self._heap)
@@ -90,14 +90,14 @@ class SlotQueue:
 
 
 def make_slot_queue(settings: ClusterSettings) -> SlotQueue | None:
-    """The gate of a cluster's limits, None where it has none. The smaller limit is the one that holds."""
+    """The slot queue for a cluster's limits, None if it has none. The smaller limit applies."""
     limits = ((settings.max_running, MAX_RUNNING), (settings.max_submitted, MAX_SUBMITTED))
     known = [(limit, reason) for limit, reason in limits if limit is not None]
     return SlotQueue(*min(known)) if known else None
 
 
 class JobLimits:
-    """The gates of all limited clusters."""
+    """The slot queues of all limited clusters."""
 
     def __init__(self, recorder: Recorder, clusters: Mapping[str, ClusterSettings]) -> None:
         self.recorder = recorder
@@ -106,11 +106,11 @@ class JobLimits:
         self._queues = {name: queue for name, queue in queues.items() if queue is not None}
 
     def limits(self, key: QueueKey) -> bool:
-        """Whether calls of that lane wait for slots."""
+        """Whether calls of a queue key wait for slots."""
         return key[1] == SUBMIT and key[0] in self._queues
 
     def follow(self, entry: JobEntry, cluster: str) -> bool:
-        """Heed a job's change; whether somebody may go in on that cluster of it."""
+        """Follow a change of a job on one of its clusters; whether a job may now be submitted there."""
         queue = self._queues.get(cluster)
         if queue is None:
             return False
@@ -128,14 +128,14 @@ class JobLimits:
         return queue.open
 
     def _may_be_back(self, entry: JobEntry, row: OutboxRow) -> bool:
-        """Whether the cluster may run the job again already, under the launch that was told as ended."""
+        """Whether the cluster may have requeued the job itself, under the launch that was reported as ended."""
         former = (
             bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == row.payload["launch"] - 1
         )
         return former and row.cluster in self._requeuing
 
     def leave(self, cluster: str, job_id: int) -> bool:
-        """A job has gone to another cluster; whether somebody may go in on the one it left."""
+        """Free what a job had on a cluster that it has left; whether a job may now be submitted there."""
         queue = self._queues.get(cluster)
         if queue is None:
             return False
@@ -144,7 +144,7 @@ class JobLimits:
         return queue.open
 
     def take(self, key: QueueKey, most: int) -> list[OutboxRow]:
-        """The submissions that may be made now, the first in the line first; the others wait and are told why."""
+        """Take the submissions that have a slot, by rank; the other jobs wait with the limit as their reason."""
         queue, outbox = self._queues[key[0]], self.recorder.outbox
         again, fresh = [], []
         for row in outbox.claim(key, self.recorder.clock()):
@@ -166,19 +166,19 @@ class JobLimits:
         return outbox.start(row.token for row in rows if row is not None)
 
     def refuse(self, row: OutboxRow) -> None:
-        """The cluster did not take a job for now."""
+        """Free the slot of a job that the cluster refused for now."""
         queue = self._queues.get(row.cluster)
         if queue is not None and row.kind == SUBMIT:
             queue.free(row.job_id)
 
     async def mark(self, key: QueueKey, rows: Iterable[OutboxRow]) -> None:
-        """Write down that calls are about to be made, where it matters. Raises StoreFailed."""
+        """Store, on a limited cluster, that these calls are about to be made. Raises StoreFailed."""
         if self.limits(key):
             defer = self.recorder.repository.defer
             await asyncio.gather(*(defer(row.token, 0.0, "") for row in rows if not row.tries))
 
     async def recall(self, key: QueueKey) -> None:
-        """Tell apart what an earlier process may have called and what only waited. Raises StoreFailed."""
+        """Tell calls that an earlier process may have made from those that only waited. Raises StoreFailed."""
         outbox, repository = self.recorder.outbox, self.recorder.repository
         limited, marker = self.limits(key), f"marked:{key[0]}"
         marked = bool(await repository.meta(marker))
@@ -210,5 +210,5 @@ class JobLimits:
 
 
 def is_held_back(job: Job) -> bool:
-    """Whether a limit is what the job waits for, as far as anybody was told."""
+    """Whether the job's reason is a limit."""
     return job.reason in REASONS

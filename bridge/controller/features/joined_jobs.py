@@ -12,19 +12,19 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import JobQuery
 
 MOST_JOINED = 10_000
-"""How many ended jobs of a group's lifetime are looked through."""
+"""The most ended jobs of a group's lifetime that are searched."""
 BY = "group"
 """Who has cancelled a job that ended with its group."""
 
 
 class JoinedJobs:
-    """Knows which jobs have joined which group. Nothing of it is stored: it follows from the jobs."""
+    """An index of the jobs that have joined each group. It follows from the jobs, so it is not stored."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._members: dict[int, set[int]] = {}
         self._ended: dict[int, set[int]] = {}
-        """Jobs that joined groups that somebody has asked for, and are over."""
+        """Ended jobs that had joined a group, for the groups that were asked for."""
         recorder.followers.append(self.follow)
         recorder.notifications.withdrawn = self._withdraw
 
@@ -63,7 +63,7 @@ class JoinedJobs:
             return []
         if group not in self._ended:
             self._ended[group] = set()
-            # Whoever joins a group does so while it lives.
+            # A job can join a group only while the group lives.
             window = JobQuery(
                 users=(entry.user,),
                 since=entry.job.submitted_at,
@@ -76,7 +76,7 @@ class JoinedJobs:
         return sorted({*self.members(group), *self._ended[group]})
 
     def _ends(self, group: int) -> bool:
-        """Whether a group is over or about to be; one that nobody knows any more is."""
+        """Whether a group is over or about to be; a forgotten one is over."""
         entry = self.recorder.registry.get(group)
         if group in self.recorder.registry.aside:
             return False

@@ -1,4 +1,4 @@
-"""What clusters have of launches, compared with what the store knows: what is left over, and what is missing."""
+"""Reconciles a cluster's launches with the store (`span fsck`): orphans, and jobs whose launch is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LaunchStanding(StrEnum):
     LIVE = "live"
     """Its job is watched, or its submission owed."""
     LEFT = "left"
-    """It is this installation's, and nobody wants it."""
+    """An orphan: this installation made it, and no job wants it."""
     OTHER = "other"
     """Another installation's: only that one knows."""
 
@@ -50,7 +50,7 @@ class OrphanReport:
 
 @dataclass(frozen=True)
 class OrphanRemoval:
-    """What is to be removed: of this installation what nobody wants, and all of `installations`, or of all others."""
+    """What to remove: this installation's orphans, and everything of `installations`, or of all others."""
 
     release: bool = False
     installations: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class OrphanCheck:
         return OrphanReport(installation, True, told, tuple(sorted(missing)), self._list_damages(name))
 
     async def _release(self, name: str, adapter: Adapter, installation: str, sweep: OrphanRemoval) -> OrphanReport:
-        """Have a cluster that cannot list its launches let go of those that nobody wants."""
+        """Have a cluster that cannot list its launches remove the unwanted ones."""
         if sweep.release and isinstance(adapter, Release):
             await adapter.release(installation, *self._releases.wanted())
         return OrphanReport(installation, looked=False, damaged=self._list_damages(name))

@@ -141,7 +141,7 @@ class Schedules:
         self.recheck(stored.id)
 
     def drop(self, schedule_id: int) -> None:
-        """Let go of a schedule that the store has no more."""
+        """Drop a schedule that is no longer in the store."""
         kept = self._kept.pop(schedule_id, None)
         if kept is not None:
             kept.gone = True

@@ -1,4 +1,4 @@
-"""What people ask of jobs. A job that nobody else has yet is changed at once; else its cluster is owed an order."""
+"""Users' orders to jobs. The daemon changes a job itself until it is dispatched; then it owes the cluster the order."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class JobOrders:
                 outcome = outcome._replace(note=self._word_waits(chosen))
             for job_id, named in chosen.items():
                 for ref, _ in named:
-                    # Finished jobs that are only in the store have no draft.
+                    # Finished jobs that are only in the store have no unit of work.
                     given.setdefault(ref, _ended(job_id))
         outcome.done.extend(ref for ref, error in given.items() if error is None)
         outcome.errors.extend((ref, error) for ref, error in given.items() if error is not None)
@@ -238,14 +238,14 @@ def _check_task(target: JobTarget, task: str) -> None:
 
 
 def _present(units: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
-    """The drafts; Conflict where the finished job left memory before it was locked."""
+    """The units; Conflict if the finished job left the registry before it was locked."""
     if not units:
         raise Conflict(f"job {job_id} is being moved to the history", remedy="try again")
     return units
 
 
 def place(unit: UnitOfWork, event: Event, now: float) -> None:
-    """Apply an order to the draft, or owe it to the cluster. Raises Conflict when it would change nothing."""
+    """Apply an order to the job, or owe it to the job's cluster. Raises Conflict if it would change nothing."""
     waits = isinstance(event, events.Signal) and unit.job.granted_at is None
     job = _foresee(unit)
     if waits or reduce(job, event).late != job.late:
@@ -257,14 +257,14 @@ def place(unit: UnitOfWork, event: Event, now: float) -> None:
         unit.advance(event)
     elif not (isinstance(event, events.Cancel) and _asked_already(unit, event)):
         if isinstance(event, _HOLDING):
-            # Put off and given again, an earlier one would undo this.
+            # A deferred earlier one, given again, would undo this one.
             for row, _ in _list_holding(unit):
                 unit.settle(row)
         unit.order(now, event)
 
 
 def _foresee(unit: UnitOfWork) -> Job:
-    """The job as holds and releases leave it that its cluster has not answered yet: the next order comes after them."""
+    """The job as it will be after the holds and releases that are still owed, which the next order follows."""
     job = unit.job
     for _, asked in _list_holding(unit):
         job = reduce(job, asked)
@@ -374,7 +374,7 @@ def _set_throttle(unit: UnitOfWork, task: str, value: Any, now: float, by: str) 
 
 
 def _check_here(unit: UnitOfWork) -> None:
-    """What only the daemon heeds can be changed only while the daemon has the job."""
+    """Raise Conflict for a dispatched job: what only the daemon applies can be changed only before."""
     if unit.dispatched or unit.job.over:
         raise Conflict(f"job {unit.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
 
@@ -389,7 +389,7 @@ def _set_label(name: str) -> Callable[[UnitOfWork, str, Any, float, str], None]:
 
 
 def _amend(unit: UnitOfWork, values: Mapping[str, Any], now: float, by: str) -> None:
-    """Change the spec of a job that nobody else has; what is so already is no change."""
+    """Change the spec of a job that is not dispatched; values that it has already are no change."""
     job = unit.job
     if values == {"partition": job.spec.partition}:
         return

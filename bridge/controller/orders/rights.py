@@ -43,7 +43,7 @@ class Requester:
             raise deny("only its owner may read what a job has written, or enter it")
 
     def check_operator(self) -> None:
-        """Raise Denied for whoever looks after nothing here."""
+        """Raise Denied unless the user is an operator, or the daemon's own user."""
         if self.within:
             raise deny("only operators of the shared daemon may do this")
 

@@ -1,4 +1,4 @@
-"""Whether any node could ever hold each task of a job: for clusters that take a job which never starts. Pure.
+"""Node capacity: whether any node could ever hold each task, for clusters that accept jobs that never start. Pure.
 
 All nodes count, whatever their state. Where nothing is known of them, everything fits.
 """

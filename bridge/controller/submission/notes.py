@@ -1,4 +1,4 @@
-"""What a job file asks for that is accepted without effect, in sentences for the submitter."""
+"""Notes for the submitter: what a job asks for that has no effect, in sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from overspan.bridge.model.job import Job
 AGAIN_SECONDS = 86400.0
 """After which a standing note is shown to the same user again."""
 MOST = 10_000
-"""Notes that are remembered; the oldest are told again."""
+"""The most notes that are remembered; the oldest are shown again."""
 
 
 def list_standing(job: Job, cluster: Cluster) -> tuple[str, ...]:
@@ -63,20 +63,20 @@ def _note_race(job: Job, clusters: Clusters) -> list[str]:
 
 
 def _note_keepers(names: tuple[str, ...], clusters: Clusters) -> list[str]:
-    """The clusters that a job is not had back from, but for the last, which keeps it anyway."""
+    """The clusters, except the last of the list, from which a queued job cannot be withdrawn for failover."""
     found = [clusters.find(name) for name in names[:-1]]
     keepers = [cluster.name for cluster in found if cluster is not None and not cluster.gives_back]
     return [f"failover_after has no effect once {name} has queued the job" for name in keepers]
 
 
 class StandingNotes:
-    """What was told whom, in memory alone: a new daemon tells it again."""
+    """Remembers which user was shown which note, in memory only; a new daemon shows them again."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], float] = {}
 
     def choose(self, user: str, notes: Sequence[str], standing: Collection[str], now: float) -> tuple[str, ...]:
-        """Those of `notes` that the user is told now (epoch seconds); all but what is standing and was told."""
+        """The `notes` to show now (epoch seconds): all, except standing ones that were shown within a day."""
         chosen = []
         for note in notes:
             key = user, note

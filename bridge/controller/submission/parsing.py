@@ -1,4 +1,4 @@
-"""The readers, as a submission needs them."""
+"""Parses a submission with the readers; the daemon passes it to the submitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to a job that is durable: read, check, ask the cluster, one transaction, answer."""
+"""Submission, from a request to a durable job: parse, check, ask the cluster, one transaction, answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from overspan.bridge.store.schedule_records import StoredSchedule
 FAILED = "Batch job submission failed"
 BAD_GRES = "Invalid generic resource (gres) specification"
 LARGE = 32 * 1024
-"""Letters of a text from which on it is read in a thread, so that nobody waits for it."""
+"""Length from which a text is parsed in a thread, so that the event loop goes on meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ Reader = Callable[[Submission, Mapping[str, str], float], ParsedSubmission]
 
 @dataclass(frozen=True)
 class Submitted:
-    """The answer: the job's number, its tasks' ids where it has several, and what was not heeded."""
+    """The answer: the job's number, its tasks' ids if it has several, and notes on options without effect."""
 
     id: int
     task_ids: tuple[str, ...]
@@ -66,7 +66,7 @@ class Submitted:
 
 
 class PreparedSubmission(NamedTuple):
-    """What was read, where it goes, the job as it is there, and which of its notes hold for every such job."""
+    """A checked submission: its parse, the chosen cluster, the job there, and the notes that hold for all such jobs."""
 
     reading: ParsedSubmission
     cluster: Cluster
@@ -168,7 +168,7 @@ class Submitter:
             return
         remedy = f"`span sinfo -M {name}` shows what is there"
         if entry.job.spec.cron is None:
-            # Nobody has its number, so there is no job, as with Slurm. A schedule's run is its record for the user.
+            # Its number was never answered, so there is no job, as with Slurm. A schedule's run stays as a record.
             try:
                 await self.recorder.withdraw(entry.job.id)
             except StoreFailed:
@@ -213,7 +213,7 @@ class Submitter:
         return PreparedSubmission(reading, cluster, job, frozenset(standing))
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
-        """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
+        """A note for each unknown job of a dependency, which counts as met, as in Slurm."""
         unknown = await self.recorder.dependency_resolver.list_unknown(job.spec.dependency)
         return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
 
@@ -357,7 +357,7 @@ def _note_passed(job: Job, passed: Sequence[Departure]) -> Job:
 
 
 def _word_passed(passed: Sequence[Departure], rest: str) -> tuple[str, ...]:
-    """What the submitter is told of clusters that were passed over."""
+    """A note about the clusters that were passed over."""
     texts = [f"{departure.cluster}: {' '.join(departure.text.split())}" for departure in passed]
     return (f"{'; '.join(texts)}; {rest}",) if passed else ()
 

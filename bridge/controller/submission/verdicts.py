@@ -1,4 +1,4 @@
-"""A cluster's own verdict on a submission: waited for after the commit, so that a refusal comes in its own words."""
+"""A cluster's own verdict on a submission, awaited after the commit, so that a refusal is in its own words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 
 _LOOK_SECONDS = 0.2
-"""How often is looked whether the cluster has stopped answering, which no job tells."""
+"""Seconds between checks whether the cluster has become stale, which wakes no job."""
 
 
 async def await_verdict(recorder: Recorder, clusters: Clusters, entry: JobEntry, seconds: float) -> str | None:

@@ -1,4 +1,4 @@
-"""What listings tell of a job that no field of it holds: sizes, limits, nodes and paths."""
+"""Fields of listings that are derived from a job's facts: sizes, limits, nodes and paths."""
 
 from __future__ import annotations
 

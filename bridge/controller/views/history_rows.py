@@ -1,4 +1,4 @@
-"""What the history says of a job that is over: its rows, kept with it in the store as they are sent."""
+"""History rows: the encoded rows of a job that is over, stored with it so that a listing need not decode the job."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Logs:
         target = await self.directory.find(ref)
         task = choose_task(target, query.task)
         adapter = self._adapter(target.entry)
-        # Before the bytes are read: what is written later than this is not missed by whoever follows.
+        # Before the bytes are read, so that a follower does not miss what is written afterwards.
         over = is_over(target.entry, task, query.attempt)
         request = LogRequest(
             handle=target.entry.handle,
@@ -115,7 +115,7 @@ class Logs:
 
 
 def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] | None:
-    """When all of a log came: what nobody has noted yet, by its end or now."""
+    """The marks of a log; bytes without a mark get the node run's end, or now."""
     if part.marks is None:
         return None
     marks = list(part.marks)

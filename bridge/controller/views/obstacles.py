@@ -1,4 +1,4 @@
-"""What hinders a job that its facts do not tell: an order or submission without an answer, a cluster that is gone."""
+"""Obstacles: why a job waits where no fact of it tells, as a call in doubt or a cluster that is stale or gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from overspan.bridge.model.durations import format_timestamp
 
 
 class Obstacles:
-    """Words for what the daemon and a cluster owe each other. Nothing of it is stored."""
+    """Finds the obstacles of jobs. Nothing of it is stored."""
 
     def __init__(self, recorder: Recorder, locations: ClusterLocations) -> None:
         self._recorder = recorder
@@ -19,7 +19,7 @@ class Obstacles:
         self._told: set[int] = set()
         self._absent: frozenset[str] = frozenset()
         self._counted: tuple[int, frozenset[str]] = (-1, frozenset())
-        """For which revision of the book, and which clusters, `_absent` was found: that looks at every job."""
+        """The registry's revision and the clusters of the cached `_absent`, whose computation looks at every job."""
 
     def describe(self, entry: JobEntry) -> str:
         """What hinders a job now; empty where nothing does."""
@@ -33,7 +33,7 @@ class Obstacles:
         return f"cancel ordered; {obstacle}" if ends else obstacle
 
     def find_obstacle(self, entry: JobEntry) -> str:
-        """Why nothing of a job is told or taken at the moment."""
+        """Why no call about a job is answered at the moment; empty if calls are."""
         cluster = self._locations.clusters.find(entry.cluster)
         if cluster is None:
             return f"{entry.cluster} (not configured)"
