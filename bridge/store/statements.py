@@ -113,12 +113,12 @@ def find_ids(connection: Connection, query: JobQuery) -> list[int]:
     return list(connection.scalars(select(job.c.id).where(job.c.id.in_(select(chosen.c.id))).order_by(*_IN_LISTS)))
 
 
-def read_accounts(connection: Connection, ids: Sequence[int]) -> list[HistoryRows]:
+def read_history_rows(connection: Connection, ids: Sequence[int]) -> list[HistoryRows]:
     """These jobs for listings, in their order."""
     return [HistoryRows(*row) for row in connection.execute(_ACCOUNTS.where(job.c.id.in_(ids)))]
 
 
-def keep_accounts(connection: Connection, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+def keep_history_rows(connection: Connection, accounts: Sequence[tuple[int, int, bytes]]) -> None:
     """Keep what listings say of jobs, each while its job has that version."""
     _many(connection, _KEEP, [{"key": key, "expected": version, "rows": rows} for key, version, rows in accounts])
 

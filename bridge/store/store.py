@@ -146,15 +146,15 @@ class Store(ScheduleMethods):
             lambda connection: statements.find_ids(connection, query)
         )
 
-    async def accounts(self, ids: Sequence[int]) -> list[HistoryRows]:
+    async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
         """What listings of the history need of these jobs, up to 30,000, in the order of listings."""
         return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.read_accounts(connection, ids)
+            lambda connection: statements.read_history_rows(connection, ids)
         )
 
-    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+    async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
         """Keep what listings say of jobs that are over: (id, version, rows) each; others' are passed over."""
-        await self._call(lambda connection: statements.keep_accounts(connection, accounts))
+        await self._call(lambda connection: statements.keep_history_rows(connection, accounts))
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
         """What was made of a user's submission; None where nothing was."""

@@ -68,10 +68,10 @@ class Repository(Protocol):
     async def find_ids(self, query: JobQuery) -> list[int]:
         """The same jobs by id, in the order of listings: an array's elements together, and before it."""
 
-    async def accounts(self, ids: Sequence[int]) -> list[HistoryRows]:
+    async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
         """What listings of the history need of these jobs, in their order."""
 
-    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+    async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
         """Keep what listings say of jobs that are over: (id, version, rows) each, while they have that version."""
 
     async def timeline(self, job_id: int) -> list[TimelineRow]:

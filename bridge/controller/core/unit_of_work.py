@@ -16,7 +16,7 @@ from overspan.adapters.contract import Decider
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.outbox import BACK, ORDER, SUBMIT, Outbox
 from overspan.bridge.controller.core.registry import JobEntry, join_handle, split_handle
-from overspan.bridge.controller.views.history_rows import keep_account
+from overspan.bridge.controller.views.history_rows import make_history_rows
 from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits
@@ -232,7 +232,9 @@ class UnitOfWork:
             native_id=self.native_id,
             cursor=self.cursor,
             spec=None if self.job.spec is self.entry.job.spec else self.job.spec,
-            account=keep_account(replace(self.entry, job=self.job, cluster=self.cluster, row=None, task_rows=None)),
+            account=make_history_rows(
+                replace(self.entry, job=self.job, cluster=self.cluster, row=None, task_rows=None)
+            ),
             timeline=tuple(self.timeline),
             outbox_add=tuple(self.add),
             outbox_done=tuple(self.done),

@@ -9,7 +9,7 @@ from typing import Any
 
 from overspan.bridge.controller.core.registry import JobEntry, Registry, split_handle
 from overspan.bridge.controller.core.repository import Repository
-from overspan.bridge.controller.views.history_rows import keep_account, read_account, read_row
+from overspan.bridge.controller.views.history_rows import decode_history_rows, make_history_rows, read_row
 from overspan.bridge.controller.views.listing import ALL, RowView, Selection, place_of, read_choices
 from overspan.bridge.controller.views.rows import COLUMNS, send_rows
 from overspan.bridge.model.errors import StoreFailed
@@ -81,8 +81,8 @@ async def _list_all(
     array: int | None = None
     held: list[Lines] = []
     for begin in range(0, len(ids), PAGE):
-        accounts = await repository.accounts(ids[begin : begin + PAGE])
-        kept = {account.id: read_account(account.rows) for account in accounts}
+        accounts = await repository.history_rows(ids[begin : begin + PAGE])
+        kept = {account.id: decode_history_rows(account.rows) for account in accounts}
         unread = tuple(number for number, rows in kept.items() if rows is None)
         found = await repository.find(JobQuery(ids=unread)) if unread else ()
         entries = {stored.job.id: registry.read(stored) for stored in found}
@@ -104,11 +104,11 @@ async def _list_all(
 
 async def _keep(repository: Repository, entries: Iterable[JobEntry]) -> None:
     """Have the store keep the rows of jobs that ended under an earlier version, so that they are read once."""
-    made = [(entry.job.id, entry.job.version, keep_account(entry)) for entry in entries]
+    made = [(entry.job.id, entry.job.version, make_history_rows(entry)) for entry in entries]
     accounts = [(number, version, rows) for number, version, rows in made if rows is not None]
     try:
         if accounts:
-            await repository.keep_accounts(accounts)
+            await repository.keep_history_rows(accounts)
     except StoreFailed as error:
         _log.warning("rows of the history are not kept: %s", error.message)
 

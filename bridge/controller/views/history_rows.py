@@ -20,7 +20,7 @@ _HEAD = 16
 """Letters before the rows: the format and their checksum."""
 
 
-def keep_account(entry: JobEntry) -> bytes | None:
+def make_history_rows(entry: JobEntry) -> bytes | None:
     """The rows of a job that is over: its own, then those of its tasks where there are several.
 
     None for one that is not over, and for an array, whose rows follow from its elements.
@@ -34,16 +34,16 @@ def keep_account(entry: JobEntry) -> bytes | None:
         # The end of a job counts, however it looks in a listing; its rows are made when they are asked for.
         _log.exception("the account of job %d", job.id)
         return None
-    return write_account(rows)
+    return encode_history_rows(rows)
 
 
-def write_account(rows: Iterable[bytes]) -> bytes:
+def encode_history_rows(rows: Iterable[bytes]) -> bytes:
     """The rows as they are kept."""
     data = _BETWEEN.join(rows)
     return b"%08x%08x" % (_FORMAT, zlib.crc32(data)) + data
 
 
-def read_account(kept: bytes | None) -> list[bytes] | None:
+def decode_history_rows(kept: bytes | None) -> list[bytes] | None:
     """The rows that were kept; None where there are none, or they are of another version or damaged."""
     if kept is None:
         return None

@@ -94,15 +94,15 @@ def test_a_history_that_fails_says_so_also_in_the_middle(monkeypatch: pytest.Mon
         for _ in range(3):
             await client.post("/v1/jobs", json=BODY)
         asked: list[int] = []
-        read = bench.repository.accounts
+        read = bench.repository.history_rows
 
-        async def accounts(ids: Sequence[int]) -> list[HistoryRows]:
+        async def history_rows(ids: Sequence[int]) -> list[HistoryRows]:
             asked.append(1)
             if len(asked) == fails_at:
                 raise StoreFailed("the disk fails", remedy="mend it")
             return await read(ids)
 
-        monkeypatch.setattr(bench.repository, "accounts", accounts)
+        monkeypatch.setattr(bench.repository, "history_rows", history_rows)
         answer = await client.get("/v1/history")
         error = answer.json()["error"]
         assert (error["message"], error["remedy"]) == ("the disk fails", "mend it")

@@ -174,7 +174,7 @@ class FakeRepository:
 
         return [stored.job.id for stored in sorted(await self.find(query), key=place)]
 
-    async def accounts(self, ids: Sequence[int]) -> list[HistoryRows]:
+    async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
         found = [(self.jobs[number], self.account_rows.get(number)) for number in ids]
         arrays = [None if stored.job.element is None else stored.job.element.array for stored, _ in found]
         return [
@@ -182,7 +182,7 @@ class FakeRepository:
             for (stored, rows), array in zip(found, arrays, strict=True)
         ]
 
-    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+    async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
         self._write()
         for number, version, rows in accounts:
             if self.jobs[number].job.version == version:

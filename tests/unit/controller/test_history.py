@@ -14,7 +14,7 @@ from tests.unit.controller.fakes import Bench, end, give_order, play, start_job,
 from overspan.bridge.controller.core.registry import Registry, entry_of
 from overspan.bridge.controller.views import history, history_rows
 from overspan.bridge.controller.views.history import Handles, list_history
-from overspan.bridge.controller.views.history_rows import keep_account, read_account
+from overspan.bridge.controller.views.history_rows import decode_history_rows, make_history_rows
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.controller.views.rows import COLUMNS
 from overspan.bridge.model import events
@@ -61,7 +61,7 @@ class Ledger(FakeRepository):
         self.read: set[int] = set()
         for job in make_jobs():
             self.jobs[job.id] = StoredJob(job, "here", f"0:{job.id}.0", "", "", "me")
-            self.account_rows[job.id] = keep_account(entry_of(self.jobs[job.id])) if kept else None
+            self.account_rows[job.id] = make_history_rows(entry_of(self.jobs[job.id])) if kept else None
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
         found = await super().find(query)
@@ -127,10 +127,10 @@ def test_a_disk_that_takes_nothing_keeps_no_rows_and_hinders_nobody() -> None:
 
 def test_rows_of_other_columns_and_damaged_ones_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Ledger(kept=True).account_rows[1]
-    assert kept is not None and read_account(kept) is not None
-    assert read_account(kept[:-1]) is None and read_account(kept.replace(b"one", b"two")) is None
+    assert kept is not None and decode_history_rows(kept) is not None
+    assert decode_history_rows(kept[:-1]) is None and decode_history_rows(kept.replace(b"one", b"two")) is None
     monkeypatch.setattr(history_rows, "_FORMAT", 7)
-    assert read_account(kept) is None
+    assert decode_history_rows(kept) is None
 
 
 def test_an_end_counts_although_it_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,17 +138,17 @@ def test_an_end_counts_although_it_cannot_be_listed(monkeypatch: pytest.MonkeyPa
         raise ValueError("no such text")
 
     monkeypatch.setattr(history_rows, "job_row", fail)
-    assert keep_account(entry_of(StoredJob(make_jobs()[0], "here", "", "", "", "me"))) is None
+    assert make_history_rows(entry_of(StoredJob(make_jobs()[0], "here", "", "", "", "me"))) is None
 
 
 def test_a_store_that_fails_in_the_middle_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "PAGE", 2)
 
     class Failing(Ledger):
-        async def accounts(self, ids: Any) -> list[HistoryRows]:
+        async def history_rows(self, ids: Any) -> list[HistoryRows]:
             if 7 in ids:
                 raise StoreFailed("the disk fails")
-            return await super().accounts(ids)
+            return await super().history_rows(ids)
 
     with pytest.raises(StoreFailed, match="the disk fails"):
         look(Failing(kept=True))
@@ -160,7 +160,7 @@ def test_the_end_of_a_job_keeps_its_rows_and_a_requeue_takes_them_away() -> None
         assert bench.repository.account_rows[number] is None
         bench.cluster.tell(f"{number}.0", *end(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "COMPLETED")
-        (row,) = read_account(bench.repository.account_rows[number]) or [b""]
+        (row,) = decode_history_rows(bench.repository.account_rows[number]) or [b""]
         assert json.loads(b"[" + row + b"]")[COLUMNS.index("state")] == "COMPLETED"
         await give_order(bench, str(number), events.Requeue)
         assert bench.repository.account_rows[number] is None
