@@ -1,4 +1,4 @@
-"""Routes that open clusters: logins and shells on a terminal, and the import of jobs that a cluster has."""
+"""Routes for access to clusters: logins, shells, and the import of native jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ShellBody(Document):
 
 
 def build_access_routes(access: Access) -> APIRouter:
-    """The routes; each way in is that of whoever asks."""
+    """The routes; each acts in the requester's name."""
     router = APIRouter(prefix="/v1")
 
     @router.post("/clusters/{name}/login", summary="The command that opens the way to a cluster on a terminal")

@@ -1,4 +1,6 @@
-"""Who sends a request, and whether the route is for that user: the dependencies that each route names one of.
+"""Authentication and authorization: FastAPI dependencies that identify the requester and check a right.
+
+Each route names one of them.
 
 The kernel tells who is at the other end of the socket (unix(7), SO_PEERCRED); nothing that a client says counts.
 """

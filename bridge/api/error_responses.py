@@ -1,4 +1,4 @@
-"""Every failure as the same JSON: what, where, how to fix; and never a traceback."""
+"""Error responses: every failure as the same JSON (what, where, how to fix), never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of the routes that look: which jobs, which bytes of a log. Each is read once."""
+"""Query parameters of the listing and log routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue as squeue prints it where nothing else is asked for: lines in their order, each made once a change.
+"""squeue's default table, written by the daemon: a cache of lines, each made once a change.
 
 The texts are those of the command's own columns, so both say the same.
 """

@@ -1,4 +1,4 @@
-"""Holding an allocation for as long as a command lives, beside whatever else it does."""
+"""Holds an allocation, in a background thread, for as long as a command lives."""
 
 from __future__ import annotations
 

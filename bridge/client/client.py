@@ -1,4 +1,4 @@
-"""The one way in to the daemon: for the commands, the terminal UI and Python programs."""
+"""The client of the daemon, for the commands, the terminal UI and Python programs."""
 
 from __future__ import annotations
 

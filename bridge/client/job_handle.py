@@ -1,4 +1,4 @@
-"""A submitted job, as a Python program holds it."""
+"""A handle on a submitted job, for Python programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a submission carries: the text, and where and by whom it was submitted."""
+"""Builds a submission: the text, and where and by whom it was submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it; used by the controller and the API. Standard library only.
+"""Records that the store takes and returns; used by the controller and the API. Standard library only.
 
 Times are seconds since the epoch. Payloads are JSON objects.
 """

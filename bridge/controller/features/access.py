@@ -1,4 +1,4 @@
-"""The ways into a cluster: a login and shells on the user's terminal, and jobs that it was given by others."""
+"""Access to a cluster: logins and shells on the user's terminal, and the import of native jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overspan.bridge.model.job import Job, Task, new_job
 from overspan.bridge.model.states import State
 
 TAKE_SECONDS = 10.0
-"""How long an import waits until the cluster has said that the job is watched."""
+"""Seconds for which an import waits for the cluster's answer."""
 
 
 _KEEP = "`hold_on_failure` keeps the nodes of a job that fails"
@@ -33,7 +33,7 @@ class ShellParameters:
 
 
 class Access:
-    """Opens clusters for their users, and takes in what is there already."""
+    """Opens logins and shells, and imports native jobs."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder

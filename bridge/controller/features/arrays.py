@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 STUCK = "DependencyNeverSatisfied"
 UNTOLD = "untold"
 START_SECONDS = 5.0
-"""How long the start waits for clusters that keep throttles."""
+"""Seconds for which the start waits for clusters that enforce throttles."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """What is known of an array's elements; the numbers of `Tally` as they change."""
+    """Running counts of an array's elements, as in `Tally`."""
 
     live: int = 0
     running: int = 0
@@ -42,12 +42,12 @@ class _Count:
     exit_code: int = 0
     signal: int = 0
     told: int | str | None = UNTOLD
-    """The throttle that the cluster has been told of."""
+    """The throttle that the cluster has."""
     filling: bool = False
     again: bool = False
 
     def add(self, job: Job, by: int) -> None:
-        """Count a job that is (1), or is no longer (-1), as it is given."""
+        """Add (`by` = 1) or remove (-1) an element with these facts."""
         if job.over:
             if by > 0:
                 self.states.add(job.state)
@@ -59,12 +59,12 @@ class _Count:
             self.stuck += by * (job.reason == STUCK)
 
     def tally(self) -> Tally:
-        """The numbers as the lifecycle takes them."""
+        """The counts as the lifecycle takes them."""
         return Tally(self.live, self.running, self.stuck, tuple(self.states), self.exit_code, self.signal)
 
 
 class ArrayElements:
-    """Follows every array that is not over."""
+    """Reconciles every array that is not over: makes its elements jobs in time, and ends it after the last."""
 
     def __init__(
         self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
@@ -76,7 +76,7 @@ class ArrayElements:
         recorder.followers.append(self.follow)
 
     async def load(self) -> None:
-        """Count what ended before this daemon, and go on."""
+        """Count the elements that ended before this daemon started, then go on."""
         heads = [entry.job.id for entry in self.recorder.registry if entry.job.array is not None and not entry.job.over]
         if heads:
             for stored in await self.recorder.repository.find(JobQuery(arrays=tuple(heads), over=True)):
@@ -106,11 +106,11 @@ class ArrayElements:
                 self.wake(job.element.array)
 
     def tally(self, array: int) -> Tally:
-        """How the elements of an array are."""
+        """The counts of an array's elements."""
         return self._count(array).tally()
 
     def wake(self, array: int) -> None:
-        """See soon whether elements are due or the array is over; calls while that goes on count as one."""
+        """Reconcile an array soon; calls meanwhile coalesce into one further pass."""
         count = self._count(array)
         if count.filling:
             count.again = True
@@ -134,7 +134,7 @@ class ArrayElements:
             self._counts.pop(array, None)
 
     async def _draw(self, array: int, count: _Count) -> bool:
-        """One step: some elements become jobs, or the array ends. False when there is nothing to do."""
+        """One pass: some elements become jobs, or the array ends. False if there is nothing more to do."""
         entry = self.recorder.registry.get(array)
         if entry is None or entry.job.over:
             return False
@@ -149,7 +149,7 @@ class ArrayElements:
         return False
 
     async def _recall(self, array: int) -> None:
-        """Tell of a throttle that an earlier daemon may not have told of; trouble is tried again with the drawing."""
+        """Set a throttle again that an earlier daemon may not have set; failures are retried with the next pass."""
         entry = self.recorder.registry.get(array)
         try:
             if entry is not None:
@@ -158,7 +158,7 @@ class ArrayElements:
             log.info("array %d: %s", array, error)
 
     async def _tell(self, entry: JobEntry, count: _Count) -> None:
-        """Tell a cluster that keeps throttles itself of the present one, where elements may wait for it."""
+        """Set the present throttle on a cluster that enforces throttles itself, if elements may wait for it."""
         array = entry.job.array
         if array is None or count.told == array.throttle:
             return
@@ -166,11 +166,11 @@ class ArrayElements:
         keeper = self._find_keeper(entry.cluster) if count.live > count.running else None
         if keeper is not None:
             await keeper.set_throttle(entry.job.id, throttle)
-        # Launches that are still to come bring it along.
+        # Later launches carry the throttle with them.
         count.told = throttle
 
     def _find_keeper(self, cluster: str) -> Throttle | None:
-        """The adapter of a cluster that keeps throttles itself."""
+        """The adapter of a cluster that enforces throttles itself."""
         adapter = self._find_adapter(cluster)
         return adapter if isinstance(adapter, Throttle) else None
 

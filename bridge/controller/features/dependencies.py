@@ -35,7 +35,7 @@ _Key = int | tuple[str, str]
 
 
 class DependencyTracker(DependencyResolver):
-    """Knows who waits for whom. Nothing of it is stored: it follows from the jobs."""
+    """An index of which jobs wait for which. It follows from the jobs, so it is not stored."""
 
     def __init__(
         self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
@@ -44,7 +44,7 @@ class DependencyTracker(DependencyResolver):
         self.clusters = clusters
         self._limits = limits or {}
         self._handles: dict[int, str] = {}
-        """The handles of the jobs that others wait for, as those were told of them."""
+        """The handles of awaited jobs, as their dependents last saw them."""
         self._waiting: dict[_Key, set[int]] = {}
         self._keys: dict[int, set[_Key]] = {}
         recorder.followers.append(self.follow)
@@ -168,7 +168,7 @@ class DependencyTracker(DependencyResolver):
         self.recorder.spawn(self._settle(job_id), f"looking at what job {job_id} waits for")
 
     async def _settle(self, job_id: int) -> None:
-        """Write down which needs of a job are settled by now."""
+        """Store which needs of a job are settled by now."""
         entry = self.recorder.registry.get(job_id)
         if entry is None or not open_needs(entry.job):
             self._drop(job_id)
@@ -198,7 +198,7 @@ class DependencyTracker(DependencyResolver):
             self.recorder.timers.set(f"needs:{job_id}", at, lambda: self._look(job_id))
 
     def _is_due(self, entry: JobEntry) -> bool:
-        """Whether its cluster can wait for it and has not been given it yet, or the other way round."""
+        """Whether the cluster's part in a job's dependency changed: it can wait for the job now, or no longer."""
         if entry.launched:
             return False
         owed = self.recorder.outbox.submit_of(entry.job.id, entry.cluster) is not None
@@ -213,7 +213,7 @@ class DependencyTracker(DependencyResolver):
             self.recorder.notifications.owed((row.cluster, row.kind))
 
     def _drop(self, job_id: int) -> None:
-        """It waits for nothing any more."""
+        """Drop a job from the index."""
         for key in self._keys.pop(job_id, ()):
             self._waiting[key].discard(job_id)
             if not self._waiting[key]:
@@ -279,7 +279,7 @@ def _starts(job: Job) -> int:
 
 
 def _list_keys(entry: JobEntry) -> list[_Key]:
-    """By what others may wait for a job."""
+    """The keys by which other jobs may wait for a job."""
     keys: list[_Key] = [entry.job.id, _name(entry)]
     return keys if entry.job.element is None else [*keys, entry.job.element.array]
 

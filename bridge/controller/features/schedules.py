@@ -49,7 +49,7 @@ MAX_SCHEDULES = 10_000
 
 
 class NoTimes:
-    """Stands for the times of a schedule that cannot be computed here any more."""
+    """The times of a schedule whose time zone is unknown here: none."""
 
     def after(self, at: float) -> float | None:
         """Never."""
@@ -95,7 +95,7 @@ class Schedules:
         return iter(list(self._kept.values()))
 
     async def start(self) -> None:
-        """Take up every schedule that the store has. Raises StoreFailed."""
+        """Load every stored schedule. Raises StoreFailed."""
         for stored in await self.recorder.repository.schedules():
             try:
                 await self.keep(stored)
@@ -208,13 +208,13 @@ class Schedules:
     # --- what is due --------------------------------------------------------------------------------------------------
 
     def recheck(self, schedule_id: int) -> None:
-        """See what is due of a schedule now."""
+        """Make the due runs of a schedule now."""
         kept = self._kept.get(schedule_id)
         if kept is not None:
             self.recorder.spawn(self._look(kept), f"looking at schedule c{schedule_id}")
 
     def look_again(self) -> None:
-        """See what is due of every schedule by a clock that was set."""
+        """Compute every schedule's due times again after a clock jump."""
         for schedule_id in list(self._kept):
             self.recheck(schedule_id)
 
@@ -327,7 +327,7 @@ class Schedules:
         kept.stored = changed
 
     async def _reload(self, kept: ScheduleEntry) -> None:
-        """Believe the store where memory may be wrong."""
+        """Reload a schedule from the store, after a failed compare-and-set."""
         try:
             found = {stored.id: stored for stored in await self.recorder.repository.schedules()}
         except OverspanError:

@@ -1,4 +1,4 @@
-"""From an id as a user writes it to the job, and perhaps the task, that it names."""
+"""References: resolves an id as a user writes it to the job, task or array elements that it names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ranges = tuple[IndexRange, ...]
 
 
 class Reference(NamedTuple):
-    """An id taken apart: the job's number, and its task by place or by name."""
+    """A parsed id: the job's number, and its task by offset or by name."""
 
     text: str
     job_id: int
@@ -58,7 +58,7 @@ def _check(ref: JobRef, text: str) -> Reference:
 
 
 class Directory:
-    """Finds jobs in memory, and finished ones in the store."""
+    """Finds jobs in the registry, and finished ones in the store."""
 
     def __init__(self, registry: Registry, repository: Repository) -> None:
         self.registry = registry

@@ -1,4 +1,4 @@
-"""What people ask of jobs, as the API hands it on, and what came of it. Pure."""
+"""Requests to change jobs, as the API passes them on, and their outcomes. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CancelOutcome(NamedTuple):
     done: list[str]
     errors: list[tuple[str, OverspanError]]
     note: str = ""
-    """What else there is to say."""
+    """A remark about the whole request."""
 
 
 @dataclass(frozen=True)

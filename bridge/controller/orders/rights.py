@@ -1,4 +1,4 @@
-"""Who asks, and what that user may do: everybody may look at the queue, the rest is the owner's or an operator's. Pure.
+"""Rights: every user may see the queue; all else about a job is its owner's, or an operator's. Pure.
 
 The daemon of one user serves that user alone, who may do everything.
 """
@@ -20,7 +20,7 @@ NOBODY = frozenset({""})
 
 @dataclass(frozen=True)
 class Requester:
-    """A user, as the kernel tells it. `alone`: it is the daemon's own user, and there is no other."""
+    """A user, as the kernel tells it. `alone`: the daemon's own user, on a daemon of one user."""
 
     name: str
     uid: int

@@ -1,4 +1,4 @@
-"""Sources of `file_mounts` that are not there when a job is submitted."""
+"""Checks at submission that the sources of `file_mounts` exist."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def _list_all(
 
 
 async def _keep(repository: Repository, entries: Iterable[JobEntry]) -> None:
-    """Have the store keep the rows of jobs that ended under an earlier version, so that they are read once."""
+    """Store the rows of jobs that ended under an earlier version, so that their facts are decoded only once."""
     made = [(entry.job.id, entry.job.version, make_history_rows(entry)) for entry in entries]
     accounts = [(number, version, rows) for number, version, rows in made if rows is not None]
     try:

@@ -1,4 +1,4 @@
-"""The queue: which rows, as bytes that the API sends as they are; and what a listing may ask for."""
+"""The queue: selects rows, as the encoded bytes that the API sends."""
 
 from __future__ import annotations
 

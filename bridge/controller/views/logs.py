@@ -1,4 +1,4 @@
-"""What jobs print: bytes of one stream, and which streams there are."""
+"""Logs of jobs: the bytes of one stream, and the list of streams."""
 
 from __future__ import annotations
 

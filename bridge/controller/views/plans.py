@@ -1,4 +1,4 @@
-"""What a plan says before the cluster's own form of a job: when it starts, how often, what follows its ends. Pure."""
+"""Comment lines before a plan's native form: when a job starts, how often, and what follows its ends. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps that ran inside jobs, as their clusters tell them."""
+"""Job steps, as the clusters report them."""
 
 from __future__ import annotations
 
