@@ -247,7 +247,7 @@ class Bench:
         self.controller: Controller
 
     async def start(self) -> Controller:
-        """Open a controller on whatever the ledger has."""
+        """Open a controller on whatever the repository has."""
         parts = ControllerParts(
             repository=self.repository,
             settings=self.settings,
@@ -265,7 +265,7 @@ class Bench:
         return self.others.get(config.name, self.cluster)
 
     async def kill(self) -> None:
-        """End the controller's loops at once, as kill -9 would; the ledger and the cluster stay as they are."""
+        """End the controller's loops at once, as kill -9 would; the repository and the cluster stay as they are."""
         controller = self.controller
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The controller's small parts: clusters, outbox, timers, bells, signals, states."""
+"""The controller's small parts: clusters, outbox, timers, wake-ups, signals, states."""
 
 from __future__ import annotations
 
