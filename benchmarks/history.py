@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.installation import Installation, proportional_memory, until, whole_process
 from benchmarks.rows import Bar, Row
-from overspan.bridge.controller.views.accounts import read_account, read_row, write_account
+from overspan.bridge.controller.views.history_rows import decode_history_rows, encode_history_rows, read_row
 from overspan.bridge.controller.views.rows import COLUMNS, encode_row
 
 JOBS = 20_000
@@ -32,10 +32,10 @@ def fill(database: Path, jobs: int) -> None:
 
 def _renumber(kept: bytes, number: int) -> bytes:
     """The account of the first job as that of another."""
-    rows = [read_row(row) for row in read_account(kept) or ()]
+    rows = [read_row(row) for row in decode_history_rows(kept) or ()]
     for row in rows:
         row[COLUMNS.index("id")] = row[COLUMNS.index("raw_id")] = number
-    return write_account(map(encode_row, rows))
+    return encode_history_rows(map(encode_row, rows))
 
 
 def history() -> list[Row]:

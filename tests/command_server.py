@@ -163,7 +163,7 @@ def _start(link: socket.socket, work: Work) -> int:
 def run_command(words: list[str]) -> int:
     """Be a command; the daemon that it may start is asked for where daemons are forked."""
     from overspan.bridge.cli import main
-    from overspan.bridge.client import daemon
+    from overspan.bridge.client import autostart
 
     started: dict[int, socket.socket] = {}
 
@@ -179,7 +179,7 @@ def run_command(words: list[str]) -> int:
             return None
         return int.from_bytes(_receive(started[pid], 4), "big", signed=True)
 
-    daemon._spawn, daemon._poll = spawn, poll
+    autostart._spawn, autostart._poll = spawn, poll
     sys.argv = ["span", *words]
     return main(words)
 

@@ -1,4 +1,4 @@
-"""Routes that open clusters: logins and shells on a terminal, and the import of jobs that a cluster has."""
+"""Routes for access to clusters: logins, shells, and the import of native jobs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 from pydantic import Field
 
-from overspan.bridge.api.asking import Anyone, Reader
-from overspan.bridge.api.bodies import Body as Document
+from overspan.bridge.api.authorization import Anyone, Reader
 from overspan.bridge.api.bodies import EmptyBody, Name, Number, Words
+from overspan.bridge.api.bodies import RequestBody as Document
 from overspan.bridge.api.jobs import answer
-from overspan.bridge.controller.features.access import Access, ShellWish
+from overspan.bridge.controller.features.access import Access, ShellParameters
 
 Ref = Annotated[str, Path(max_length=300)]
 ClusterName = Annotated[str, Path(max_length=256)]
@@ -34,7 +34,7 @@ class ShellBody(Document):
 
 
 def build_access_routes(access: Access) -> APIRouter:
-    """The routes; each way in is that of whoever asks."""
+    """The routes; each acts in the requester's name."""
     router = APIRouter(prefix="/v1")
 
     @router.post("/clusters/{name}/login", summary="The command that opens the way to a cluster on a terminal")
@@ -44,8 +44,8 @@ def build_access_routes(access: Access) -> APIRouter:
 
     @router.post("/jobs/{ref}/shell", summary="What to run on a terminal for a shell beside the work")
     async def enter(ref: Ref, by: Reader, body: Annotated[ShellBody, Body()]) -> Response:
-        wish = ShellWish(body.task, body.node, tuple(body.command), body.terminal)
-        entrance, place = await access.enter(ref, wish)
+        parameters = ShellParameters(body.task, body.node, tuple(body.command), body.terminal)
+        entrance, place = await access.enter(ref, parameters)
         return answer(place=place, words=list(entrance.words), environment=dict(entrance.environment))
 
     @router.post("/clusters/{name}/import", summary="Watch a job that the cluster has")

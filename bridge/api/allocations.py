@@ -8,11 +8,11 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response, StreamingResponse
 from pydantic import AfterValidator, Field
 
-from overspan.bridge.api.asking import Reader
-from overspan.bridge.api.bodies import Body as Document
+from overspan.bridge.api.authorization import Reader
+from overspan.bridge.api.bodies import RequestBody as Document
 from overspan.bridge.api.bodies import Variables, Words, no_nul
 from overspan.bridge.api.jobs import answer
-from overspan.bridge.controller.features.allocations import Allocations, StepWish
+from overspan.bridge.controller.features.allocations import Allocations, StepParameters
 
 Ref = Annotated[str, Path(max_length=300)]
 
@@ -47,10 +47,10 @@ def build_allocation_routes(allocations: Allocations) -> APIRouter:
 
     @router.post("/jobs/{ref}/step", summary="What to run on a terminal for a step in a job")
     async def step(ref: Ref, by: Reader, body: Annotated[StepBody, Body()]) -> Response:
-        wish = StepWish(
+        parameters = StepParameters(
             tuple(body.words), body.environment, body.directory, body.umask, body.own, body.terminal, body.alone
         )
-        found = await allocations.prepare_step(ref, wish)
+        found = await allocations.prepare_step(ref, parameters)
         return answer(words=list(found.words), guard=list(found.guard))
 
     return router

@@ -13,14 +13,14 @@ from fastapi.responses import Response
 import overspan
 from overspan.bridge.api.access import build_access_routes
 from overspan.bridge.api.allocations import build_allocation_routes
-from overspan.bridge.api.asking import Anyone, Operator, Reception
+from overspan.bridge.api.authorization import Anyone, Authenticator, Operator
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
-from overspan.bridge.api.failures import ERROR_SCHEMA, Guard, add_handlers
+from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.features.leftovers import Sweep
+from overspan.bridge.controller.features.orphans import OrphanRemoval
 
 FORMATS = [1]
 
@@ -33,7 +33,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 
 
 def build_app(
-    controller: Controller, stop: Callable[[], None] | None = None, reception: Reception | None = None
+    controller: Controller, stop: Callable[[], None] | None = None, authenticator: Authenticator | None = None
 ) -> FastAPI:
     """The application; `stop` ends the daemon that it runs in, `reception` knows who asks."""
     app = FastAPI(
@@ -46,7 +46,7 @@ def build_app(
         responses=_FAILURES,
     )
     app.state.controller = controller
-    app.state.reception = reception or Reception()
+    app.state.authenticator = authenticator or Authenticator()
     add_handlers(app)
     app.add_middleware(Guard)
     app.include_router(build_job_routes(controller))
@@ -84,8 +84,8 @@ def _build_cluster_routes(controller: Controller) -> APIRouter:
         name: Annotated[str, Path(max_length=256)], by: Operator, body: Annotated[FsckBody | None, Body()] = None
     ) -> Response:
         asked = body or FsckBody()
-        sweep = Sweep(asked.release, tuple(asked.installations), asked.all_installations)
-        found = await controller.leftovers.check(name, sweep)
+        sweep = OrphanRemoval(asked.release, tuple(asked.installations), asked.all_installations)
+        found = await controller.orphans.check(name, sweep)
         launches = [{**vars(one.trace), "standing": one.standing.value, "removed": one.removed} for one in found.found]
         return answer(
             installation=found.installation,

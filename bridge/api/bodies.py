@@ -42,7 +42,7 @@ Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """Any body: a format number, and no keys but the known ones."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -50,7 +50,7 @@ class Body(BaseModel):
     format: Literal[1] = 1
 
 
-class SubmissionBody(Body):
+class SubmissionBody(RequestBody):
     """A job file or batch script, and where it was typed. `argv` are the words after the verb.
 
     What comes again with the same `token` makes no second job: the answer is that of the first.
@@ -93,7 +93,7 @@ class FilterBody(BaseModel):
     nodes: Names = []
 
 
-class CancelBody(Body):
+class CancelBody(RequestBody):
     """Jobs to end, or to signal. No refs: every live job that the filters name, and then one has to be given."""
 
     refs: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=100_000)] = []
@@ -104,11 +104,11 @@ class CancelBody(Body):
     full: bool = False
 
 
-class EmptyBody(Body):
+class EmptyBody(RequestBody):
     """Nothing but the wish itself."""
 
 
-class FsckBody(Body):
+class FsckBody(RequestBody):
     """What is to be removed besides looking: what this installation left, and all that others did."""
 
     release: bool = False
@@ -116,26 +116,26 @@ class FsckBody(Body):
     all_installations: bool = False
 
 
-class RequeueBody(Body):
+class RequeueBody(RequestBody):
     """Whether the job is held afterwards."""
 
     hold: bool = False
 
 
-class ResubmitBody(Body):
+class ResubmitBody(RequestBody):
     """Whether of an array only the elements that failed are submitted again; `token` as in a submission."""
 
     failed: bool = False
     token: Name = ""
 
 
-class RestartBody(Body):
+class RestartBody(RequestBody):
     """The task to start again; none means all."""
 
     task: Name | None = None
 
 
-class UpdateBody(Body):
+class UpdateBody(RequestBody):
     """New values, only those that are given. Times are seconds; a time limit of null or 0 is none."""
 
     time_limit: Annotated[int, Field(ge=0, le=LONGEST)] | None = None

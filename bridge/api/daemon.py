@@ -35,7 +35,7 @@ from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanErr
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
 if TYPE_CHECKING:
-    from overspan.bridge.api.server import Server
+    from overspan.bridge.api.server import UnixServer
     from overspan.bridge.controller.controller import Controller
     from overspan.bridge.store.store import Store
 
@@ -114,7 +114,7 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
 
         store = Store.open(os.path.join(paths.state, "overspan.db"))
         try:
-            asyncio.run(_serve(_Place(paths, settings, shared), store, (lease_path, lease)))
+            asyncio.run(_serve(_Deployment(paths, settings, shared), store, (lease_path, lease)))
         finally:
             store.close()
     finally:
@@ -123,7 +123,7 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Deployment:
     """Where the daemon is, how it is set, and whether it is everybody's."""
 
     paths: Paths
@@ -131,24 +131,24 @@ class _Place:
     shared: bool
 
 
-async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
+async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
-    from overspan.bridge.api.asking import Reception, SharedReception
-    from overspan.bridge.api.server import Server, bind_socket, remove_socket
-    from overspan.bridge.controller.controller import Controller, Parts
+    from overspan.bridge.api.authorization import Authenticator, PeerAuthenticator
+    from overspan.bridge.api.server import UnixServer, bind_socket, remove_socket
+    from overspan.bridge.controller.controller import Controller, ControllerParts
     from overspan.bridge.controller.core.clock import DaemonClock
     from overspan.bridge.controller.core.timers import LoopTimers
-    from overspan.bridge.controller.submission.reading import read
+    from overspan.bridge.controller.submission.parsing import read
 
     paths, settings, shared = place.paths, place.settings, place.shared
     environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)
     clock = DaemonClock()
     timers = LoopTimers(clock)
-    parts = Parts(
+    parts = ControllerParts(
         store, settings, paths.state, timers, clock, read,
         environment=environment, personal=shared, take_jump=clock.take_jump,
     )  # fmt: skip
-    reception = SharedReception(settings.server.operators) if shared else Reception()
+    authenticator = PeerAuthenticator(settings.server.operators) if shared else Authenticator()
     controller = await Controller.open(parts)
     try:
 
@@ -157,7 +157,7 @@ async def _serve(place: _Place, store: Store, held: tuple[str, Lease]) -> None:
             controller.end_waits()
             server.stop()
 
-        server = Server(build_app(controller, stop, reception))
+        server = UnixServer(build_app(controller, stop, authenticator))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
@@ -188,7 +188,7 @@ def _work_environment(paths: Paths, own: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-async def _beat(path: str, lease: Lease, server: Server) -> None:
+async def _beat(path: str, lease: Lease, server: UnixServer) -> None:
     """Keep the lease; end when another daemon has it."""
     while True:
         await asyncio.sleep(BEAT)
@@ -216,7 +216,7 @@ async def _watch_clock(controller: Controller) -> None:
     while True:
         await asyncio.sleep(CLOCK_SECONDS)
         try:
-            await controller.heed_clock()
+            await controller.apply_clock_jump()
         except Exception:
             log.exception("looking at the machine's clock")
 

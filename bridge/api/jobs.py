@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from overspan.bridge.api.asking import Anyone, Owner, Reader, Viewer
+from overspan.bridge.api.authorization import Anyone, Owner, Reader, Viewer
 from overspan.bridge.api.bodies import (
     CancelBody,
     EmptyBody,
@@ -18,11 +18,11 @@ from overspan.bridge.api.bodies import (
     SubmissionBody,
     UpdateBody,
 )
-from overspan.bridge.api.failures import describe_error
-from overspan.bridge.api.parameters import LogFilter
+from overspan.bridge.api.error_responses import describe_error
+from overspan.bridge.api.query_parameters import LogFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
-from overspan.bridge.controller.orders.rights import Asker
+from overspan.bridge.controller.orders.rights import Requester
 from overspan.bridge.controller.submission.submitter import Submitted
 from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model import events
@@ -93,7 +93,7 @@ def _accept(done: Submitted) -> Response:
     )
 
 
-def _submission(body: SubmissionBody, by: Asker) -> Submission:
+def _submission(body: SubmissionBody, by: Requester) -> Submission:
     """The submission; whose it is the client may say only where there is but one user."""
     user, uid = (body.user or by.name, body.uid) if by.alone else (by.name, by.uid)
     return Submission(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from overspan.bridge.api.asking import Anyone
-from overspan.bridge.api.failures import describe_error
+from overspan.bridge.api.authorization import Anyone
+from overspan.bridge.api.error_responses import describe_error
 from overspan.bridge.api.jobs import row_document
-from overspan.bridge.api.parameters import HistoryFilter, QueueFilter
+from overspan.bridge.api.query_parameters import HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.errors import OverspanError
@@ -49,7 +49,7 @@ def build_listing_routes(controller: Controller) -> APIRouter:
     async def history(wanted: Annotated[HistoryFilter, Query()], by: Anyone) -> Response:
         chosen = wanted.select()
         parts = controller.history(replace(chosen, users=by.narrow(chosen.users)))
-        # What fails before there is a row is told as any other failure.
+        # Awaited here: an error before the first row is answered like any other error.
         first = await anext(parts)
         return StreamingResponse(_follow(first, parts), media_type=JSON)
 

@@ -1,4 +1,4 @@
-"""The queue as squeue prints it where nothing else is asked for: lines in their order, each made once a change.
+"""squeue's default table, written by the daemon: a cache of lines, each made once a change.
 
 The texts are those of the command's own columns, so both say the same.
 """
@@ -26,7 +26,7 @@ _SPARE = 1000
 """Lines that may be kept beside those of the jobs in memory."""
 
 
-class _Line(NamedTuple):
+class _TableLine(NamedTuple):
     """A row, and its line as JSON; None for one that tells how long it has run, which is written each time."""
 
     row: JobRow
@@ -38,8 +38,8 @@ class QueueLines:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._lines: dict[bytes, _Line] = {}
-        self._orders: dict[Selection, tuple[int, list[_Line]]] = {}
+        self._lines: dict[bytes, _TableLine] = {}
+        self._orders: dict[Selection, tuple[int, list[_TableLine]]] = {}
 
     def write(self, selection: Selection) -> bytes | None:
         """The listing with `header` and `lines` in place of rows; None where the command has to write it itself."""
@@ -51,33 +51,33 @@ class QueueLines:
         head = self._controller.describe_listing((), now) | {"header": write_header(_LAYOUT)}
         return json.dumps(head).encode()[:-1] + b', "lines":[' + b",".join(lines) + b"]}"
 
-    def _order(self, selection: Selection, now: float) -> list[_Line]:
+    def _order(self, selection: Selection, now: float) -> list[_TableLine]:
         """The lines as squeue sorts them."""
-        book = self._controller.recorder.book
+        registry = self._controller.recorder.registry
         self._controller.settle_queue(now)
         revision, order = self._orders.get(selection, (-1, []))
         # Jobs that are over leave the listing by the clock.
-        if revision == book.revision and not selection.states:
+        if revision == registry.revision and not selection.states:
             return order
-        order = self._sort([self._line(row, now) for row in list_queue(book, selection, now)], now)
+        order = self._sort([self._line(row, now) for row in list_queue(registry, selection, now)], now)
         self._orders.pop(selection, None)
-        self._orders[selection] = (book.revision, order)
+        self._orders[selection] = (registry.revision, order)
         if len(self._orders) > _KEPT:
             del self._orders[next(iter(self._orders))]
-        if len(self._lines) > 2 * len(book) + _SPARE:
+        if len(self._lines) > 2 * len(registry) + _SPARE:
             self._lines.clear()
         return order
 
-    def _sort(self, lines: list[_Line], now: float) -> list[_Line]:
+    def _sort(self, lines: list[_TableLine], now: float) -> list[_TableLine]:
         by_row = {id(line.row): line for line in lines}
         return [by_row[id(row)] for row in sort_rows([line.row for line in lines], DEFAULT_SORT, now)]
 
-    def _line(self, encoded: bytes, now: float) -> _Line:
+    def _line(self, encoded: bytes, now: float) -> _TableLine:
         line = self._lines.get(encoded)
         if line is None:
             (row,) = rows_from_document(CORE, [json.loads(encoded)])
             runs = row.started_at is not None and row.ended_at is None and row.state != "PENDING"
-            line = self._lines[encoded] = _Line(row, None if runs else _write(row, now))
+            line = self._lines[encoded] = _TableLine(row, None if runs else _write(row, now))
         return line
 
 

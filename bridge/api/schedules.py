@@ -8,9 +8,8 @@ from fastapi import APIRouter, Body, Path
 from fastapi.responses import Response
 from pydantic import Field
 
-from overspan.bridge.api.asking import Anyone
-from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, Variables, Word
-from overspan.bridge.api.bodies import Body as RequestBody
+from overspan.bridge.api.authorization import Anyone
+from overspan.bridge.api.bodies import MAX_BODY, EmptyBody, Name, Number, RequestBody, Variables, Word
 from overspan.bridge.api.jobs import answer
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.readers.submission import SCRIPT, Submission

@@ -14,14 +14,14 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from overspan.bridge.api.asking import PEER
+from overspan.bridge.api.authorization import PEER
 from overspan.bridge.model.errors import Conflict, OverspanError
 
 BACKLOG = 2048
 GRACE = 3
 """Seconds that requests under way have at the end."""
 KNOCK = 2.0
-"""Seconds to wait for whoever may listen on a socket that is already there."""
+"""Seconds to wait for an answer on a socket that is already there."""
 
 
 _CREDENTIALS = struct.Struct("3i")
@@ -56,7 +56,7 @@ def read_peer(sock: socket.socket | None) -> int | None:
     return uid if uid >= 0 else None
 
 
-class Server(uvicorn.Server):
+class UnixServer(uvicorn.Server):
     """A server that sleeps until it is stopped: uvicorn's own wakes ten times a second."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -90,9 +90,9 @@ class Server(uvicorn.Server):
 
 
 def bind_socket(path: str, mode: int = 0o600) -> socket.socket:
-    """Listen at the path. The caller holds the lease, so a socket that nobody answers on is a dead daemon's.
+    """Listen at the path. The caller holds the lease, so a socket without a listener is a dead daemon's.
 
-    Raises Conflict when somebody listens there, OverspanError when it cannot be made.
+    Raises Conflict when another process listens there, OverspanError when it cannot be made.
     """
     _clear_way(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -19,7 +19,7 @@ from overspan.bridge.model.srun_options import Part
 
 if TYPE_CHECKING:
     from overspan.bridge.client import Client
-    from overspan.bridge.client.holding import AllocationHold
+    from overspan.bridge.client.allocation_hold import AllocationHold
 
 NATIVE = "slurm"
 """The kind of clusters whose own srun runs steps."""
@@ -35,7 +35,7 @@ def list_natives(client: Client) -> frozenset[str]:
 def hold_native(call: Call, job: str) -> AllocationHold:
     """Begin to hold the allocation."""
     from overspan.bridge.client import Client
-    from overspan.bridge.client.holding import AllocationHold
+    from overspan.bridge.client.allocation_hold import AllocationHold
 
     hold = AllocationHold(lambda: Client(environment=call.environment, autostart=False), job)
     hold.start()

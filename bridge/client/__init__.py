@@ -1,4 +1,4 @@
-"""The one way in to the daemon, for the commands, the terminal UI and Python programs."""
+"""The client of the daemon, for the commands, the terminal UI and Python programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from overspan.bridge.client.records import (
 )
 
 if TYPE_CHECKING:
-    from overspan.bridge.client.exchange import (
+    from overspan.bridge.client.job_handle import JobHandle
+    from overspan.bridge.client.messages import (
         Accepted,
         Cancelled,
         CancelOrder,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         SubmitOptions,
         Transition,
     )
-    from overspan.bridge.client.handle import JobHandle
 
 __all__ = [
     "Accepted",
@@ -54,11 +54,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Commands that only list pay for nothing else.
     if name == "JobHandle":
-        from overspan.bridge.client.handle import JobHandle
+        from overspan.bridge.client.job_handle import JobHandle
 
         return JobHandle
     if name in __all__:
-        from overspan.bridge.client import exchange
+        from overspan.bridge.client import messages
 
-        return getattr(exchange, name)
+        return getattr(messages, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from overspan.bridge.client.exchange import LogPart, Outcome, Stream, StreamKey
-from overspan.bridge.client.following import LogSource
+from overspan.bridge.client.log_reading import LogSource
+from overspan.bridge.client.messages import LogPart, Outcome, Stream, StreamKey
 from overspan.bridge.client.records import JobFilter, Listing
 from overspan.bridge.model.errors import OverspanError
 

@@ -1,4 +1,4 @@
-"""The one way in to the daemon: for the commands, the terminal UI and Python programs."""
+"""The client of the daemon, for the commands, the terminal UI and Python programs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from overspan.bridge.client import daemon
-from overspan.bridge.client.access import AccessCalls
-from overspan.bridge.client.allocations import AllocationCalls
-from overspan.bridge.client.connection import Gone
-from overspan.bridge.client.orders import OrderCalls
+from overspan.bridge.client import autostart
+from overspan.bridge.client.connection import ConnectionClosed
 from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document, steps_from_document
-from overspan.bridge.client.schedules import ScheduleCalls
-from overspan.bridge.client.transport import CUT, make_query, quote_part
+from overspan.bridge.client.transport import CUT, DaemonTransport, make_query, quote_part
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
-    from overspan.bridge.client.exchange import (
+    from overspan.bridge.client.job_handle import JobHandle
+    from overspan.bridge.client.messages import (
         Accepted,
+        Cancelled,
+        CancelOrder,
         LogPart,
         LogWish,
         Outcome,
@@ -31,18 +30,23 @@ if TYPE_CHECKING:
         SubmitOptions,
         Transition,
     )
-    from overspan.bridge.client.handle import JobHandle
 
 EVENT_SECONDS = 60.0
 """Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
 RECONNECT_SECONDS = 0.1
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
+SILENT_SECONDS = 60.0
+"""Silence after which a hold on an allocation counts as lost; the daemon says something every 15 s."""
+FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
+"""What the daemon can filter a cancel by."""
+_PLACE = ("environment", "directory", "umask", "uid", "gid", "host")
+"""The fields of a submission that tell where a crontab was installed."""
 _ALL_JOBS = JobFilter()
 _LOST = "whether the job was taken is not known; look with `span squeue`"
 
 
-class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
+class Client(DaemonTransport):
     """A synchronous client of the user's daemon; it starts the daemon on first use.
 
     Every method raises Unreachable when there is no daemon and none can be started, and the error that the daemon
@@ -62,7 +66,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
         The job is stored when this returns. Raises InvalidRequest with file, line and column for a wrong job.
         """
-        from overspan.bridge.client.handle import JobHandle
+        from overspan.bridge.client.job_handle import JobHandle
         from overspan.bridge.client.submission import make_submission
 
         accepted = self.send(make_submission(job, options))
@@ -75,13 +79,13 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def job(self, ref: int | str) -> JobHandle:
         """A handle on an existing job; raises NotFound when there is none."""
-        from overspan.bridge.client.handle import JobHandle
+        from overspan.bridge.client.job_handle import JobHandle
 
         return JobHandle(self, int(self.show(str(ref))["id"]))
 
     def send(self, submission: Submission) -> Accepted:
         """Submit what has been prepared; `submit` is the easy form."""
-        from overspan.bridge.client.exchange import accepted_from_document
+        from overspan.bridge.client.messages import accepted_from_document
         from overspan.bridge.client.submission import list_left_out, submission_document
 
         body = submission_document(submission, self.environment)
@@ -92,7 +96,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def resubmit(self, ref: str, failed: bool = False) -> Accepted:
         """Submit a job again as a new one; of an array, with `failed`, only the elements that failed."""
-        from overspan.bridge.client.exchange import accepted_from_document
+        from overspan.bridge.client.messages import accepted_from_document
 
         target = f"/v1/jobs/{quote_part(ref)}/resubmit"
         return accepted_from_document(self._post_once(target, {"failed": failed}, _LOST))
@@ -137,7 +141,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def timeline(self, ref: str) -> list[Transition]:
         """Every change of a job's and its tasks' states, oldest first."""
-        from overspan.bridge.client.exchange import transition_from_document
+        from overspan.bridge.client.messages import transition_from_document
 
         document = self._get(f"/v1/jobs/{quote_part(ref)}/timeline")
         return [transition_from_document(row) for row in document["rows"]]
@@ -147,7 +151,7 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
         A daemon that ends and comes back does not end the stream; it goes on behind the last event given.
         """
-        from overspan.bridge.client.exchange import transition_from_document
+        from overspan.bridge.client.messages import transition_from_document
 
         while True:
             with self._sibling() as own:
@@ -162,21 +166,21 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
                             yield event
                     if not follow:
                         return
-                except (Gone, OSError):
+                except (ConnectionClosed, OSError):
                     if not follow:
                         raise Unreachable(CUT) from None
             time.sleep(RECONNECT_SECONDS)
 
     def streams(self, ref: str, times: bool = False) -> list[Stream]:
         """The logs a job has; with `times` also when each of them grew, as far as that is known."""
-        from overspan.bridge.client.exchange import stream_from_document
+        from overspan.bridge.client.messages import stream_from_document
 
         rows = self._get(f"/v1/jobs/{quote_part(ref)}/streams{'?times=1' if times else ''}")["streams"]
         return [stream_from_document(row) for row in rows]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         """Bytes of one log; a negative offset counts from the end. NotFound when there is none."""
-        from overspan.bridge.client.exchange import LogPart
+        from overspan.bridge.client.messages import LogPart
 
         asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
         query = make_query({**asked, "offset": offset, "limit": limit})
@@ -194,14 +198,14 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def logs(self, ref: str, wanted: LogWish | None = None) -> Iterator[tuple[Stream, bytes]]:
         """The bytes of every log that is wished for, as (log, bytes); with `follow` until the job is over."""
-        from overspan.bridge.client.exchange import LogWish
-        from overspan.bridge.client.following import read_logs
+        from overspan.bridge.client.log_reading import read_logs
+        from overspan.bridge.client.messages import LogWish
 
         return read_logs(self, ref, wanted or LogWish())
 
     def wait(self, ref: str, timeout: float | None = None) -> Outcome:
         """Wait for the end of a job or task, at most `timeout` seconds; `over` tells which it was."""
-        from overspan.bridge.client.exchange import Outcome
+        from overspan.bridge.client.messages import Outcome
 
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -212,6 +216,149 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
             outcome = Outcome(**fields)
             if outcome.over or (end is not None and time.monotonic() >= end):
                 return outcome
+
+    # --- changing jobs ------------------------------------------------------------------------------------------------
+
+    def cancel(self, order: CancelOrder) -> Cancelled:
+        """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
+        if not order.refs and order.filter.empty:
+            raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
+        from overspan.bridge.client.messages import Cancelled, FailedOrder
+
+        asked = order.filter
+        filters = {name: list(getattr(asked, name)) for name in FILTERS}
+        body = {
+            "refs": list(order.refs),
+            "task": order.task,
+            "filters": filters,
+            "signal": order.signal or None,
+            "batch_only": order.batch_only,
+            "full": order.full,
+        }
+        document = self._post("/v1/cancel", body)
+        errors = []
+        for row in document.get("errors") or ():
+            error = row.get("error") or {}
+            texts = (str(error.get(name, "")) for name in ("code", "message", "remedy"))
+            errors.append(FailedOrder(str(row.get("ref", "")), *texts))
+        done = tuple(str(ref) for ref in document.get("done") or ())
+        return Cancelled(done, tuple(errors), str(document.get("note") or ""))
+
+    def hold(self, ref: str) -> None:
+        """Keep a pending job from starting."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/hold", {})
+
+    def release(self, ref: str) -> None:
+        """End a hold."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/release", {})
+
+    def requeue(self, ref: str, hold: bool = False) -> None:
+        """End what runs of a job and put it back into the queue."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/requeue", {"hold": hold})
+
+    def suspend(self, ref: str) -> None:
+        """Stop what runs of a job, in place."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/suspend", {})
+
+    def resume(self, ref: str) -> None:
+        """Let a suspended job go on."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/resume", {})
+
+    def top(self, ref: str) -> None:
+        """Put a pending job before the user's other ones."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/top", {})
+
+    def restart(self, ref: str, task: str = "") -> None:
+        """Start one task again in place, or all."""
+        self._post(f"/v1/jobs/{quote_part(ref)}/restart", {"task": task})
+
+    def update(self, ref: str, changes: Mapping[str, Any]) -> None:
+        """Change a job.
+
+        Keys: time_limit (seconds, None for none), priority, nice, begin, dependency (as --dependency), throttle,
+        comment, name, partition.
+        """
+        self._post(f"/v1/jobs/{quote_part(ref)}/update", dict(changes))
+
+    # --- steps and allocations ----------------------------------------------------------------------------------------
+
+    def prepare_step(
+        self, ref: str, words: Sequence[str], *, own: bool = False, terminal: bool = False, alone: bool = False
+    ) -> dict[str, Any]:
+        """What to run for a step in a job: words of the step, and of the guard that takes signals for it.
+
+        `words` are srun's; `own` tells that the job is an allocation for this step alone, `alone` that the
+        daemon's own connection is not to be shared. Raises Conflict for a job that does not run, InvalidRequest for one
+        that takes no steps, NotFound.
+        """
+        from overspan.bridge.client.submission import read_umask, submission_variables
+
+        body = {
+            "words": list(words),
+            "environment": submission_variables(self.environment),
+            "directory": os.getcwd(),
+            "umask": read_umask(),
+            "own": own,
+            "terminal": terminal,
+            "alone": alone,
+        }
+        return self._post(f"/v1/jobs/{quote_part(ref)}/step", body)
+
+    def hold_allocation(self, ref: str) -> bool:
+        """Hold an allocation until its job is over, which is True; False where the daemon went away before."""
+        answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/allocation", timeout=SILENT_SECONDS)
+        try:
+            return any(line == b"over" for line in answer.lines())
+        except (ConnectionClosed, OSError):
+            return False
+        finally:
+            self.close()
+
+    # --- schedules and crontabs ---------------------------------------------------------------------------------------
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """Every schedule: id, name, schedule, timezone, next_due, last_job, counts and policies. Times are epoch."""
+        return list(self._get("/v1/schedules")["schedules"])
+
+    def pause_schedule(self, schedule_id: int) -> None:
+        """Make no more runs of a schedule."""
+        self._post(f"/v1/schedules/{schedule_id}/pause", {})
+
+    def resume_schedule(self, schedule_id: int) -> None:
+        """End a pause."""
+        self._post(f"/v1/schedules/{schedule_id}/resume", {})
+
+    def run_schedule(self, schedule_id: int) -> int:
+        """Make a run now; its job's id."""
+        lost = "whether the run was made is not known; look with `span cron list`"
+        return int(self._post(f"/v1/schedules/{schedule_id}/run", {}, lost=lost)["id"])
+
+    def delete_schedule(self, schedule_id: int) -> None:
+        """Forget a schedule; jobs that it has made go on."""
+        self._post(f"/v1/schedules/{schedule_id}/delete", {})
+
+    def crontab(self) -> str:
+        """The user's crontab. Raises NotFound when there is none."""
+        return str(self._get("/v1/crontab")["text"])
+
+    def install_crontab(self, text: str, file: str = "") -> list[int]:
+        """Put a crontab in place of the former one; the schedules' ids, one for each entry.
+
+        `file` names it in errors.
+        """
+        from overspan.bridge.client.messages import Submission
+        from overspan.bridge.client.submission import submission_document
+
+        document = submission_document(Submission(kind="script", text=""), self.environment)
+        body = {name: document[name] for name in _PLACE}
+        lost = "whether the crontab was installed is not known; look with `span cron -l`"
+        return [
+            int(number) for number in self._post("/v1/crontab", {"text": text, "file": file, **body}, lost=lost)["ids"]
+        ]
+
+    def remove_crontab(self) -> None:
+        """Remove the user's crontab; jobs that it has made go on."""
+        self._post("/v1/crontab/remove", {})
 
     # --- the daemon and its clusters ----------------------------------------------------------------------------------
 
@@ -231,6 +378,25 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
         """What works on a cluster and what to do about the rest: what, works, seen, remedy."""
         return list(self._post(f"/v1/clusters/{quote_part(cluster)}/check", {})["findings"])
 
+    def login(self, cluster: str) -> dict[str, Any]:
+        """What opens the way to a cluster: message, words of a command for the terminal, words of one that checks."""
+        return self._post(f"/v1/clusters/{quote_part(cluster)}/login", {})
+
+    def shell(
+        self, ref: str, task: str = "", node: int = 0, command: Sequence[str] = (), *, terminal: bool = True
+    ) -> dict[str, Any]:
+        """What to run for a shell, or a command, at a member of a job: words, environment on top of one's own, place.
+
+        Raises Conflict where nothing can be entered, NotFound, InvalidRequest.
+        """
+        body = {"task": task, "node": node, "command": list(command), "terminal": terminal}
+        return self._post(f"/v1/jobs/{quote_part(ref)}/shell", body)
+
+    def import_job(self, cluster: str, native: str) -> dict[str, Any]:
+        """Watch a job that the cluster has: id, name, cluster, state. Raises Conflict when it is watched already."""
+        lost = "whether the job was imported is not known; look with `span squeue`"
+        return self._post(f"/v1/clusters/{quote_part(cluster)}/import", {"native": native}, lost=lost)
+
     def fsck(
         self,
         cluster: str,
@@ -248,16 +414,16 @@ class Client(OrderCalls, ScheduleCalls, AccessCalls, AllocationCalls):
 
     def shutdown(self) -> bool:
         """End the daemon, and wait for its end; jobs go on. False when none was running."""
-        connection = daemon.connect(self.paths, self.timeout)
+        connection = autostart.connect(self.paths, self.timeout)
         if connection is None:
             return False
         self.close()
         self._connection = connection
-        end = daemon.watch_end(connection.peer)
+        end = autostart.watch_end(connection.peer)
         try:
             self._post("/v1/shutdown", {})
             self.close()
-            daemon.await_end(end)
+            autostart.await_end(end)
         finally:
             if end >= 0:
                 os.close(end)

@@ -18,11 +18,11 @@ class ProtocolError(Exception):
     """What came back is not an HTTP answer."""
 
 
-class Gone(Exception):
+class ConnectionClosed(Exception):
     """The peer closed the connection before it answered; the request may or may not have had its effect."""
 
 
-class Answer:
+class HttpResponse:
     """The head of an answer; the body is read once, whole or line by line."""
 
     def __init__(self, status: int, headers: Mapping[str, str], stream: BufferedReader) -> None:
@@ -31,7 +31,7 @@ class Answer:
         self._stream = stream
 
     def read(self) -> bytes:
-        """The whole body. Raises Gone when it is cut short."""
+        """The whole body. Raises ConnectionClosed when it is cut short."""
         if self._chunked:
             return b"".join(self._chunks())
         length = self.headers.get("content-length")
@@ -39,7 +39,7 @@ class Answer:
             return self._stream.read()
         body = self._stream.read(int(length))
         if len(body) < int(length):
-            raise Gone("the answer was cut short")
+            raise ConnectionClosed("the answer was cut short")
         return body
 
     def lines(self) -> Iterator[bytes]:
@@ -67,14 +67,14 @@ class Answer:
             size = _parse_size(self._stream.readline(_MAX_HEAD))
             data = self._stream.read(size)
             if len(data) < size:
-                raise Gone("the answer was cut short")
+                raise ConnectionClosed("the answer was cut short")
             self._stream.readline(_MAX_HEAD)
             if size == 0:
                 return
             yield data
 
 
-class Connection:
+class HttpConnection:
     """One connection to the daemon. Raises OSError where the socket does."""
 
     def __init__(self, path: str, timeout: float) -> None:
@@ -87,10 +87,10 @@ class Connection:
             raise
         self._stream = self._socket.makefile("rb")
 
-    def request(self, method: str, target: str, body: bytes = b"", *, timeout: float) -> Answer:
+    def request(self, method: str, target: str, body: bytes = b"", *, timeout: float) -> HttpResponse:
         """Send one request and read the answer's head; `timeout` is for each read, in seconds.
 
-        Raises Gone when the peer closes instead of answering, ProtocolError when it answers in another language,
+        Raises ConnectionClosed when the peer closes instead of answering, ProtocolError when the answer is not HTTP,
         TimeoutError when it is silent.
         """
         self._socket.settimeout(timeout)
@@ -105,7 +105,7 @@ class Connection:
         try:
             return self._read_head()
         except ConnectionResetError as error:
-            raise Gone(str(error)) from None
+            raise ConnectionClosed(str(error)) from None
 
     @property
     def peer(self) -> int:
@@ -118,10 +118,10 @@ class Connection:
         self._stream.close()
         self._socket.close()
 
-    def _read_head(self) -> Answer:
+    def _read_head(self) -> HttpResponse:
         line = self._stream.readline(_MAX_HEAD)
         if not line:
-            raise Gone("the daemon closed the connection")
+            raise ConnectionClosed("the daemon closed the connection")
         words = line.split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
             raise ProtocolError(f"the socket answered {line[:60]!r}")
@@ -129,16 +129,16 @@ class Connection:
         while True:
             line = self._stream.readline(_MAX_HEAD)
             if line in (b"\r\n", b"\n"):
-                return Answer(int(words[1]), headers, self._stream)
+                return HttpResponse(int(words[1]), headers, self._stream)
             if not line:
-                raise Gone("the answer was cut short")
+                raise ConnectionClosed("the answer was cut short")
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.strip().lower()] = value.strip()
 
 
 def _parse_size(line: bytes) -> int:
     if not line:
-        raise Gone("the answer was cut short")
+        raise ConnectionClosed("the answer was cut short")
     try:
         return int(line.split(b";")[0], 16)
     except ValueError:

@@ -15,10 +15,8 @@ from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from overspan.bridge.client.client import Client
-from overspan.bridge.client.exchange import (
-    CancelOrder,
-)
-from overspan.bridge.client.handle import JobHandle
+from overspan.bridge.client.job_handle import JobHandle
+from overspan.bridge.client.messages import CancelOrder
 from overspan.bridge.client.records import (
     JobFilter,
     JobRow,
@@ -142,7 +140,7 @@ class JobExecutor(Executor):
             return True
         self._cancelled.add(number)
         if not state.terminal:
-            # A daemon that is away lets the job go on; nobody waits for it.
+            # Without a daemon the job goes on; its result is not needed.
             with suppress(OverspanError):
                 self._client.cancel(CancelOrder(refs=(str(number),)))
         return False

@@ -1,4 +1,4 @@
-"""What listings are made of. NamedTuples: dataclasses would cost each command 9 ms of imports.
+"""Records of listings. NamedTuples: dataclasses would cost each command 9 ms of imports.
 
 No future import here: NamedTuple would compile each annotation, which costs every command 2 ms.
 """

@@ -1,4 +1,4 @@
-"""What a submission carries: the text, and where and by whom it was submitted."""
+"""Builds a submission: the text, and where and by whom it was submitted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.client.exchange import (
-    Submission,
-    SubmitOptions,
-)
+from overspan.bridge.client.messages import Submission, SubmitOptions
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 _MAX_TEXT = 4 << 20

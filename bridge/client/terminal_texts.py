@@ -1,4 +1,4 @@
-"""Texts of other people's making, for a terminal: nothing in them moves its cursor, ends a line or colours it."""
+"""Sanitizes foreign texts for a terminal: nothing in them moves its cursor, ends a line or colours it."""
 
 from __future__ import annotations
 

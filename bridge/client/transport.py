@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.client import daemon
-from overspan.bridge.client.connection import Answer, Connection, Gone, ProtocolError
+from overspan.bridge.client import autostart
+from overspan.bridge.client.connection import ConnectionClosed, HttpConnection, HttpResponse, ProtocolError
 from overspan.bridge.config.paths import find_paths, find_server
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable, error_from_document
 
@@ -28,7 +28,7 @@ class Cut(Unreachable):
     """The daemon took a request, and went away before its answer was read: it may or may not have had its effect."""
 
 
-class Transport:
+class DaemonTransport:
     """The connection of a client; it starts the daemon on first use."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Transport:
         self._autostart = autostart
         self.for_terminal = False
         """Whether texts of jobs and clusters are given as a terminal may have them."""
-        self._connection: Connection | None = None
+        self._connection: HttpConnection | None = None
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -76,10 +76,10 @@ class Transport:
                 raise
         raise Cut(CUT, remedy=lost)
 
-    def _read(self, answer: Answer, *, listed: bool = False) -> dict[str, Any]:
+    def _read(self, answer: HttpResponse, *, listed: bool = False) -> dict[str, Any]:
         try:
             data = answer.read()
-        except (Gone, ConnectionResetError):
+        except (ConnectionClosed, ConnectionResetError):
             self.close()
             raise Cut(CUT) from None
         if not answer.reusable:
@@ -102,7 +102,7 @@ class Transport:
 
     def _request(
         self, method: str, target: str, body: bytes = b"", *, timeout: float | None = None, lost: str = ""
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send one request; a GET that found the connection closed is sent again on a new one."""
         if method != "GET" and self._connection is not None and not target.endswith("/shutdown"):
             # A kept connection may have been closed meanwhile, and an order must not be sent twice.
@@ -112,7 +112,7 @@ class Transport:
             try:
                 answer = connection.request(method, target, body, timeout=timeout or self.timeout)
                 break
-            except Gone:
+            except ConnectionClosed:
                 self.close()
                 if not pause:
                     raise Cut(CUT, remedy=lost) from None
@@ -128,20 +128,20 @@ class Transport:
             self._read(answer)
         return answer
 
-    def _open(self) -> Connection:
+    def _open(self) -> HttpConnection:
         if self._connection is None:
             if self.server:
                 self._connection = self._open_server()
             elif self._autostart:
-                self._connection = daemon.ensure_daemon(self.paths, self.environment, self.timeout)
+                self._connection = autostart.ensure_daemon(self.paths, self.environment, self.timeout)
             else:
-                self._connection = daemon.connect(self.paths, self.timeout)
+                self._connection = autostart.connect(self.paths, self.timeout)
         if self._connection is None:
             raise Unreachable("the daemon is not running", remedy="any command starts it; `span daemon` runs it here")
         return self._connection
 
-    def _open_server(self) -> Connection:
-        connection = daemon.connect(self.paths, self.timeout)
+    def _open_server(self) -> HttpConnection:
+        connection = autostart.connect(self.paths, self.timeout)
         if connection is None:
             raise Unreachable(
                 f"the shared daemon does not run: nobody listens on {self.server}",

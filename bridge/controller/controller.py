@@ -14,27 +14,27 @@ from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clock import describe_jump
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.core.dispatch import Dispatcher
-from overspan.bridge.controller.core.drafts import Completion
-from overspan.bridge.controller.core.ledger import Ledger
 from overspan.bridge.controller.core.observation import Observer
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Clock, Recorder
-from overspan.bridge.controller.core.releases import Releases
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.releases import LaunchReleases
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
+from overspan.bridge.controller.core.unit_of_work import Completion
 from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
-from overspan.bridge.controller.features.arrays import Arrays
+from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
-from overspan.bridge.controller.features.dependencies import Dependencies
+from overspan.bridge.controller.features.dependencies import DependencyTracker
 from overspan.bridge.controller.features.failover import Failover
-from overspan.bridge.controller.features.families import Families
-from overspan.bridge.controller.features.leftovers import Leftovers
+from overspan.bridge.controller.features.joined_jobs import JoinedJobs
+from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
-from overspan.bridge.controller.orders.orders import Orders
+from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitter
@@ -43,7 +43,7 @@ from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
-from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps
+from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
 from overspan.bridge.store.records import JobQuery, TimelineRow
@@ -59,10 +59,10 @@ EVENTS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
-class Parts:
+class ControllerParts:
     """What a controller is made of."""
 
-    ledger: Ledger
+    repository: Repository
     settings: Settings
     state_dir: str
     timers: Timers
@@ -80,7 +80,7 @@ class Parts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it."""
 
-    def __init__(self, parts: Parts, installation: str) -> None:
+    def __init__(self, parts: ControllerParts, installation: str) -> None:
         self.parts = parts
         self.clock = parts.clock
         self.since = parts.clock()
@@ -89,40 +89,40 @@ class Controller:
         backoff = unanswered(settings.ticks)
         self.clusters = Clusters(settings, parts.state_dir, parts.opener_of, personal=parts.personal)
         completion = Completion(installation, self.clusters.keeps_limits, self.clusters.patience_of)
-        self.recorder = Recorder(parts.ledger, parts.timers, parts.clock, completion)
+        self.recorder = Recorder(parts.repository, parts.timers, parts.clock, completion)
         self.recorder.decider_of = self.clusters.decider_of
-        self.recorder.book.written_of = self.clusters.written_of
-        self.arrays = Arrays(self.recorder, self.clusters, settings.clusters)
-        self.dependencies = Dependencies(self.recorder, self.clusters, settings.clusters)
-        self.families = Families(self.recorder)
+        self.recorder.registry.written_of = self.clusters.written_of
+        self.arrays = ArrayElements(self.recorder, self.clusters, settings.clusters)
+        self.dependencies = DependencyTracker(self.recorder, self.clusters, settings.clusters)
+        self.joined_jobs = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
-        self.directory = Directory(self.recorder.book, parts.ledger)
+        self.directory = Directory(self.recorder.registry, parts.repository)
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
-        self.places = Places(self.recorder, self.clusters)
-        self.obstacles = Obstacles(self.recorder, self.places)
-        self.orders = Orders(self.recorder, self.directory, self.places)
+        self.locations = ClusterLocations(self.recorder, self.clusters)
+        self.obstacles = Obstacles(self.recorder, self.locations)
+        self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
         self.allocations = Allocations(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
-        self.steps = Steps(self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.places, backoff, settings.clusters, parts.environment)
-        self.releases = Releases(self.recorder, self.clusters, backoff)
-        self.leftovers = Leftovers(self.recorder, self.clusters, self.releases)
-        self.observer = Observer(self.recorder, self.places, backoff, float(settings.ticks.observe))
+        self.steps = StepListing(self.clusters)
+        self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment)
+        self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
+        self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
+        self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
         self._forgetting: asyncio.Task[None] | None = None
         self._lost = ""
-        """What a database that was lost does not tell."""
+        """A warning that the database was lost, and history with it; empty if it was not."""
 
     @classmethod
-    async def open(cls, parts: Parts) -> Controller:
-        """Make a controller and let it take up what an earlier one left. Raises StoreFailed."""
-        installation = await parts.ledger.meta("installation")
+    async def open(cls, parts: ControllerParts) -> Controller:
+        """Make a controller and start it. Raises StoreFailed."""
+        installation = await parts.repository.meta("installation")
         if installation is None:
             installation = uuid.uuid4().hex[:12]
-            await parts.ledger.set_meta("installation", installation)
+            await parts.repository.set_meta("installation", installation)
         controller = cls(parts, installation)
         await controller.start()
         return controller
@@ -130,12 +130,12 @@ class Controller:
     async def start(self) -> None:
         """Load the jobs, make the calls that are owed, watch what runs. Raises InvalidRequest for wrong settings."""
         self.clusters.open_local()
-        self.recorder.wakes.owed = self.dispatcher.wake
-        self.recorder.wakes.watched = self.observer.wake
+        self.recorder.notifications.owed = self.dispatcher.wake
+        self.recorder.notifications.watched = self.observer.wake
         await self._reserve_numbers()
-        await self.places.load()
+        await self.locations.load()
         await self.recorder.load()
-        await self.places.look_for_absent()
+        await self.locations.look_for_absent()
         await self.arrays.load()
         # The first answer should already know what ended while no daemon was there.
         await self.observer.catch_up(CATCH_UP_SECONDS)
@@ -147,20 +147,20 @@ class Controller:
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:
-        """Give no number again that a machine knows a job by: a database that was lost has not counted them."""
+        """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""
         for cluster in self.clusters:
             if cluster.opened and isinstance(adapter := cluster.open(), Numbered):
                 last = adapter.find_last_number()
-                if await self.parts.ledger.reserve_ids(last + 1):
+                if await self.parts.repository.reserve_ids(last + 1):
                     text = f"{cluster.name} has runs of jobs up to {last} that the database does not know:"
                     self._lost = f"{text} history is missing, and new jobs begin at {last + 1}"
                     log.warning("%s", self._lost)
 
     def end_waits(self) -> None:
-        """Let everybody go who waits for a job's end or follows events."""
+        """End all waits for jobs and all event streams."""
         self.closing = self.allocations.closing = True
-        self.recorder.wakes.jobs.ring_all()
-        self.recorder.wakes.timeline.ring()
+        self.recorder.notifications.jobs.wake_all()
+        self.recorder.notifications.timeline.wake()
 
     async def close(self) -> None:
         """Stop the loops, finish the writes under way; the store stays open."""
@@ -177,15 +177,15 @@ class Controller:
     @property
     def problems(self) -> list[str]:
         """What hinders the daemon now, a line each."""
-        trouble = self.parts.ledger.trouble
+        trouble = self.parts.repository.trouble
         found = [_say(trouble)] if trouble is not None else []
         for cluster in self.clusters:
             # What it says of its own runs is so wherever its jobs are.
             if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
                 found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
         found += [self._lost] if self._lost else []
-        found += [f"{damage.text}; it is left as it is" for damage in self.parts.ledger.damages]
-        return found + [_say(trouble) for trouble in self.places.list_troubles().values()]
+        found += [f"{damage.text}; it is left as it is" for damage in self.parts.repository.damages]
+        return found + [_say(trouble) for trouble in self.locations.list_troubles().values()]
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -193,19 +193,19 @@ class Controller:
         """The queue as the API sends it."""
         now = self.clock()
         self.settle_queue(now)
-        return self._listing(list_queue(self.recorder.book, selection, now), selection.columns, now)
+        return self._listing(list_queue(self.recorder.registry, selection, now), selection.columns, now)
 
     def settle_queue(self, now: float) -> None:
         """Bring up to date what the queue shows and no event changes: jobs that leave it, and what hinders others."""
-        self.recorder.book.forget_finished(now)
+        self.recorder.registry.forget_finished(now)
         self.obstacles.refresh()
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
-        shown: list[Entry] = []
+        shown: list[JobEntry] = []
         now = self.clock()
         self.settle_queue(now)
-        rows = list_queue(self.recorder.book, selection, now, shown)
+        rows = list_queue(self.recorder.registry, selection, now, shown)
         own = [entry for entry in shown if within in ("", entry.user)]
         return self._listing(rows, selection.columns, self.clock(), await self.steps.rows(own))
 
@@ -215,7 +215,7 @@ class Controller:
         head: dict[str, Any] = self.describe_listing(selection.columns, self.clock())
         comma = b', "rows":['
         text = json.dumps(head).encode()[:-1]
-        async for rows in list_history(self.recorder.book, self.parts.ledger, selection, shown):
+        async for rows in list_history(self.recorder.registry, self.parts.repository, selection, shown):
             if rows:
                 yield text + comma + b",".join(rows)
                 text, comma = b"", b","
@@ -224,7 +224,7 @@ class Controller:
         yield text + (comma if text else b"") + b"]" + end + b"}"
 
     async def _past_steps(self, shown: Handles) -> dict[str, Any]:
-        return {"step_columns": STEP_COLUMNS, "steps": await self.steps.past_rows(shown, self.parts.ledger)}
+        return {"step_columns": STEP_COLUMNS, "steps": await self.steps.past_rows(shown, self.parts.repository)}
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
@@ -232,8 +232,12 @@ class Controller:
         cluster = self.clusters.find(entry.cluster)
         stale = cluster.stale_since if cluster is not None and not entry.job.over else None
         why = cluster.message if cluster is not None and stale is not None else ""
-        facts = {**describe_job(entry, await self.families.list_joined(entry)), "stale_since": stale, "stale_why": why}
-        troubles = {} if entry.job.over else self.places.list_troubles()
+        facts = {
+            **describe_job(entry, await self.joined_jobs.list_joined(entry)),
+            "stale_since": stale,
+            "stale_why": why,
+        }
+        troubles = {} if entry.job.over else self.locations.list_troubles()
         told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
@@ -247,7 +251,7 @@ class Controller:
     async def timeline(self, ref: str) -> list[TimelineRow]:
         """A job's transitions, or those of one task, oldest first."""
         target = await self.directory.find(ref)
-        rows = await self.parts.ledger.timeline(target.entry.job.id)
+        rows = await self.parts.repository.timeline(target.entry.job.id)
         return [row for row in rows if not target.task or row.task in ("", target.task)]
 
     async def wait(self, ref: str, timeout: float) -> dict[str, Any]:
@@ -257,12 +261,12 @@ class Controller:
         deadline = loop.time() + timeout
         while True:
             job_id = target.entry.job.id
-            entry = self.recorder.book.get(job_id) or target.entry
+            entry = self.recorder.registry.get(job_id) or target.entry
             end = describe_end(entry.job, entry.job.task(target.task) if target.task else None)
             left = deadline - loop.time()
             if end["over"] or left <= 0 or self.closing:
                 return end
-            await self.recorder.wakes.jobs.wait(job_id, left)
+            await self.recorder.notifications.jobs.wait(job_id, left)
             if target.waiting:
                 # An element that waited may have become a job.
                 target = await self.directory.find(ref)
@@ -272,25 +276,25 @@ class Controller:
 
         Of one user's jobs only, where `within` names one.
         """
-        bell = self.recorder.wakes.timeline
-        seq = self.parts.ledger.last_seq if since is None else since
+        wakeup = self.recorder.notifications.timeline
+        seq = self.parts.repository.last_seq if since is None else since
         while not self.closing:
-            seen = bell.count
-            rows = await self.parts.ledger.events(seq, EVENTS_AT_ONCE)
+            seen = wakeup.count
+            rows = await self.parts.repository.events(seq, EVENTS_AT_ONCE)
             if rows:
                 seq = rows[-1].seq
                 yield await self._keep_own(rows, within) if within else rows
             elif not follow:
                 return
-            elif not await bell.wait(KEEP_ALIVE, seen):
+            elif not await wakeup.wait(KEEP_ALIVE, seen):
                 yield []
 
     async def _keep_own(self, rows: Sequence[TimelineRow], user: str) -> list[TimelineRow]:
         """The rows of a user's jobs."""
-        entries = {row.job_id: self.recorder.book.get(row.job_id) for row in rows}
+        entries = {row.job_id: self.recorder.registry.get(row.job_id) for row in rows}
         own = {job_id for job_id, entry in entries.items() if entry is not None and entry.user == user}
         older = tuple(job_id for job_id, entry in entries.items() if entry is None)
-        stored = await self.parts.ledger.find(JobQuery(ids=older, users=(user,))) if older else []
+        stored = await self.parts.repository.find(JobQuery(ids=older, users=(user,))) if older else []
         own |= {found.job.id for found in stored}
         return [row for row in rows if row.job_id in own]
 
@@ -299,10 +303,10 @@ class Controller:
     def list_clusters(self) -> list[dict[str, Any]]:
         """Every cluster with its health and how many live jobs it has: those configured, and others that have any."""
         counts: dict[str, int] = {}
-        for entry in self.recorder.book:
+        for entry in self.recorder.registry:
             if not entry.job.over:
                 counts[entry.cluster] = counts.get(entry.cluster, 0) + 1
-        troubles = self.places.list_troubles()
+        troubles = self.locations.list_troubles()
         configured = [
             {
                 "name": cluster.name,
@@ -325,7 +329,7 @@ class Controller:
                 "message": _say(troubles[name]),
                 "jobs": count,
             }
-            for name, count in sorted(self.places.count_absent().items())
+            for name, count in sorted(self.locations.count_absent().items())
         ]
 
     async def nodes(self, names: Sequence[str]) -> tuple[list[tuple[str, Node]], list[dict[str, str]]]:
@@ -347,7 +351,7 @@ class Controller:
 
     async def check(self, name: str, user: str = "") -> list[Finding]:
         """What works on a cluster, for that user where it is reached as each, and what to do about the rest."""
-        trouble = self.places.find_trouble(name)
+        trouble = self.locations.find_trouble(name)
         if trouble is not None:
             return [Finding("place", False, trouble.message, trouble.remedy)]
         adapter = self.clusters.get(name).adapter_for(user)
@@ -380,13 +384,13 @@ class Controller:
         ]
         stale += [
             {"cluster": name, "since": self.since, "message": _say(trouble)}
-            for name, trouble in self.places.list_troubles().items()
+            for name, trouble in self.locations.list_troubles().items()
             if self.clusters.find(name) is None
         ]
         return {"format": 1, "now": now, "columns": columns, "stale": stale}
 
-    async def heed_clock(self) -> None:
-        """Take in that the machine's clock was set, if it was: what is due stays as far away as it was.
+    async def apply_clock_jump(self) -> None:
+        """Shift all due times if the machine's clock was set, so that delays stay as long as they were.
 
         What follows the calendar does not: jobs and schedules are looked at by the new clock.
         """
@@ -408,7 +412,7 @@ class Controller:
         while True:
             before = self.clock() - self.parts.settings.retention
             try:
-                count = await self.parts.ledger.forget(before)
+                count = await self.parts.repository.forget(before)
                 if count:
                     log.info("%d finished jobs were dropped after the retention time", count)
                 await self.clusters.forget(before)

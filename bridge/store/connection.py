@@ -18,7 +18,7 @@ MEMORY = ":memory:"
 
 
 @dataclass(frozen=True)
-class Target:
+class DatabaseTarget:
     """A database to open: a path or ':memory:'; `wait` is how long, in seconds, to wait for another's lock."""
 
     path: str
@@ -69,7 +69,7 @@ class Session:
         self.engine.dispose()
 
 
-def parse_target(target: str | os.PathLike[str], *, exclusive: bool, wait: float) -> Target:
+def parse_target(target: str | os.PathLike[str], *, exclusive: bool, wait: float) -> DatabaseTarget:
     """The database that a path or URL names; InvalidRequest for a kind of database that is not supported."""
     text = os.fspath(target)
     scheme, separator, rest = text.partition("://")
@@ -78,10 +78,10 @@ def parse_target(target: str | os.PathLike[str], *, exclusive: bool, wait: float
             f"the store cannot be a {scheme} database", remedy="write a path, or sqlite:////absolute/path"
         )
     path = rest.removeprefix("/") if separator else text
-    return Target(path if path == MEMORY else os.path.abspath(path or MEMORY), exclusive, wait)
+    return DatabaseTarget(path if path == MEMORY else os.path.abspath(path or MEMORY), exclusive, wait)
 
 
-def connect(target: Target) -> Session:
+def connect(target: DatabaseTarget) -> Session:
     """Open the database, make or upgrade its tables and draw a new epoch. Must run in the thread that will use it.
 
     Raises StoreFailed, Conflict when another process holds it, or SQLite's own errors.
@@ -110,7 +110,7 @@ def connect(target: Target) -> Session:
     return session
 
 
-def _set_up(session: Session, target: Target) -> None:
+def _set_up(session: Session, target: DatabaseTarget) -> None:
     if target.exclusive:
         # Before the first access: WAL then keeps its index in memory, and no shared memory is mapped (NFS).
         session.execute("PRAGMA locking_mode=EXCLUSIVE")

@@ -31,7 +31,7 @@ BEAT = 10.0
 _TRIES = 20
 
 
-class Holder(NamedTuple):
+class LeaseHolder(NamedTuple):
     """A process that may hold the lease. `start_time` is field 22 of /proc/PID/stat, in clock ticks (proc(5))."""
 
     host: str
@@ -46,20 +46,20 @@ class Holder(NamedTuple):
 class Lease(NamedTuple):
     """The lease as it is written; times are the holder's clock."""
 
-    holder: Holder
+    holder: LeaseHolder
     number: int
     since: float
     heartbeat: float
     released: bool = False
 
 
-Alive = Callable[[Holder], bool]
+Alive = Callable[[LeaseHolder], bool]
 
 
-def identify(socket: str, pid: int | None = None) -> Holder:
+def identify(socket: str, pid: int | None = None) -> LeaseHolder:
     """This process, or another of this host, as a holder that listens on a socket."""
     pid = os.getpid() if pid is None else pid
-    return Holder(sockets.gethostname(), pid, _start_time(pid) or 0, _boot_id(), _pid_space(), socket)
+    return LeaseHolder(sockets.gethostname(), pid, _start_time(pid) or 0, _boot_id(), _pid_space(), socket)
 
 
 def read_lease(path: str | os.PathLike[str]) -> Lease | None:
@@ -77,8 +77,8 @@ def read_lease(path: str | os.PathLike[str]) -> Lease | None:
     )
 
 
-def holds(lease: Lease | None, me: Holder, now: float, alive: Alive | None = None) -> bool:
-    """Whether somebody holds that lease now, as seen from `me`."""
+def holds(lease: Lease | None, me: LeaseHolder, now: float, alive: Alive | None = None) -> bool:
+    """Whether the lease is held now, as seen from `me`."""
     if lease is None or lease.released:
         return False
     other = lease.holder
@@ -89,8 +89,8 @@ def holds(lease: Lease | None, me: Holder, now: float, alive: Alive | None = Non
     return now - lease.heartbeat < STALE
 
 
-def take_lease(path: str | os.PathLike[str], me: Holder, now: float, *, alive: Alive | None = None) -> Lease:
-    """Take the lease where nobody holds it.
+def take_lease(path: str | os.PathLike[str], me: LeaseHolder, now: float, *, alive: Alive | None = None) -> Lease:
+    """Take the lease if it is free.
 
     Raises Conflict naming the holder, StoreFailed when the folder cannot be written.
     """
@@ -127,7 +127,7 @@ def release_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> Non
         _replace(path, lease._replace(heartbeat=now, released=True))
 
 
-def is_alive(holder: Holder) -> bool:
+def is_alive(holder: LeaseHolder) -> bool:
     """Whether that very process runs in this pid namespace; a zombie does not."""
     started = _start_time(holder.pid)
     return started is not None and started == holder.start_time
@@ -175,7 +175,7 @@ def _read(path: str | os.PathLike[str], number: int) -> Lease | None:
     """The lease of that number; None when it was removed meanwhile or makes no sense."""
     try:
         document = json.loads(_file(path, number).read_bytes())
-        holder = Holder(**{name: document[name] for name in Holder._fields})
+        holder = LeaseHolder(**{name: document[name] for name in LeaseHolder._fields})
         return Lease(holder, number, document["since"], document["heartbeat"], document.get("released", False))
     except FileNotFoundError:
         return None
@@ -192,7 +192,7 @@ def _document(lease: Lease) -> bytes:
 
 
 def _claim(path: str | os.PathLike[str], lease: Lease) -> bool:
-    """Make the file of that number, whole; False when somebody else has made it."""
+    """Create the file of that number atomically (link(2)); False if another process was first."""
     draft = _draft(path, lease)
     try:
         os.link(draft, _file(path, lease.number))

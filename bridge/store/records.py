@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it; used by the controller and the API. Standard library only.
+"""Records that the store takes and returns; used by the controller and the API. Standard library only.
 
 Times are seconds since the epoch. Payloads are JSON objects.
 """
@@ -27,7 +27,7 @@ class Damage(NamedTuple):
     """As it is stored, with the launch's number."""
 
 
-class Transition(Protocol):
+class TimelineEntry(Protocol):
     """What the lifecycle says about one move; `lifecycle.timeline.Transition` has this shape."""
 
     @property
@@ -96,7 +96,7 @@ class StoredJob:
     user: str
 
 
-class Account(NamedTuple):
+class HistoryRows(NamedTuple):
     """A job as listings of the history need it: `rows` is what the change that ended it left; None for none."""
 
     id: int
@@ -114,7 +114,7 @@ class NewJob:
     cluster: str
     user: str = ""
     outbox: tuple[OutboxRow, ...] = ()
-    timeline: tuple[Transition, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Change:
     spec: JobSpec | None = None
     account: bytes | None = None
     """What listings of the history are to say of it; None takes away what they said."""
-    timeline: tuple[Transition, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
     outbox_add: tuple[OutboxRow, ...] = ()
     outbox_done: tuple[str, ...] = ()
 

@@ -12,8 +12,8 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.store.failures import Unreadable, unreadable
-from overspan.bridge.store.records import Change, Damage, NewJob, OutboxRow, StoredJob, TimelineRow, Transition
+from overspan.bridge.store.records import Change, Damage, NewJob, OutboxRow, StoredJob, TimelineEntry, TimelineRow
+from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
 
 Row = dict[str, Any]
 
@@ -23,7 +23,7 @@ _NO_SPEC = JobSpec(name="", tasks=())
 
 
 @dataclass(slots=True)
-class Atom:
+class RowBatch:
     """Rows that are written together or not at all."""
 
     jobs: list[Row] = field(default_factory=list)
@@ -37,9 +37,9 @@ class Atom:
     receipts: list[Row] = field(default_factory=list)
 
 
-def insertion(jobs: Iterable[NewJob]) -> Atom:
+def insertion(jobs: Iterable[NewJob]) -> RowBatch:
     """The rows of new jobs, all in one atom."""
-    atom = Atom()
+    atom = RowBatch()
     for new in jobs:
         job, origin = new.job, new.job.spec.origin
         named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
@@ -53,7 +53,7 @@ def insertion(jobs: Iterable[NewJob]) -> Atom:
     return atom
 
 
-def alteration(change: Change) -> Atom:
+def alteration(change: Change) -> RowBatch:
     """The rows of one change of one job."""
     job = change.job
     if job.version == change.expected_version:
@@ -68,7 +68,7 @@ def alteration(change: Change) -> Atom:
         "account": change.account,
     }
     amended = [] if change.spec is None else [{"key": job.id, "amended": _write(encode(change.spec))}]
-    return Atom(
+    return RowBatch(
         amended=amended,
         updates=[update],
         outbox_done=[{"key": token} for token in change.outbox_done],
@@ -77,7 +77,7 @@ def alteration(change: Change) -> Atom:
     )
 
 
-def drawing(elements: Iterable[NewJob], change: Change) -> Atom:
+def drawing(elements: Iterable[NewJob], change: Change) -> RowBatch:
     """The rows of an array's new elements and of the array without them, in one atom."""
     atom, altered = insertion(elements), alteration(change)
     altered.jobs = atom.jobs
@@ -86,9 +86,9 @@ def drawing(elements: Iterable[NewJob], change: Change) -> Atom:
     return altered
 
 
-def merge(atoms: Iterable[Atom]) -> Atom | None:
+def merge(atoms: Iterable[RowBatch]) -> RowBatch | None:
     """All atoms as one with the same effect, or None where their order among themselves matters."""
-    whole = Atom()
+    whole = RowBatch()
     for atom in atoms:
         whole.jobs += atom.jobs
         whole.specs += atom.specs
@@ -128,7 +128,7 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
 
 
 def _check(job: Job, row: Any) -> None:
-    """Raise ValueError for facts that do not go together, which nobody wrote."""
+    """Raise ValueError for inconsistent facts, which the daemon never writes."""
     texts = (row.cluster, row.handle, row.native_id, row.cursor, row.user)
     if not (isinstance(row.id, int) and isinstance(row.version, int) and all(isinstance(each, str) for each in texts)):
         raise ValueError("columns of other types")
@@ -139,7 +139,7 @@ def _check(job: Job, row: Any) -> None:
 
 
 def read_jobs(rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
-    """The jobs of rows, and what is told of rows that cannot be read."""
+    """The jobs of rows, and the damages of rows that cannot be read."""
     specs: dict[int, JobSpec] = {}
     found: list[StoredJob] = []
     damages: list[Damage] = []
@@ -217,7 +217,7 @@ def _facts(job: Job) -> Row:
     }
 
 
-def _timeline_values(job_id: int, entry: Transition) -> Row:
+def _timeline_values(job_id: int, entry: TimelineEntry) -> Row:
     return {
         "job_id": job_id,
         "task": entry.task,

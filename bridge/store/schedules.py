@@ -10,11 +10,11 @@ from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, sele
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict
-from overspan.bridge.store.failures import Unreadable, unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
 from overspan.bridge.store.records import Damage, Receipt
 from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
+from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
 from overspan.bridge.store.tables import crontab, schedule
 
 _INSERT = insert(schedule)

@@ -16,8 +16,8 @@ from sqlalchemy import (
 )
 
 from overspan.bridge.store import statements
-from overspan.bridge.store.failures import foreign, newer
 from overspan.bridge.store.migrations import BEFORE, REVISIONS
+from overspan.bridge.store.sqlite_errors import foreign, newer
 from overspan.bridge.store.tables import crontab, job, meta, outbox, receipt, schedule, spec, timeline
 
 FORMAT = 1

@@ -19,11 +19,11 @@ from sqlalchemy import (
     update,
 )
 
-from overspan.bridge.store.failures import Unreadable
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
-from overspan.bridge.store.records import Account, Damage, JobQuery, OutboxRow, TimelineRow
-from overspan.bridge.store.rows import Atom, Row, outbox_row, timeline_row
+from overspan.bridge.store.records import Damage, HistoryRows, JobQuery, OutboxRow, TimelineRow
+from overspan.bridge.store.rows import Row, RowBatch, outbox_row, timeline_row
 from overspan.bridge.store.schedules import UPDATE as _UPDATE_SCHEDULE
+from overspan.bridge.store.sqlite_errors import Unreadable
 from overspan.bridge.store.tables import job, meta, outbox, receipt, spec, timeline
 
 _INSERT_JOB, _INSERT_SPEC = insert(job), insert(spec)
@@ -72,7 +72,7 @@ _TIMELINE = select(
 )
 
 
-def write(connection: Connection, atom: Atom) -> bool:
+def write(connection: Connection, atom: RowBatch) -> bool:
     """Write the atom's rows; False, with rows half written, when a job or schedule had not the expected version."""
     if atom.schedules and _many(connection, _UPDATE_SCHEDULE, atom.schedules) != len(atom.schedules):
         return False
@@ -113,12 +113,12 @@ def find_ids(connection: Connection, query: JobQuery) -> list[int]:
     return list(connection.scalars(select(job.c.id).where(job.c.id.in_(select(chosen.c.id))).order_by(*_IN_LISTS)))
 
 
-def read_accounts(connection: Connection, ids: Sequence[int]) -> list[Account]:
+def read_history_rows(connection: Connection, ids: Sequence[int]) -> list[HistoryRows]:
     """These jobs for listings, in their order."""
-    return [Account(*row) for row in connection.execute(_ACCOUNTS.where(job.c.id.in_(ids)))]
+    return [HistoryRows(*row) for row in connection.execute(_ACCOUNTS.where(job.c.id.in_(ids)))]
 
 
-def keep_accounts(connection: Connection, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+def keep_history_rows(connection: Connection, accounts: Sequence[tuple[int, int, bytes]]) -> None:
     """Keep what listings say of jobs, each while its job has that version."""
     _many(connection, _KEEP, [{"key": key, "expected": version, "rows": rows} for key, version, rows in accounts])
 

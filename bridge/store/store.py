@@ -15,11 +15,10 @@ from typing import Any
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
-from overspan.bridge.store.failures import LEFT, Unreadable
 from overspan.bridge.store.records import (
-    Account,
     Change,
     Damage,
+    HistoryRows,
     JobQuery,
     NewJob,
     OutboxRow,
@@ -27,10 +26,11 @@ from overspan.bridge.store.records import (
     StoredJob,
     TimelineRow,
 )
-from overspan.bridge.store.rows import Atom, alteration, clean, drawing, insertion, read_jobs
+from overspan.bridge.store.rows import RowBatch, alteration, clean, drawing, insertion, read_jobs
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
-from overspan.bridge.store.writer import Call, Unit, Writer
+from overspan.bridge.store.sqlite_errors import LEFT, Unreadable
+from overspan.bridge.store.writer import Call, StoreRequest, Writer
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Store(ScheduleMethods):
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     async def next_ids(self, count: int) -> int:
-        """The first of `count` consecutive ids that nobody else has; never given again once a job uses one."""
+        """Reserve `count` consecutive ids; the first of them. An id that a job has used is never given again."""
         if count < 1:
             raise ValueError("count must be at least 1")
         return self._writer.draw_ids(count)
@@ -146,15 +146,15 @@ class Store(ScheduleMethods):
             lambda connection: statements.find_ids(connection, query)
         )
 
-    async def accounts(self, ids: Sequence[int]) -> list[Account]:
+    async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
         """What listings of the history need of these jobs, up to 30,000, in the order of listings."""
         return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.read_accounts(connection, ids)
+            lambda connection: statements.read_history_rows(connection, ids)
         )
 
-    async def keep_accounts(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+    async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
         """Keep what listings say of jobs that are over: (id, version, rows) each; others' are passed over."""
-        await self._call(lambda connection: statements.keep_accounts(connection, accounts))
+        await self._call(lambda connection: statements.keep_history_rows(connection, accounts))
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
         """What was made of a user's submission; None where nothing was."""
@@ -222,19 +222,19 @@ class Store(ScheduleMethods):
 
     # --- the way to the thread ----------------------------------------------------------------------------------------
 
-    async def _write(self, atoms: tuple[Atom, ...]) -> Any:
+    async def _write(self, atoms: tuple[RowBatch, ...]) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(Unit(loop, loop.create_future(), atoms=atoms))
+        return await self._queue(StoreRequest(loop, loop.create_future(), atoms=atoms))
 
     async def _call(self, call: Call) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(Unit(loop, loop.create_future(), call=call))
+        return await self._queue(StoreRequest(loop, loop.create_future(), call=call))
 
     async def _read(self, call: Call) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(Unit(loop, loop.create_future(), call=call, reads=True))
+        return await self._queue(StoreRequest(loop, loop.create_future(), call=call, reads=True))
 
-    async def _queue(self, unit: Unit) -> Any:
+    async def _queue(self, unit: StoreRequest) -> Any:
         self._writer.put(unit)
         return await unit.answer
 

@@ -1,7 +1,7 @@
-"""The one thread that touches the database: whatever waits when it looks goes into one transaction (group commit).
+"""Group commit: one thread owns the database and puts all requests that wait into one transaction.
 
-A caller's unit is acknowledged after the commit. A unit that fails by its own fault is taken back alone (savepoint);
-when the database fails, the whole group is refused and nothing of it is written.
+A request is answered after the commit. One that fails by its own fault is rolled back alone (savepoint); if the
+database fails, the whole group is refused and nothing of it is written.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from sqlalchemy import Connection
 
 from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.store import statements
-from overspan.bridge.store.connection import Session, Target, connect
-from overspan.bridge.store.failures import is_fatal, translate
-from overspan.bridge.store.rows import Atom, merge
+from overspan.bridge.store.connection import DatabaseTarget, Session, connect
+from overspan.bridge.store.rows import RowBatch, merge
+from overspan.bridge.store.sqlite_errors import is_fatal, translate
 
 GROUP = 512
-"""Most units in one transaction, so that the first of them does not wait long."""
+"""The most requests in one transaction, so that the first of them does not wait long."""
 
 Call = Callable[[Connection], Any]
 
 
 @dataclass(eq=False, slots=True)
-class Unit:
-    """One caller's wish: rows in atoms, a call that writes, or a call that reads."""
+class StoreRequest:
+    """One caller's request: batches of rows to write, a call that writes, or a call that reads."""
 
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
-    atoms: tuple[Atom, ...] = ()
+    atoms: tuple[RowBatch, ...] = ()
     call: Call | None = None
     reads: bool = False
     result: Any = None
@@ -46,11 +46,11 @@ class Unit:
 class Writer:
     """The thread and its queue. `start` returns when the database is open, `stop` when all is written and closed."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DatabaseTarget) -> None:
         self.target = target
         self.last_seq = 0
         self.trouble: OverspanError | None = None
-        self._queue: SimpleQueue[Unit | None] = SimpleQueue()
+        self._queue: SimpleQueue[StoreRequest | None] = SimpleQueue()
         self._opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._ids = threading.Lock()
@@ -71,7 +71,7 @@ class Writer:
                 self._queue.put(None)
         self._thread.join()
 
-    def put(self, unit: Unit) -> None:
+    def put(self, unit: StoreRequest) -> None:
         """Queue a unit; StoreFailed when the store is closed."""
         with self._gate:
             if self._closed:
@@ -114,8 +114,8 @@ class Writer:
             _deliver(reads)
         session.close()
 
-    def _take(self) -> tuple[list[Unit], bool]:
-        units: list[Unit] = []
+    def _take(self) -> tuple[list[StoreRequest], bool]:
+        units: list[StoreRequest] = []
         unit = self._queue.get()
         while unit is not None:
             units.append(unit)
@@ -127,14 +127,14 @@ class Writer:
                 return units, False
         return units, True
 
-    def _read(self, session: Session, unit: Unit) -> None:
+    def _read(self, session: Session, unit: StoreRequest) -> None:
         assert unit.call is not None
         try:
             unit.result = unit.call(session.connection)
         except Exception as error:
             unit.error = translate(error, session.place)
 
-    def _commit(self, session: Session, units: Sequence[Unit]) -> None:
+    def _commit(self, session: Session, units: Sequence[StoreRequest]) -> None:
         with self._ids:
             next_id = self._next_id
         try:
@@ -154,7 +154,7 @@ class Writer:
         else:
             self._recorded_id, self.last_seq, self.trouble = next_id, last_seq, None
 
-    def _refuse(self, session: Session, units: Sequence[Unit], error: Exception) -> None:
+    def _refuse(self, session: Session, units: Sequence[StoreRequest], error: Exception) -> None:
         self.trouble = translate(error, session.place)
         for unit in units:
             unit.error = translate(error, session.place)
@@ -172,7 +172,7 @@ class _RowFailed(Exception):
         self.error = error
 
 
-def _write_rows(session: Session, units: list[Unit]) -> None:
+def _write_rows(session: Session, units: list[StoreRequest]) -> None:
     """Write all units at once; one by one where that fails or their order matters."""
     whole = merge(atom for unit in units for atom in unit.atoms)
     if whole is not None:
@@ -187,7 +187,7 @@ def _write_rows(session: Session, units: list[Unit]) -> None:
     _make_calls(session, units)
 
 
-def _make_calls(session: Session, units: Iterable[Unit]) -> None:
+def _make_calls(session: Session, units: Iterable[StoreRequest]) -> None:
     for unit in units:
         try:
             unit.result = _attempt(session, unit.call or partial(_write_atoms, session, unit.atoms))
@@ -195,11 +195,11 @@ def _make_calls(session: Session, units: Iterable[Unit]) -> None:
             unit.error = failed.error
 
 
-def _write_atoms(session: Session, atoms: Sequence[Atom], connection: Connection) -> list[bool]:
+def _write_atoms(session: Session, atoms: Sequence[RowBatch], connection: Connection) -> list[bool]:
     return [_attempt(session, partial(_write_atom, atom)) for atom in atoms]
 
 
-def _write_atom(atom: Atom, connection: Connection) -> bool:
+def _write_atom(atom: RowBatch, connection: Connection) -> bool:
     return statements.write(connection, atom)
 
 
@@ -228,19 +228,19 @@ def _take_back(session: Session) -> None:
     session.execute("RELEASE unit")
 
 
-def _deliver(units: Sequence[Unit]) -> None:
+def _deliver(units: Sequence[StoreRequest]) -> None:
     """Wake each event loop once for all its units."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Unit]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[StoreRequest]] = {}
     for unit in units:
         by_loop.setdefault(unit.loop, []).append(unit)
     for loop, mine in by_loop.items():
         try:
             loop.call_soon_threadsafe(_resolve, mine)
         except RuntimeError:
-            pass  # The loop is closed: nobody waits any more.
+            pass  # The loop is closed, so the waiter is gone.
 
 
-def _resolve(units: Sequence[Unit]) -> None:
+def _resolve(units: Sequence[StoreRequest]) -> None:
     for unit in units:
         if unit.answer.done():
             continue

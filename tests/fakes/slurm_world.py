@@ -20,8 +20,8 @@ from tests.simulation.machine import Machine
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Controller, Parts
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.controller import Controller, ControllerParts
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -95,7 +95,7 @@ class SlurmWorld:
         def open_any(config: ClusterConfig) -> Adapter:
             return SlurmCluster(config, self.transport) if config.kind == "slurm" else Machine(Calm(0), config.name)
 
-        parts = Parts(
+        parts = ControllerParts(
             self.store, chosen, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any
         )
         others = asyncio.all_tasks()

@@ -13,7 +13,7 @@ from typing import Any
 from overspan.bridge.controller.core import timers
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.store import Store
-from overspan.bridge.store.writer import Unit, Writer
+from overspan.bridge.store.writer import StoreRequest, Writer
 
 START = 1_700_000_000.0
 
@@ -142,7 +142,7 @@ class SteppedStore(Store):
         store.chaos = chaos
         return store
 
-    async def _queue(self, unit: Unit) -> Any:
+    async def _queue(self, unit: StoreRequest) -> Any:
         await self.chaos.pause()
         mailbox = _Mailbox()
         unit.loop = mailbox  # type: ignore[assignment]

@@ -32,8 +32,8 @@ from overspan.adapters.kubernetes.manifests.names import JOB, MANAGED_BY
 from overspan.adapters.kubernetes.observation.records import INDEX, TASK
 from overspan.adapters.kubernetes.settings import read_settings
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Parts
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.controller import ControllerParts
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -117,7 +117,7 @@ class KubernetesDays:
         """Seconds since 1970."""
         return START + self.loop.time()
 
-    def _make_parts(self, store: SteppedStore) -> Parts:
+    def _make_parts(self, store: SteppedStore) -> ControllerParts:
         self.fibers.bury()
         settings = Settings.model_validate({"clusters": {"fake": CLUSTER}, "default_cluster": "fake"})
 
@@ -127,7 +127,9 @@ class KubernetesDays:
                 return Machine(self.chaos, config.name)
             return KubernetesCluster(config, SimulatedConnection(read_settings(config), self.wire))
 
-        return Parts(store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any)
+        return ControllerParts(
+            store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any
+        )
 
     # --- what programs do --------------------------------------------------------------------------------------------
 
@@ -141,7 +143,7 @@ class KubernetesDays:
         if others:
             self.wrong.append(f"{name} started at {at:.1f} while {others[0].document['metadata']['name']} runs")
         self._alive[place] = [*others, program]
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             over_at = entry.job.ended_at
             if entry.job.id == job and over_at is not None and (program.waits or self.now() > over_at + LATE):
                 self.wrong.append(f"{name} started at {at:.1f}, and was told as {entry.job.state.value}")
@@ -261,7 +263,7 @@ class KubernetesDays:
             if MANAGED_BY in (document["metadata"].get("labels") or {})
         ]
         assert left == [], f"left in the cluster: {left}"
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             assert entry.job == jobs[entry.job.id], "memory is not what the store says"
 
     def _check_truth(self, job: Job) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.simulation.clockwork import LIFE, Chaos, Life, SteppedStore
 
-from overspan.bridge.controller.controller import Controller, Parts
+from overspan.bridge.controller.controller import Controller, ControllerParts
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.store.records import JobQuery, StoredJob, TimelineRow
 
@@ -17,7 +17,7 @@ from overspan.bridge.store.records import JobQuery, StoredJob, TimelineRow
 class Lives:
     """What stays of a seed: chance, the store, the users; and the daemon that lives now."""
 
-    def __init__(self, chaos: Chaos, make_parts: Callable[[SteppedStore], Parts]) -> None:
+    def __init__(self, chaos: Chaos, make_parts: Callable[[SteppedStore], ControllerParts]) -> None:
         self.chaos = chaos
         self.store = SteppedStore.open_within(chaos)
         self.controller: Controller
@@ -27,7 +27,7 @@ class Lives:
         self._make_parts = make_parts
         self._life = Life()
         self._started = asyncio.Event()
-        self._parts: Parts | None = None
+        self._parts: ControllerParts | None = None
 
     def stay(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start what no crash ends."""

@@ -13,8 +13,8 @@ from tests.simulation.orders import Orders
 from tests.simulation.promises import check_timeline, check_whole
 
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Parts
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.controller import ControllerParts
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff, JobSpec, Origin, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
@@ -44,11 +44,11 @@ class ScriptedDays:
         """How many attempts were started."""
         return len(self.machine.started)
 
-    def _make_parts(self, store: SteppedStore) -> Parts:
+    def _make_parts(self, store: SteppedStore) -> ControllerParts:
         clusters = {name: {"kind": "local", "root": f"/{name}"} for name in ("local", "far")}
         settings = Settings.model_validate({"clusters": clusters})
         machines = {"far": self.far, "local": self.machine}
-        return Parts(
+        return ControllerParts(
             store,
             settings,
             "/nowhere",
@@ -99,7 +99,7 @@ class ScriptedDays:
 
     def _knows_all(self) -> bool:
         """Whether the daemon's memory has the ends that the store has: it takes them in just behind it."""
-        return all(entry.job.over for entry in self.lives.controller.recorder.book)
+        return all(entry.job.over for entry in self.lives.controller.recorder.registry)
 
     async def check(self) -> None:
         """The promises."""
@@ -110,7 +110,7 @@ class ScriptedDays:
             self._check_truth(job)
             self.moved += job.cluster == "far" and job.started_at is not None
             check_timeline(job, await self.lives.timeline(job.id))
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             assert entry.job == stored[entry.job.id], "memory is not what the store says"
 
     def _check_truth(self, job: Job) -> None:
@@ -132,7 +132,7 @@ def plain(job: Job) -> tuple[object, ...]:
     return (job.state, job.exit_code, job.signal, job.tasks, job.started_at, job.ended_at, job.launch)
 
 
-def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
     """`SECONDS:CODE` for each task, then hold, begin, retry, list: two clusters."""
     words = submission.text.split()
     retry = RetryPolicy(max_restarts_on_errors=2, max_restarts=5, backoff=Backoff(first=1.0, limit=5.0))
@@ -151,4 +151,4 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Readin
     spec = JobSpec(submission.name, tasks, group=len(tasks) > 1, hold="hold" in words, begin=begin, partition="main")
     if "list" in words:
         spec = replace(spec, clusters=("local", "far"), failover_after=2)
-    return Reading(replace(spec, origin=Origin(user="me", directory="/")))
+    return ParsedSubmission(replace(spec, origin=Origin(user="me", directory="/")))

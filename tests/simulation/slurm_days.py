@@ -21,8 +21,8 @@ from tests.simulation.promises import check_timeline, check_whole
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Parts
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.controller import ControllerParts
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -95,13 +95,15 @@ class SlurmDays:
         """Seconds since 1970."""
         return START + self.loop.time()
 
-    def _make_parts(self, store: SteppedStore) -> Parts:
+    def _make_parts(self, store: SteppedStore) -> ControllerParts:
         settings = Settings.model_validate({"clusters": {"fake": CLUSTER}, "default_cluster": "fake"})
 
         def open_any(config: ClusterConfig) -> SlurmCluster:
             return SlurmCluster(config, self.link)
 
-        return Parts(store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any)
+        return ControllerParts(
+            store, settings, str(self.folder / "state"), LoopTimers(), self.now, read, lambda kind: open_any
+        )
 
     # --- what programs do --------------------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class SlurmDays:
 
     def _check_wanted(self, name: str) -> None:
         """Nothing starts of what the daemon has told as over."""
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             job = entry.job
             if job.over and name.partition("/")[0] == name_job(job):
                 self.wrong.append(f"{name} started at {self.slurm.now - START:.1f}, and was told as {job.state.value}")
@@ -247,7 +249,7 @@ class SlurmDays:
         assert left == [], f"left in Slurm: {left}"
         given = {node.name: node.given for node in self.slurm.nodes.values() if node.given}
         assert given == {}, f"not given back: {given}"
-        for entry in self.lives.controller.recorder.book:
+        for entry in self.lives.controller.recorder.registry:
             assert entry.job == jobs[entry.job.id], "memory is not what the store says"
 
     def _check_truth(self, job: Job) -> None:

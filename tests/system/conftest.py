@@ -23,7 +23,7 @@ from tests.differential.player import execute_process
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.program import run_command
 from overspan.bridge.client import Client
-from overspan.bridge.client.daemon import connect
+from overspan.bridge.client.autostart import connect
 from overspan.bridge.config.paths import find_paths
 from overspan.bridge.model.errors import ExitCode
 

@@ -21,7 +21,7 @@ from overspan.adapters.local import journals, rundir
 from overspan.adapters.slurm import handles as slurm_handles
 from overspan.adapters.slurm.observation.journals import Part, read_orders
 from overspan.adapters.slurm.sets import handles as set_handles
-from overspan.bridge.controller.core.book import split_handle
+from overspan.bridge.controller.core.registry import split_handle
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.events import Event

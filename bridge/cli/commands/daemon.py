@@ -7,7 +7,7 @@ import sys
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.call import Call
-from overspan.bridge.client.daemon import MODULE
+from overspan.bridge.client.autostart import MODULE
 
 
 def run(call: Call) -> int:

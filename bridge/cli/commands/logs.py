@@ -17,7 +17,7 @@ from overspan.bridge.cli.output import say, use_colour, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Client, JobFilter, LogWish, Stream
 from overspan.bridge.client.array_logs import ArrayLogs
-from overspan.bridge.client.following import ALL, LogSource, Part, choose_streams, read_parts
+from overspan.bridge.client.log_reading import ALL, LogChunk, LogSource, choose_streams, read_parts
 from overspan.bridge.model.durations import parse_delay, parse_when
 from overspan.bridge.model.errors import NotFound
 
@@ -144,7 +144,7 @@ class Printed:
             say(self._call, f"{', '.join(names)}: when this was written is not known{shown}")
 
 
-def _mark_attempts(call: Call, parts: Iterator[Part]) -> Iterator[Part]:
+def _mark_attempts(call: Call, parts: Iterator[LogChunk]) -> Iterator[LogChunk]:
     """Say where a node's next attempt begins."""
     newest: dict[tuple[str, str, int], int] = {}
     for part in parts:

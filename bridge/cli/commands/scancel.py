@@ -16,7 +16,7 @@ from overspan.bridge.model.getopt import VALUE, Option, Words
 from overspan.bridge.model.slurm_words import INVALID_JOB
 
 if TYPE_CHECKING:
-    from overspan.bridge.client.exchange import Failed
+    from overspan.bridge.client.messages import FailedOrder
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of this account"),
@@ -122,7 +122,7 @@ def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
     return 1
 
 
-def _report(words: Words, order: CancelOrder, errors: Sequence[Failed]) -> int:
+def _report(words: Words, order: CancelOrder, errors: Sequence[FailedOrder]) -> int:
     """Tell what could not be done; a job that is gone is an error only where a signal was to reach it."""
     code = 0
     for ref, kind, message, remedy in errors:

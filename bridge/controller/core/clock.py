@@ -1,8 +1,7 @@
-"""The daemon's time: the wall clock, but for sets of it that nobody has told the daemon's parts of yet.
+"""The daemon's clock: wall time that advances with CLOCK_BOOTTIME, and takes over jumps only on demand.
 
-Delays, limits and back-offs are times of this clock. It goes on with the time since boot (CLOCK_BOOTTIME), so a wall
-clock that is set changes nothing until `take_jump` tells by how much; whoever takes that moves what is due, and only
-what follows the calendar does not move.
+Delays, limits and back-offs use it. When the machine's clock is set, nothing changes until `take_jump` returns by how
+much; its caller then shifts all due times, except those that follow the calendar.
 """
 
 from __future__ import annotations

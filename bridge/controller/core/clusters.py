@@ -26,7 +26,7 @@ from overspan.adapters.abilities import (
 )
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
 from overspan.bridge.model.job import Job
@@ -46,14 +46,14 @@ BUILT_IN: Mapping[str, str] = {
 OpenerOf = Callable[[str], Opener]
 
 GIVE_BACK = frozenset({LOCAL, "slurm"})
-"""Kinds of clusters where an `Expire` ends a launch only while it waits, and is told only when it surely did.
+"""Kinds of clusters where an `Expire` ends a launch only while it waits, and is reported only once it certainly did.
 
-Elsewhere a job that the cluster has is taken back for another only where it waits behind a barrier (`Barrier`).
+On other clusters a launch is withdrawn for failover only if it waits behind a barrier (`Barrier`).
 """
 ANSWER_SECONDS = 5.0
-"""How long a cluster has to answer to count as one that does, where there is another."""
+"""Seconds within which a cluster has to answer to count as up, when a job can go to another."""
 HEARD_SECONDS = 2.0
-"""For how long an answer counts."""
+"""Seconds for which an answer counts."""
 
 
 @dataclass
@@ -63,15 +63,15 @@ class Cluster:
     config: ClusterConfig
     opener_of: OpenerOf
     gpu_defaults: GpuDefaults = field(default_factory=GpuDefaults)
-    """What the site has a task's GPUs bring with them."""
+    """The CPUs and memory that a task's GPUs bring by default."""
     stale_since: float | None = None
     """Since when it has not answered; None while it does."""
     message: str = ""
     gap: str = ""
-    """What cannot be known there at the moment, while all else is answered; `gap_since` is since when."""
+    """What the cluster cannot tell at present, while it answers all else; `gap_since` is since when."""
     gap_since: float = 0.0
-    back: Bell = field(default_factory=Bell)
-    """Rings when it answers again."""
+    back: Wakeup = field(default_factory=Wakeup)
+    """Wakes when it answers again."""
     home: str = ""
     """The place where its launches are, while there are any; empty where that is not known."""
     place_of: Callable[[str], Place | None] = lambda message: None
@@ -84,7 +84,7 @@ class Cluster:
     _asking: asyncio.Task[tuple[str, bool]] | None = None
     _heard_at: float | None = None
     _unobserved: bool = False
-    """Whether its news do not come: then another call that is answered is not all of it."""
+    """Whether its reports fail: then the answer to another call does not end its staleness."""
 
     @property
     def name(self) -> str:
@@ -105,12 +105,12 @@ class Cluster:
 
     @property
     def gives_back(self) -> bool:
-        """Whether a launch that waits there can be taken back for certain."""
+        """Whether a waiting launch can be withdrawn for certain."""
         return self.config.kind in GIVE_BACK or self.holds_back
 
     @property
     def holds_back(self) -> bool:
-        """Whether a launch waits there behind a barrier, so that a decision of the daemon's is enough to end it."""
+        """Whether launches wait there behind a barrier, so that a decision of the daemon alone ends them."""
         try:
             return self.config.kind not in GIVE_BACK and isinstance(self.adapter, Barrier)
         except OverspanError:
@@ -118,7 +118,7 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """Where the configuration leads by that name: a launch means something there alone. Raises as `open`."""
+        """The place that the configuration gives the name; handles are valid only there. Raises as `open`."""
         if not self._place:
             adapter = self.open()
             self._place = f"{self.config.kind} {adapter.place() if isinstance(adapter, Located) else ''}".strip()
@@ -239,9 +239,9 @@ class Cluster:
                 log.exception("closing cluster %s", self.name)
 
     def answered(self, *, observed: bool = False) -> None:
-        """The cluster has answered. While its news do not come, only they count (`observed`): others hurry them."""
+        """Note an answer. While reports fail, only a report (`observed`) ends staleness; others wake the observer."""
         if self.stale_since is not None:
-            self.back.ring()
+            self.back.wake()
         if self._unobserved and not observed:
             return
         self._unobserved = False
@@ -250,7 +250,7 @@ class Cluster:
         self.stale_since, self.message = None, ""
 
     def miss(self, now: float, gap: str) -> None:
-        """Some of what was asked cannot be known; empty where all can."""
+        """Note what the cluster cannot tell at present; empty if it tells all."""
         if gap and not self.gap:
             self.gap_since = now
         if gap != self.gap:
@@ -265,11 +265,11 @@ class Cluster:
             self.stale_since += seconds
 
     def unwatched(self) -> None:
-        """Nobody waits for its news any more."""
+        """Forget that reports failed: no launch is watched there now."""
         self._unobserved = False
 
     def failed(self, now: float, error: BaseException, *, observed: bool = False) -> None:
-        """The cluster did not answer, with its news where `observed`; nothing is known, and nothing has failed."""
+        """Note that a call was not answered (`observed`: the one for reports); no job is judged by that."""
         self._unobserved = self._unobserved or observed
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, OverspanError):
@@ -337,7 +337,7 @@ class Clusters:
         return adapter.find_written(handle) if isinstance(adapter, Writes) else Written()
 
     def keeps_limits(self, name: str, handle: str) -> bool:
-        """Whether the wall time of a launch there has to be had from the cluster."""
+        """Whether only the cluster can change the wall time of a launch there."""
         try:
             adapter = self.get(name).adapter
         except OverspanError:

@@ -1,7 +1,7 @@
-"""Makes the calls that are owed: one lane for each cluster's submissions and one for its orders.
+"""Transactional outbox: makes the calls that are owed to clusters, with one loop for each queue key.
 
-A call is struck out in the transaction that writes its effect. A process that dies in between makes it again, with the
-same token, and the adapter finds the earlier effect.
+The transaction that writes a call's effect also deletes the call. If the daemon dies in between, the next one makes the
+call again with the same token, and the adapter finds the earlier effect.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from overspan.adapters.abilities import Arrays
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
-from overspan.bridge.controller.core.bell import Bell
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster
-from overspan.bridge.controller.core.drafts import Draft, is_end_of, is_kept, is_start, is_whole_cancel
-from overspan.bridge.controller.core.outbox import SUBMIT, Lane
-from overspan.bridge.controller.core.places import Places
+from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
-from overspan.bridge.controller.features.admission import Admission, is_held_back
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_end_of, is_kept, is_start, is_whole_cancel
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.bids import answer_bid, bid_of
+from overspan.bridge.controller.features.job_limits import JobLimits, is_held_back
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
@@ -40,48 +40,48 @@ from overspan.bridge.store.records import OutboxRow
 log = logging.getLogger(__name__)
 
 BATCH = 500
+"""Calls handed to an adapter at once."""
 _NAMED = 5
 """How many jobs a line of the log names."""
-"""Calls handed to an adapter at once."""
 AGAIN_SECONDS = 1.0
-"""After which a call is made again that had no answer when others of its batch had theirs."""
+"""Seconds after which a call is made again that was not answered when others of its batch were."""
 
-Answer = Accepted | Refusal | None
+CallAnswer = Accepted | Refusal | None
 
 
 class Dispatcher:
-    """Works through the outbox; a lane's loop starts with its first call and waits for more."""
+    """Works through the outbox; the loop of a queue key starts with its first call and then waits for more."""
 
     def __init__(
         self,
         recorder: Recorder,
-        places: Places,
+        locations: ClusterLocations,
         backoff: Backoff,
         limits: Mapping[str, ClusterSettings] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.recorder = recorder
-        self.places = places
-        self.clusters = places.clusters
+        self.locations = locations
+        self.clusters = locations.clusters
         self.backoff = backoff
         self.environment = environment or {}
-        self.admission = Admission(recorder, limits or {})
+        self.job_limits = JobLimits(recorder, limits or {})
         recorder.followers.append(self._follow)
-        self._loops: dict[Lane, asyncio.Task[None]] = {}
-        self._bells: dict[Lane, Bell] = {}
-        self._failures: Counter[Lane] = Counter()
+        self._loops: dict[QueueKey, asyncio.Task[None]] = {}
+        self._wakeups: dict[QueueKey, Wakeup] = {}
+        self._failures: Counter[QueueKey] = Counter()
 
     def start(self) -> None:
         """Begin with everything that is owed already."""
-        for lane in list(self.recorder.outbox.lanes()):
-            self.wake(lane)
+        for key in list(self.recorder.outbox.queue_keys()):
+            self.wake(key)
 
-    def wake(self, lane: Lane) -> None:
-        """There is something to do in a lane."""
-        if lane not in self._loops:
-            self._bells[lane] = Bell()
-            self._loops[lane] = asyncio.ensure_future(self._run(lane))
-        self._bells[lane].ring()
+    def wake(self, key: QueueKey) -> None:
+        """Look for calls of a queue key."""
+        if key not in self._loops:
+            self._wakeups[key] = Wakeup()
+            self._loops[key] = asyncio.ensure_future(self._run(key))
+        self._wakeups[key].wake()
 
     async def close(self) -> None:
         """Stop. Calls that were not answered yet stay owed."""
@@ -90,101 +90,101 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
-        """A job has changed: another may have its slot, or another place in the line."""
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+        """Wake the submissions of clusters where the change of a job frees a slot or reorders the queue."""
         places = entry.places()
         left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))
         for name in left:
-            if name and name not in places and self.admission.leave(name, entry.job.id):
+            if name and name not in places and self.job_limits.leave(name, entry.job.id):
                 self.wake((name, SUBMIT))
         for name in places:
-            if self.admission.follow(entry, name):
+            if self.job_limits.follow(entry, name):
                 self.wake((name, SUBMIT))
 
-    def _take(self, lane: Lane) -> list[OutboxRow]:
-        if self.admission.limits(lane):
-            return self.admission.take(lane, BATCH)
-        cluster = self.clusters.find(lane[0])
+    def _take(self, key: QueueKey) -> list[OutboxRow]:
+        if self.job_limits.limits(key):
+            return self.job_limits.take(key, BATCH)
+        cluster = self.clusters.find(key[0])
         try:
             adapter = None if cluster is None else cluster.adapter
         except OverspanError:
             adapter = None
-        if isinstance(adapter, Arrays) and lane[1] == SUBMIT:
-            return self._take_whole(lane, adapter)
+        if isinstance(adapter, Arrays) and key[1] == SUBMIT:
+            return self._take_whole(key, adapter)
         # What is ordered of all elements of an array is one order there.
         most = max(BATCH, adapter.elements) if isinstance(adapter, Arrays) else BATCH
-        return self.recorder.outbox.take(lane, self.recorder.clock(), most)
+        return self.recorder.outbox.take(key, self.recorder.clock(), most)
 
-    def _take_whole(self, lane: Lane, cluster: Arrays) -> list[OutboxRow]:
+    def _take_whole(self, key: QueueKey, cluster: Arrays) -> list[OutboxRow]:
         """The oldest submissions, with the elements of an array as one of them."""
         outbox = self.recorder.outbox
         chosen: list[str] = []
-        units: dict[tuple[str, int], int] = {}
-        for row in outbox.claim(lane, self.recorder.clock()):
-            entry = self.recorder.book.get(row.job_id)
+        groups: dict[tuple[str, int], int] = {}
+        for row in outbox.claim(key, self.recorder.clock()):
+            entry = self.recorder.registry.get(row.job_id)
             element = None if entry is None else entry.job.element
-            unit = ("job", row.job_id) if element is None else ("array", element.array)
-            known = units.get(unit, 0)
-            if known >= cluster.elements or (not known and len(units) >= cluster.submissions):
+            group = ("job", row.job_id) if element is None else ("array", element.array)
+            known = groups.get(group, 0)
+            if known >= cluster.elements or (not known and len(groups) >= cluster.submissions):
                 outbox.offer(row.token)
             else:
-                units[unit] = known + 1
+                groups[group] = known + 1
                 chosen.append(row.token)
         return outbox.start(chosen)
 
-    async def _recall(self, lane: Lane) -> None:
+    async def _recall(self, key: QueueKey) -> None:
         """Find out which submissions only waited when an earlier process died."""
         tries = 0
         while True:
             try:
-                return await self.admission.recall(lane)
+                return await self.job_limits.recall(key)
             except OverspanError as error:
-                log.warning("cluster %s: %s; trying again", lane[0], error, extra={"cluster": lane[0]})
+                log.warning("cluster %s: %s; trying again", key[0], error, extra={"cluster": key[0]})
                 tries += 1
-                await self._rest(lane, Bell(), next_try(self.backoff, self.recorder.clock(), tries, lane[0]))
+                await self._rest(key, Wakeup(), next_try(self.backoff, self.recorder.clock(), tries, key[0]))
 
-    async def _run(self, lane: Lane) -> None:
-        """The never-ending loop of a lane."""
-        if lane[1] == SUBMIT:
-            await self._recall(lane)
+    async def _run(self, key: QueueKey) -> None:
+        """The endless loop of a queue key."""
+        if key[1] == SUBMIT:
+            await self._recall(key)
         while True:
-            rows = self._take(lane)
+            rows = self._take(key)
             if not rows:
-                await self._rest(lane, self._bells[lane], self.recorder.outbox.next_time(lane))
+                await self._rest(key, self._wakeups[key], self.recorder.outbox.next_time(key))
                 continue
-            retry_at = await self._make(lane, rows)
+            retry_at = await self._make(key, rows)
             if retry_at is not None:
                 # New calls do not cut this wait short: the cluster would be asked again for each of them.
-                await self._rest(lane, Bell(), retry_at)
+                await self._rest(key, Wakeup(), retry_at)
 
-    async def _rest(self, lane: Lane, bell: Bell, until: float | None) -> None:
-        name = f"lane:{lane[0]}:{lane[1]}"
+    async def _rest(self, key: QueueKey, wakeup: Wakeup, until: float | None) -> None:
+        name = f"queue:{key[0]}:{key[1]}"
         if until is not None:
-            self.recorder.timers.set(name, until, bell.ring)
-        await bell.wait()
+            self.recorder.timers.set(name, until, wakeup.wake)
+        await wakeup.wait()
         self.recorder.timers.drop(name)
 
-    async def _make(self, lane: Lane, rows: list[OutboxRow]) -> float | None:
+    async def _make(self, key: QueueKey, rows: list[OutboxRow]) -> float | None:
         """Make calls; the time to wait for when the cluster did not answer or nothing could be written."""
-        cluster = self.clusters.find(lane[0])
+        cluster = self.clusters.find(key[0])
         try:
-            if lane[1] == SUBMIT:
+            if key[1] == SUBMIT:
                 await self._arrive(cluster, rows)
                 await self._find_out(cluster, rows)
             if cluster is None:
                 self._forget_first(rows)
-                raise OverspanError(f"the cluster {lane[0]} is not configured any more")
-            await (self._submit if lane[1] == SUBMIT else self._order)(cluster, rows)
+                raise OverspanError(f"the cluster {key[0]} is not configured any more")
+            await (self._submit if key[1] == SUBMIT else self._order)(cluster, rows)
         except Exception as error:
-            return self._give_back(lane, rows, error)
-        self._failures.pop(lane, None)
+            return self._give_back(key, rows, error)
+        self._failures.pop(key, None)
         return None
 
-    def _give_back(self, lane: Lane, rows: list[OutboxRow], error: Exception) -> float:
-        cluster, now = self.clusters.find(lane[0]), self.recorder.clock()
-        self._failures[lane] += 1
+    def _give_back(self, key: QueueKey, rows: list[OutboxRow], error: Exception) -> float:
+        cluster, now = self.clusters.find(key[0]), self.recorder.clock()
+        self._failures[key] += 1
         if not isinstance(error, OverspanError):
-            log.error("calling cluster %s", lane[0], exc_info=error, extra={"cluster": lane[0]})
+            log.error("calling cluster %s", key[0], exc_info=error, extra={"cluster": key[0]})
         if isinstance(error, Unsent):
             self._forget_first(rows)
         for row in rows:
@@ -192,39 +192,39 @@ class Dispatcher:
         if cluster is not None and not isinstance(error, StoreFailed | Conflict):
             cluster.failed(now, error)
         self._tell_unreached(rows)
-        again = next_try(self.backoff, now, self._failures[lane], lane[0])
-        _log_failure(lane, rows, error, again - now)
+        again = next_try(self.backoff, now, self._failures[key], key[0])
+        _log_failure(key, rows, error, again - now)
         return again
 
     def _tell_unreached(self, rows: list[OutboxRow]) -> None:
-        """Let jobs go elsewhere that have a choice, and of which their cluster surely knows nothing."""
+        """Offer jobs for failover whose cluster certainly has not received them."""
         outbox = self.recorder.outbox
         here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
         if here:
-            self.recorder.wakes.unreached([row.job_id for row in here])
+            self.recorder.notifications.unreached([row.job_id for row in here])
 
     async def _arrive(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
-        """Be sure that a cluster's name leads where its launches are. Raises Unreachable: then nothing is sent."""
+        """Check that a cluster's name still means the place of its launches. Raises Unreachable; nothing is sent."""
         try:
             if cluster is not None:
-                await self.places.leave(cluster)
+                await self.locations.leave(cluster)
         except OverspanError:
             self._forget_first(rows)
             raise
 
     def _forget_first(self, rows: Iterable[OutboxRow]) -> None:
-        """Nothing has been sent: the cluster knows of those only that an earlier try may have told it of."""
+        """Count the rows as untried, unless an earlier try may have reached the cluster: this one sent nothing."""
         outbox = self.recorder.outbox
         outbox.untry([row.token for row in rows if outbox.is_first(row.token)])
 
     async def _find_out(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
-        """Whether the cluster answers, before jobs are sent that could go elsewhere. Raises Unreachable.
+        """Ask the cluster for a sign of life before a submission that must not be in doubt. Raises Unreachable.
 
-        So they are known not to be there if it does not. A cluster that did not answer is asked for all jobs: so that
-        those can be cancelled that came since.
+        That is so for jobs that can fail over: if the cluster is down, they are known not to be there. For a cluster
+        that did not answer before, it is so for all jobs, which can then still be cancelled at once.
         """
-        outbox, book = self.recorder.outbox, self.recorder.book
-        entries = [(row, book.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
+        outbox, registry = self.recorder.outbox, self.recorder.registry
+        entries = [(row, registry.get(row.job_id)) for row in rows if outbox.is_first(row.token)]
         now, free = self.recorder.clock(), [row for row, entry in entries if entry is not None and list_next(entry.job)]
         if free:
             trouble = "not configured any more" if cluster is None else await cluster.find_trouble(now)
@@ -235,44 +235,44 @@ class Dispatcher:
         if trouble:
             outbox.untry(row.token for row in free)
             for row in free:
-                self.admission.refuse(row)
+                self.job_limits.refuse(row)
             raise Unreachable(trouble)
 
     async def _submit(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
-        async with self.recorder.book.locked(row.job_id for row in rows):
+        async with self.recorder.registry.locked(row.job_id for row in rows):
             # A change that began before these calls counted as tried (a cancel, say) is written by now.
             rows = [row for row in rows if self.recorder.outbox.owes(row.token)]
-        await self.admission.mark((cluster.name, SUBMIT), rows)
+        await self.job_limits.mark((cluster.name, SUBMIT), rows)
         launches = []
         for row in rows:
-            entry = self.recorder.book.get(row.job_id)
+            entry = self.recorder.registry.get(row.job_id)
             job = None if entry is None else find_launch(entry.job, row.payload["launch"])
             if entry is not None and job is not None:
                 throttle = self._find_throttle(job)
-                needs = self.recorder.waits.list_unmet(entry, job, cluster.name)
+                needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 wanted = not self._is_cancelled(row)
-                # It may be there already and has to be found; then it must not start before the cancel comes.
+                # The cluster may have it already, so the call has to find it. Held, it cannot start before the cancel.
                 job = job if wanted else replace(job, held=True)
                 launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
-        def write(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
-            # A launch that was raced may have lost meanwhile.
-            if any(owed.token == row.token for owed in draft.owed):
+        def write(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
+            # A bid may have lost its race meanwhile.
+            if any(owed.token == row.token for owed in unit.owed):
                 taken.add(row.token)
-                _accept(draft, row, answer, now)
+                _accept(unit, row, answer, now)
 
-        await self.recorder.wakes.sending(cluster.name)
+        await self.recorder.notifications.sending(cluster.name)
         try:
             call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
             pairs = await self._hear(cluster, [row for row, _ in launches], call)
-            # Before the handles: none is ever stored without its place.
-            await self.places.keep(cluster, [answer for _, answer in pairs])
+            # Before the handles: no handle is ever stored without its place.
+            await self.locations.keep(cluster, [answer for _, answer in pairs])
             await self._conclude(pairs, write)
         finally:
             left = (row for row, _ in launches if row.token not in taken and not self.recorder.outbox.owes(row.token))
-            self.recorder.wakes.sent(cluster.name, any(left))
+            self.recorder.notifications.sent(cluster.name, any(left))
 
     def _is_cancelled(self, row: OutboxRow) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""
@@ -282,7 +282,7 @@ class Dispatcher:
         """How many of the array that a job is of may run at once; as submitted where the array is over."""
         if job.element is None:
             return None
-        head = self.recorder.book.get(job.element.array)
+        head = self.recorder.registry.get(job.element.array)
         if head is not None and head.job.array is not None:
             return head.job.array.throttle
         return job.spec.array.throttle if job.spec.array is not None else None
@@ -290,7 +290,7 @@ class Dispatcher:
     async def _order(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
         orders = []
         for row in rows:
-            entry = self.recorder.book.get(row.job_id)
+            entry = self.recorder.registry.get(row.job_id)
             # Where the submission is still under way, its answer offers the order again.
             if entry is not None and entry.launched and entry.handle_launch == row.payload["launch"]:
                 event = event_from_document(dict(row.payload["event"]))
@@ -301,9 +301,9 @@ class Dispatcher:
         await self._conclude(await self._hear(cluster, [row for row, _ in orders], call), _obey)
 
     async def _hear(
-        self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[Answer]] | None
-    ) -> list[tuple[OutboxRow, Answer]]:
-        """The answers of a call, each with its row; a row that has none yet is tried again in a moment."""
+        self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[CallAnswer]] | None
+    ) -> list[tuple[OutboxRow, CallAnswer]]:
+        """The answers of a call, each with its row; a row without an answer is tried again after AGAIN_SECONDS."""
         if call is None:
             # Nothing was asked, so nothing was answered.
             return []
@@ -321,14 +321,16 @@ class Dispatcher:
         cluster.answered()
         return pairs
 
-    async def _find_needs(self, entry: Entry, event: events.SetDependency) -> tuple[Unmet, ...]:
+    async def _find_needs(self, entry: JobEntry, event: events.SetDependency) -> tuple[Unmet, ...]:
         """What is not met of a new dependency."""
-        waits = self.recorder.waits
-        job = await waits.preview(entry, decode(Dependency, event.dependency))
-        return waits.list_unmet(entry, job, entry.cluster)
+        resolver = self.recorder.dependency_resolver
+        job = await resolver.preview(entry, decode(Dependency, event.dependency))
+        return resolver.list_unmet(entry, job, entry.cluster)
 
     async def _conclude(
-        self, pairs: Sequence[tuple[OutboxRow, Answer]], write: Callable[[Draft, OutboxRow, Answer, float], None]
+        self,
+        pairs: Sequence[tuple[OutboxRow, CallAnswer]],
+        write: Callable[[UnitOfWork, OutboxRow, CallAnswer, float], None],
     ) -> None:
         """Write what the answers mean, in one transaction."""
         now = self.recorder.clock()
@@ -338,26 +340,26 @@ class Dispatcher:
             if isinstance(answer, Refusal) and answer.transient
         ]
         for row, refusal, at in deferred:
-            # First in memory: from here on the cluster is known not to have the job.
+            # In memory first: from here on the cluster is known not to have the job.
             self.recorder.outbox.defer(row.token, at, refusal.message)
             if refusal.message != row.error:
                 words = (row.job_id, row.kind, refusal.message, at - now)
                 log.info("job %d: %s is refused for now: %s; again in %.0f s", *words, extra=_fields(row))
-            self.admission.refuse(row)
-            entry = self.recorder.book.get(row.job_id)
+            self.job_limits.refuse(row)
+            entry = self.recorder.registry.get(row.job_id)
             if entry is not None and row.kind == SUBMIT and row.cluster == entry.cluster:
                 entry.retry_at = at
-        by_job: dict[int, list[tuple[OutboxRow, Answer]]] = {}
+        by_job: dict[int, list[tuple[OutboxRow, CallAnswer]]] = {}
         for row, answer in pairs:
             if not (is_kept(row) and answer is None):
                 by_job.setdefault(row.job_id, []).append((row, answer))
 
-        def work(drafts: list[Draft]) -> None:
-            for draft in drafts:
-                for row, answer in by_job[draft.job.id]:
-                    write(draft, row, answer, now)
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                for row, answer in by_job[unit.job.id]:
+                    write(unit, row, answer, now)
 
-        # An order that was carried out is not given again because that cannot be written.
+        # Urgent: an order that was carried out must not be given again only because the store failed.
         urgent = all(row.kind != SUBMIT and answer is None for row, answer in pairs)
         await self.recorder.change(by_job, work, urgent=urgent)
         for row, answer in pairs:
@@ -366,17 +368,17 @@ class Dispatcher:
             elif answer is None and is_start(row):
                 self._repeat_ends(row)
         for row, refusal, at in deferred:
-            await self.recorder.ledger.defer(row.token, at, refusal.message)
+            await self.recorder.repository.defer(row.token, at, refusal.message)
 
     def _release_orders(self, job_id: int) -> None:
-        """Orders that waited for a submission's answer may go."""
+        """Make ready the orders that waited for a submission's answer."""
         for row in self.recorder.outbox.of_job(job_id):
             if row.kind != SUBMIT:
                 self.recorder.outbox.offer(row.token)
                 self.wake((row.cluster, row.kind))
 
     def _repeat_ends(self, start: OutboxRow) -> None:
-        """What was started late may have been overtaken by its end, which has to come after it."""
+        """Send the end of an attempt again after its start: it may have overtaken the start."""
         for row in self.recorder.outbox.of_job(start.job_id):
             if row.kind != SUBMIT and is_end_of(row, start):
                 self.recorder.outbox.offer(row.token)
@@ -384,14 +386,14 @@ class Dispatcher:
 
 
 def _fields(row: OutboxRow) -> dict[str, object]:
-    """What a line of the log about a call is about."""
+    """The log fields of a call."""
     return {"job": row.job_id, "cluster": row.cluster, "token": row.token}
 
 
-def _log_failure(lane: Lane, rows: Sequence[OutboxRow], error: Exception, seconds: float) -> None:
+def _log_failure(key: QueueKey, rows: Sequence[OutboxRow], error: Exception, seconds: float) -> None:
     """A line for calls that failed together, and when they are made again."""
-    fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": lane[0]}
-    words = (lane[0], lane[1], _name_jobs(rows), error, seconds)
+    fields = _fields(rows[0]) if len(rows) == 1 else {"cluster": key[0]}
+    words = (key[0], key[1], _name_jobs(rows), error, seconds)
     log.info("cluster %s: %s of jobs %s failed: %s; again in %.0f s", *words, extra=fields)
 
 
@@ -408,69 +410,69 @@ def _name_jobs(rows: Sequence[OutboxRow]) -> str:
     return ", ".join(str(row.job_id) for row in rows[:_NAMED]) + more
 
 
-def _accept(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+def _accept(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
     """The answer to a submission: a handle, a reason to wait, or the end."""
-    bid = bid_of(draft, row)
+    bid = bid_of(unit, row)
     if bid is not None and answer is not None:
-        answer_bid(draft, bid, row, answer, now)
+        answer_bid(unit, bid, row, answer, now)
     elif isinstance(answer, Accepted):
-        draft.handle = stored_handle(draft, answer.handle)
-        draft.native_id = answer.native_id
-        draft.cursor = ""
-        draft.done.append(row.token)
-        if is_held_back(draft.job):
-            draft.advance(events.Queued(now, "None"))
-    elif isinstance(answer, Refusal) and draft.is_cancelled:
-        # The cluster has nothing of it, whyever: the cancel is carried out here.
-        draft.done.append(row.token)
-        draft.tried = False
+        unit.handle = stored_handle(unit, answer.handle)
+        unit.native_id = answer.native_id
+        unit.cursor = ""
+        unit.done.append(row.token)
+        if is_held_back(unit.job):
+            unit.advance(events.Queued(now, "None"))
+    elif isinstance(answer, Refusal) and unit.is_cancelled:
+        # A refusal of any kind means that the cluster does not have it, so the cancel takes effect here.
+        unit.done.append(row.token)
+        unit.tried = False
     elif isinstance(answer, Refusal) and answer.transient:
-        if draft.job.reason != answer.waiting_reason:
-            draft.advance(events.Queued(now, answer.waiting_reason))
+        if unit.job.reason != answer.waiting_reason:
+            unit.advance(events.Queued(now, answer.waiting_reason))
     elif isinstance(answer, Refusal):
-        draft.done.append(row.token)
-        draft.tried = False
-        _refuse(draft, answer.text, now)
+        unit.done.append(row.token)
+        unit.tried = False
+        _refuse(unit, answer.text, now)
 
 
-def _refuse(draft: Draft, message: str, now: float) -> None:
-    """A final refusal: the next cluster of the list is asked, and the last one's is the end."""
-    others = list_next(draft.job)
-    if draft.job.bids:
-        draft.promote(draft.job.bids[0], now, message, refused=True)
+def _refuse(unit: UnitOfWork, message: str, now: float) -> None:
+    """Handle a final refusal: go on to the next candidate; after the last one the job ends."""
+    others = list_next(unit.job)
+    if unit.job.bids:
+        unit.promote(unit.job.bids[0], now, message, refused=True)
         return
     if others:
-        draft.advance(events.Move(now, others[0].cluster, message, True, others[0].candidate))
+        unit.advance(events.Move(now, others[0].cluster, message, True, others[0].candidate))
         return
-    draft.advance(events.Refused(now, word_refusals(draft.job, message)))
+    unit.advance(events.Refused(now, word_refusals(unit.job, message)))
 
 
-def _obey(draft: Draft, row: OutboxRow, answer: Answer, now: float) -> None:
+def _obey(unit: UnitOfWork, row: OutboxRow, answer: CallAnswer, now: float) -> None:
     """The answer to an order; a final refusal ends it, since its effect can never come."""
     if isinstance(answer, Refusal):
         event = event_from_document(dict(row.payload["event"]))
-        if answer.transient and not _is_overtaken(draft.job, event):
+        if answer.transient and not _is_overtaken(unit.job, event):
             return
-        words = (draft.job.id, type(event).__name__, answer.text)
+        words = (unit.job.id, type(event).__name__, answer.text)
         log.warning("job %d: the cluster refused %s: %s", *words, extra=_fields(row))
         if isinstance(event, events.Launch | events.NodeRelaunch):
-            _give_up(draft, event, answer.text, now)
+            _give_up(unit, event, answer.text, now)
         else:
-            draft.say(now, f"{type(event).__name__} was not carried out: {answer.text}", getattr(event, "task", ""))
-    draft.done.append(row.token)
+            unit.say(now, f"{type(event).__name__} was not carried out: {answer.text}", getattr(event, "task", ""))
+    unit.done.append(row.token)
 
 
 def _is_overtaken(job: Job, event: Event) -> bool:
-    """Whether a node is to be started again, which its cluster surely has not done, of an attempt that is to end."""
+    """Whether the event is a NodeRelaunch of an attempt that is already terminating."""
     if not isinstance(event, events.NodeRelaunch):
         return False
     found = find_attempt(job, event.task, event.attempt)
     return found is not None and found[1].stop is not None
 
 
-def _give_up(draft: Draft, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
-    """Count the nodes as ended that will not be started: nobody else would tell their end."""
-    found = find_attempt(draft.job, event.task, event.attempt)
+def _give_up(unit: UnitOfWork, event: events.Launch | events.NodeRelaunch, message: str, now: float) -> None:
+    """Record as ended the nodes that will not be started, since no report of their end will come."""
+    found = find_attempt(unit.job, event.task, event.attempt)
     if found is None:
         return
     cause = found[1].stop.cause if found[1].stop is not None else Cause.REFUSED
@@ -479,4 +481,4 @@ def _give_up(draft: Draft, event: events.Launch | events.NodeRelaunch, message: 
         meant = isinstance(event, events.Launch) or node.index == event.node
         if meant and node.live and node.run == run and node.started_at is None:
             keys = (event.task, event.attempt, node.index, run)
-            draft.advance(events.NodeEnded(now, *keys, cause=cause.value, detail=message))
+            unit.advance(events.NodeEnded(now, *keys, cause=cause.value, detail=message))

@@ -1,7 +1,7 @@
-"""Turns clusters' news into facts: one small loop for each cluster that has launches.
+"""Reads clusters' reports into facts: one loop for each cluster that has launches.
 
-A cursor is written in the transaction that has the effect of the events before it, so each event counts once whatever
-dies. A cluster that does not answer is stale; nothing of it is decided.
+A cursor is stored in the transaction that stores the effect of the events before it, so each event counts exactly once,
+whichever process dies. A cluster that does not answer is stale; no conclusion is drawn from its silence.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections import Counter
 
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.bridge.controller.core.backoff import next_try
-from overspan.bridge.controller.core.bell import Bell
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.outbox import ORDER
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.bids import follow_bid
 from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.model.causes import Cause
@@ -28,43 +28,43 @@ from overspan.bridge.model.spec import Backoff
 log = logging.getLogger(__name__)
 
 SKEW = 5.0
-"""Seconds by which a cluster's clock may differ from this machine's without more ado."""
+"""Seconds by which a cluster's clock may differ from this machine's before its times are corrected."""
 GRACE = 0.05
-"""Seconds that a call under way still has when there is another launch to watch."""
+"""Seconds that a call under way still gets when there is another launch to watch."""
 
 
 class Observer:
     """Watches the launches of every cluster."""
 
-    def __init__(self, recorder: Recorder, places: Places, backoff: Backoff, tick: float) -> None:
+    def __init__(self, recorder: Recorder, locations: ClusterLocations, backoff: Backoff, tick: float) -> None:
         self.recorder = recorder
-        self.places = places
-        self.clusters = places.clusters
+        self.locations = locations
+        self.clusters = locations.clusters
         self.backoff = backoff
         self.tick = tick
         self._loops: dict[str, asyncio.Task[None]] = {}
-        self._bells: dict[str, Bell] = {}
+        self._wakeups: dict[str, Wakeup] = {}
         self._started = asyncio.Event()
-        """Until then clusters are asked, and nothing of it is written: an order may have to be given again first."""
+        """Until it is set, reports are read but not stored: an owed order may have to be given again first."""
         self._failures: Counter[str] = Counter()
-        """How often each cluster has not answered, since it did."""
+        """How many calls to each cluster have failed in a row."""
 
     def start(self) -> None:
-        """Begin with everything that runs already; what is owed to clusters is under way by now."""
+        """Watch every live launch; the calls owed to clusters are under way by now."""
         self._started.set()
-        for cluster in self.recorder.book.watched_clusters():
+        for cluster in self.recorder.registry.watched_clusters():
             self.wake(cluster)
 
     def wake(self, name: str) -> None:
-        """There is another launch to watch."""
+        """Watch another launch of a cluster."""
         cluster = self.clusters.find(name)
         if cluster is None:
             log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
         elif name not in self._loops:
-            self._bells[name] = Bell()
+            self._wakeups[name] = Wakeup()
             self._loops[name] = asyncio.ensure_future(self._run(cluster))
         else:
-            self._bells[name].ring()
+            self._wakeups[name].wake()
 
     async def close(self) -> None:
         """Stop; nothing is lost, since the cursors are stored."""
@@ -74,13 +74,14 @@ class Observer:
         await asyncio.gather(*loops, return_exceptions=True)
 
     async def catch_up(self, seconds: float) -> None:
-        """Take in what happened while no daemon was there, from the clusters that are open; gives up in time.
+        """Read what happened while no daemon ran, from the clusters that are open, for at most `seconds` each.
 
-        Where an order is owed, its answer comes first: what it ended would be told as an end of its own.
+        A cluster that is owed an order is left out: the answer has to come first, or the end that the order brought
+        about would look like one of the job's own.
         """
         for cluster in self.clusters:
             since = self._cursors(cluster)
-            if not since or not cluster.opened or self.recorder.outbox.of_lane((cluster.name, ORDER)):
+            if not since or not cluster.opened or self.recorder.outbox.of_queue((cluster.name, ORDER)):
                 continue
             try:
                 async with asyncio.timeout(seconds):
@@ -89,25 +90,25 @@ class Observer:
                 log.info("cluster %s is looked at later: %s", cluster.name, error, extra={"cluster": cluster.name})
 
     async def _run(self, cluster: Cluster) -> None:
-        """The never-ending loop of a cluster."""
+        """The endless loop of a cluster."""
         while True:
             await self.observe_once(cluster)
 
     async def observe_once(self, cluster: Cluster) -> None:
-        """Ask once, and write what was answered; or wait until there is something to ask."""
-        bell = self._bells.setdefault(cluster.name, Bell())
-        seen = bell.count
+        """Ask once and store the answer; or wait until there is a launch to ask about."""
+        wakeup = self._wakeups.setdefault(cluster.name, Wakeup())
+        seen = wakeup.count
         since = self._cursors(cluster)
         if not since:
-            # Nothing is missing of what nobody asks for.
+            # Without launches there is nothing that could be missing.
             cluster.miss(self.recorder.clock(), "")
             cluster.unwatched()
-            await bell.wait()
+            await wakeup.wait()
             return
         try:
             if cluster.displaced:
-                await self.places.find_again(cluster)
-            observation = await self._ask(cluster, since, asyncio.ensure_future(bell.wait(seen=seen)))
+                await self.locations.find_again(cluster)
+            observation = await self._ask(cluster, since, asyncio.ensure_future(wakeup.wait(seen=seen)))
             if not self._started.is_set():
                 # The next question is from the same cursors.
                 await self._started.wait()
@@ -115,8 +116,10 @@ class Observer:
                 returns = self._judge(cluster, observation)
                 await self._write(cluster, observation)
                 if returns:
-                    # Who decides is not known of a cluster that cannot be opened: what was due is seen to now.
-                    await self.recorder.change(self.recorder.book.watched(cluster.name).values(), lambda drafts: None)
+                    # While the cluster could not be opened, its decider was unknown. Decide what fell due meanwhile.
+                    await self.recorder.change(
+                        self.recorder.registry.watched(cluster.name).values(), lambda units: None
+                    )
         except Exception as error:
             if not isinstance(error, OverspanError):
                 log.error("observing cluster %s", cluster.name, exc_info=error)
@@ -125,7 +128,7 @@ class Observer:
             await self._back_off(cluster)
 
     def _judge(self, cluster: Cluster, observation: Observation) -> bool:
-        """Note whether all of the cluster has answered; whether it does again."""
+        """Note gaps and trouble of an answer; whether the cluster answers again after failures."""
         cluster.miss(self.recorder.clock(), observation.gap)
         if observation.trouble:
             cluster.failed(self.recorder.clock(), Unreachable(observation.trouble), observed=True)
@@ -134,17 +137,17 @@ class Observer:
         return bool(self._failures.pop(cluster.name, 0))
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
-        book = self.recorder.book
-        entries = ((handle, book.get(job_id)) for handle, job_id in book.watched(cluster.name).items())
+        registry = self.recorder.registry
+        entries = ((handle, registry.get(job_id)) for handle, job_id in registry.watched(cluster.name).items())
         return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
 
     async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
-        """The cluster's news; None when there is another launch to watch (`more`) first."""
+        """The cluster's reports; None if another launch to watch (`more`) comes first."""
         call = asyncio.ensure_future(self._observe(cluster, since))
         try:
             await asyncio.wait((call, more), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                # Cursors are given each time, so a call that is given up loses nothing.
+                # Every call passes the cursors, so an abandoned one loses nothing.
                 await asyncio.wait((call,), timeout=GRACE)
             return call.result() if call.done() else None
         finally:
@@ -156,27 +159,27 @@ class Observer:
         return await cluster.adapter.observe(since, self.tick)
 
     async def _write(self, cluster: Cluster, observation: Observation) -> None:
-        watched = self.recorder.book.watched(cluster.name)
+        watched = self.recorder.registry.watched(cluster.name)
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
         now, decides = self.recorder.clock(), self.recorder.decider_of
 
-        def work(drafts: list[Draft]) -> None:
-            for draft in drafts:
-                report = reports[draft.job.id]
-                is_launch = draft.entry.handle == report.handle and draft.entry.watched
-                if is_launch or follow_bid(draft, cluster.name, report, now):
-                    follow_report(draft, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                report = reports[unit.job.id]
+                is_launch = unit.entry.handle == report.handle and unit.entry.watched
+                if is_launch or follow_bid(unit, cluster.name, report, now):
+                    follow_report(unit, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
 
         if reports:
             await self.recorder.change(reports, work)
 
     async def _back_off(self, cluster: Cluster) -> None:
-        """Wait before the next question, until somebody else's is answered at the longest."""
+        """Wait before the next call, or until any other call to the cluster is answered."""
         self._failures[cluster.name] += 1
         at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
-        timer, due = f"observe:{cluster.name}", Bell()
-        self.recorder.timers.set(timer, at, due.ring)
-        waits = [asyncio.ensure_future(bell.wait()) for bell in (due, cluster.back)]
+        timer, due = f"observe:{cluster.name}", Wakeup()
+        self.recorder.timers.set(timer, at, due.wake)
+        waits = [asyncio.ensure_future(wakeup.wait()) for wakeup in (due, cluster.back)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -186,23 +189,23 @@ class Observer:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def follow_report(draft: Draft, report: Report, now: float, *, dated: bool = False) -> None:
-    """Copy a launch's news into the draft, up to its end or to the job's next launch.
+def follow_report(unit: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:
+    """Apply a launch's report to the unit, up to its end or to the job's next launch.
 
-    `dated`: the daemon decides, so what cannot be of its time is dated now.
+    `dated`: the daemon decides, so events whose time is off by more than SKEW are dated now.
     """
-    launch = draft.job.launch
+    launch = unit.job.launch
     for event in report.events:
-        if draft.job.launch != launch:
+        if unit.job.launch != launch:
             break
         try:
-            draft.follow(date_report(draft.job, event, now, SKEW) if dated else event)
+            unit.follow(date_report(unit.job, event, now, SKEW) if dated else event)
         except Exception:
-            # One line that makes no sense must not stop all others.
-            log.exception("job %d: the event %r changes nothing", draft.job.id, event, extra={"job": draft.job.id})
-    if report.gone and draft.job.launch == launch and not draft.job.over:
-        draft.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
-    if report.native_id and draft.job.launch == launch and report.native_id != draft.entry.native_id:
-        draft.native_id = report.native_id
-    if report.cursor != draft.entry.cursor and draft.job.launch == launch:
-        draft.cursor = report.cursor
+            # One malformed event must not stop the others.
+            log.exception("job %d: the event %r changes nothing", unit.job.id, event, extra={"job": unit.job.id})
+    if report.gone and unit.job.launch == launch and not unit.job.over:
+        unit.follow(LaunchLost(now, launch, Cause.NODE.value, "the cluster no longer knows the launch"))
+    if report.native_id and unit.job.launch == launch and report.native_id != unit.entry.native_id:
+        unit.native_id = report.native_id
+    if report.cursor != unit.entry.cursor and unit.job.launch == launch:
+        unit.cursor = report.cursor

@@ -1,4 +1,4 @@
-"""The calls that are owed to clusters, as the dispatcher works through them: the store's outbox in memory."""
+"""The outbox in memory: stored calls to clusters that are not answered yet, as the dispatcher works through them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from overspan.bridge.store.records import OutboxRow
 SUBMIT = "submit"
 ORDER = "order"
 BACK = "back"
-"""Marks the submission of a launch that its cluster has in its queue already, since it runs lost ones again itself."""
+"""Marks, in a payload, the submission of a launch that its cluster has requeued itself and so has already."""
 
-Lane = tuple[str, str]
-"""A cluster and a kind of call; lanes do not wait for each other."""
+QueueKey = tuple[str, str]
+"""A cluster and a kind of call; calls of different keys do not wait for each other."""
 
 
 class Outbox:
-    """Rows by token, by job and by lane; rows that wait for a time, for a submit or for a job's end are not ready."""
+    """Rows by token, job and queue key. A row that waits for a time, or for a submission's answer, is not ready."""
 
     def __init__(self) -> None:
         self._rows: dict[str, OutboxRow] = {}
@@ -25,14 +25,14 @@ class Outbox:
         """In which order the rows came."""
         self._added = 0
         self._of_job: dict[int, dict[str, None]] = {}
-        self._ready: dict[Lane, dict[str, None]] = {}
-        self._mixed: set[Lane] = set()
-        """Lanes where a call was given back behind younger ones."""
-        self._later: dict[Lane, list[tuple[float, str]]] = {}
+        self._ready: dict[QueueKey, dict[str, None]] = {}
+        self._mixed: set[QueueKey] = set()
+        """Queues where a call was put back behind younger ones, so that they have to be sorted."""
+        self._later: dict[QueueKey, list[tuple[float, str]]] = {}
         self._tried: set[str] = set()
         self._first: set[str] = set()
         self._unanswered: dict[str, float] = {}
-        """Since when calls have no answer while their cluster answers others."""
+        """When calls became in doubt: they have no answer while their cluster answers others."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -51,7 +51,7 @@ class Outbox:
             self.offer(row.token)
 
     def done(self, token: str) -> None:
-        """The call is not owed any more."""
+        """Remove a call."""
         row = self._rows.pop(token, None)
         if row is None:
             return
@@ -60,22 +60,22 @@ class Outbox:
         del tokens[token]
         if not tokens:
             del self._of_job[row.job_id]
-        self._ready.get(_lane(row), {}).pop(token, None)
+        self._ready.get(_queue_key(row), {}).pop(token, None)
         self.untry((token,))
 
     def offer(self, token: str) -> None:
-        """Let the call be taken."""
+        """Make a call ready."""
         row = self._rows.get(token)
         if row is None:
             return
-        ready = self._ready.setdefault(_lane(row), {})
+        ready = self._ready.setdefault(_queue_key(row), {})
         last = next(reversed(ready), token)
         if self._places[last] > self._places[token]:
-            self._mixed.add(_lane(row))
+            self._mixed.add(_queue_key(row))
         ready[token] = None
 
     def defer(self, token: str, next_try_at: float, error: str) -> None:
-        """The call was refused for now, so its cluster knows nothing of it."""
+        """Try a call again later that was refused for now: its cluster has no trace of it."""
         row = self._rows.get(token)
         if row is not None:
             row = self._rows[token] = row._replace(next_try_at=next_try_at, error=error, tries=row.tries + 1)
@@ -83,7 +83,7 @@ class Outbox:
             self._postpone(row)
 
     def put_off(self, token: str, now: float, next_try_at: float) -> None:
-        """Nothing is known of the call yet: it is made again then, and counts as tried until it is answered."""
+        """Try a call again later that is in doubt: it counts as tried until it is answered."""
         row = self._rows.get(token)
         if row is not None:
             self._unanswered.setdefault(token, now)
@@ -91,67 +91,67 @@ class Outbox:
             self._postpone(row)
 
     def move_clock(self, seconds: float) -> None:
-        """The machine's clock was set by so much: calls that wait for a time wait as long as before."""
+        """Shift all times by `seconds`, the jump of the machine's clock."""
         for token, row in self._rows.items():
             if row.next_try_at:
                 self._rows[token] = row._replace(next_try_at=row.next_try_at + seconds)
-        self._later = {lane: [(at + seconds, token) for at, token in later] for lane, later in self._later.items()}
+        self._later = {key: [(at + seconds, token) for at, token in later] for key, later in self._later.items()}
         self._unanswered = {token: since + seconds for token, since in self._unanswered.items()}
 
-    def take(self, lane: Lane, now: float, limit: int) -> list[OutboxRow]:
-        """The oldest calls that may be made now; they count as tried from here on."""
-        self._wake(lane, now)
-        self._sort(lane)
-        ready = self._ready.get(lane, {})
+    def take(self, key: QueueKey, now: float, limit: int) -> list[OutboxRow]:
+        """Take the oldest ready calls, at most `limit`; they count as tried from here on."""
+        self._wake(key, now)
+        self._sort(key)
+        ready = self._ready.get(key, {})
         tokens = [token for token, _ in zip(ready, range(limit), strict=False)]
         for token in tokens:
             del ready[token]
             self._try(token)
         return [self._rows[token] for token in tokens]
 
-    def claim(self, lane: Lane, now: float) -> list[OutboxRow]:
-        """Every call that may be made now, oldest first, for somebody who makes them in another order with `start`."""
-        self._wake(lane, now)
-        self._sort(lane)
-        return [self._rows[token] for token in self._ready.pop(lane, {})]
+    def claim(self, key: QueueKey, now: float) -> list[OutboxRow]:
+        """Take every ready call, oldest first, without counting it as tried; `start` does that for those chosen."""
+        self._wake(key, now)
+        self._sort(key)
+        return [self._rows[token] for token in self._ready.pop(key, {})]
 
     def start(self, tokens: Iterable[str]) -> list[OutboxRow]:
-        """The claimed calls of those tokens that are still owed; they count as tried from here on."""
+        """The claimed calls of these tokens that are still owed; they count as tried from here on."""
         rows = [row for row in map(self._rows.get, tokens) if row is not None]
         for row in rows:
             self._try(row.token)
         return rows
 
     def is_first(self, token: str) -> bool:
-        """Whether the try that is under way is the call's first, so that the cluster knew nothing of it before."""
+        """Whether the try under way is the call's first, so that the cluster cannot have known of it before."""
         return token in self._first
 
     def untry(self, tokens: Iterable[str]) -> None:
-        """The cluster knows nothing of these calls."""
+        """Note that the cluster knows nothing of these calls."""
         for token in tokens:
             self._tried.discard(token)
             self._first.discard(token)
             self._unanswered.pop(token, None)
 
-    def of_lane(self, lane: Lane) -> list[OutboxRow]:
-        """The calls that are owed in a lane, oldest first."""
-        return [row for row in self._rows.values() if _lane(row) == lane]
+    def of_queue(self, key: QueueKey) -> list[OutboxRow]:
+        """The calls owed under a queue key, oldest first."""
+        return [row for row in self._rows.values() if _queue_key(row) == key]
 
     def of_cluster(self, cluster: str) -> list[OutboxRow]:
-        """The calls that are owed to a cluster."""
+        """The calls owed to a cluster."""
         return [row for row in self._rows.values() if row.cluster == cluster]
 
     def unanswered_since(self, token: str) -> float | None:
-        """Since when nothing is known of a call that was made; None where that is not so."""
+        """Since when a call is in doubt; None if it is not."""
         return self._unanswered.get(token)
 
     def unanswered(self) -> list[OutboxRow]:
-        """The calls of which nothing is known although they were made."""
+        """The calls in doubt."""
         return [self._rows[token] for token in self._unanswered]
 
-    def next_time(self, lane: Lane) -> float | None:
-        """When the next deferred call of a lane is due."""
-        later = self._later.get(lane, [])
+    def next_time(self, key: QueueKey) -> float | None:
+        """When the next deferred call of a queue key is due; None if there is none."""
+        later = self._later.get(key, [])
         while later and not self._postponed(later[0]):
             heapq.heappop(later)
         return later[0][0] if later else None
@@ -161,7 +161,7 @@ class Outbox:
         return token in self._rows
 
     def tried(self, token: str) -> bool:
-        """Whether the cluster may know of the call, or has what it is about by itself."""
+        """Whether the cluster may know of the call, or has requeued the launch itself."""
         return token in self._tried or self._is_back(token)
 
     def of_job(self, job_id: int) -> list[OutboxRow]:
@@ -172,15 +172,15 @@ class Outbox:
         """The submission of a job that is owed to a cluster."""
         return next((row for row in self.of_job(job_id) if row.kind == SUBMIT and row.cluster == cluster), None)
 
-    def lanes(self) -> Iterable[Lane]:
-        """Every lane that owes something."""
-        return {_lane(row) for row in self._rows.values()}
+    def queue_keys(self) -> Iterable[QueueKey]:
+        """Every queue key with owed calls."""
+        return {_queue_key(row) for row in self._rows.values()}
 
-    def _sort(self, lane: Lane) -> None:
-        """A later order about the same thing must not be delivered before an earlier one."""
-        if lane in self._mixed:
-            self._mixed.remove(lane)
-            self._ready[lane] = dict.fromkeys(sorted(self._ready[lane], key=self._places.__getitem__))
+    def _sort(self, key: QueueKey) -> None:
+        """Restore the order of arrival: a later order must not overtake an earlier one about the same thing."""
+        if key in self._mixed:
+            self._mixed.remove(key)
+            self._ready[key] = dict.fromkeys(sorted(self._ready[key], key=self._places.__getitem__))
 
     def _is_back(self, token: str) -> bool:
         row = self._rows.get(token)
@@ -194,19 +194,19 @@ class Outbox:
         self._tried.add(token)
 
     def _postpone(self, row: OutboxRow) -> None:
-        heapq.heappush(self._later.setdefault(_lane(row), []), (row.next_try_at, row.token))
+        heapq.heappush(self._later.setdefault(_queue_key(row), []), (row.next_try_at, row.token))
 
     def _postponed(self, item: tuple[float, str]) -> bool:
         row = self._rows.get(item[1])
-        return row is not None and row.next_try_at == item[0] and row.token not in self._ready.get(_lane(row), {})
+        return row is not None and row.next_try_at == item[0] and row.token not in self._ready.get(_queue_key(row), {})
 
-    def _wake(self, lane: Lane, now: float) -> None:
-        later = self._later.get(lane, [])
+    def _wake(self, key: QueueKey, now: float) -> None:
+        later = self._later.get(key, [])
         while later and later[0][0] <= now:
             item = heapq.heappop(later)
             if self._postponed(item):
                 self.offer(item[1])
 
 
-def _lane(row: OutboxRow) -> Lane:
+def _queue_key(row: OutboxRow) -> QueueKey:
     return row.cluster, row.kind

@@ -1,7 +1,7 @@
-"""The one way to change a job: draft, commit, and only then let everybody see it.
+"""The one way to change a job: fill a unit of work, commit it, and only then publish it.
 
-A change holds its jobs' locks from the draft to the end of the commit and is not interrupted by its caller's end, so
-memory and store never part. The store's compare-and-set on the version stands behind that.
+A change holds the locks of its jobs until the commit has ended, and goes on when its caller is cancelled. So memory and
+store never diverge. As a second guard the store compares and sets each job's version.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from overspan.adapters.contract import Decider
-from overspan.bridge.controller.core.bell import Bell, JobBells
-from overspan.bridge.controller.core.book import NOWHERE, Book, Entry, entry_of, join_handle, split_handle
-from overspan.bridge.controller.core.drafts import Completion, DeciderOf, Draft, is_start, open_draft, submitted
-from overspan.bridge.controller.core.ledger import Ledger
-from overspan.bridge.controller.core.outbox import SUBMIT, Lane, Outbox
+from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
+from overspan.bridge.controller.core.outbox import SUBMIT, Outbox, QueueKey
+from overspan.bridge.controller.core.registry import NOWHERE, JobEntry, Registry, entry_of, join_handle, split_handle
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
-from overspan.bridge.controller.core.waits import Waits
+from overspan.bridge.controller.core.unit_of_work import (
+    Completion,
+    DeciderOf,
+    UnitOfWork,
+    is_start,
+    open_unit,
+    submitted,
+)
+from overspan.bridge.controller.core.wakeups import JobWakeups, Wakeup
 from overspan.bridge.controller.views.rows import job_row
 from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition
@@ -36,9 +43,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
 Ranges = tuple[IndexRange, ...]
-Work = Callable[[list[Draft]], T]
-Follower = Callable[[Job | None, Entry], None]
-"""Told of a job after its change is committed: its facts before (None: it is new here), and its entry."""
+Work = Callable[[list[UnitOfWork]], T]
+Follower = Callable[[Job | None, JobEntry], None]
+"""Called after a change of a job is committed: with its facts before (None for a job new in memory) and its entry."""
 
 _AT_ONCE = 500
 """Jobs of one transaction."""
@@ -47,110 +54,110 @@ RETRY_SECONDS = 5.0
 
 
 @dataclass
-class Wakes:
-    """Who is told of a change once it is committed."""
+class Notifications:
+    """What is called or woken once a change is committed."""
 
-    jobs: JobBells = field(default_factory=JobBells)
-    timeline: Bell = field(default_factory=Bell)
-    owed: Callable[[Lane], None] = lambda lane: None
+    jobs: JobWakeups = field(default_factory=JobWakeups)
+    timeline: Wakeup = field(default_factory=Wakeup)
+    owed: Callable[[QueueKey], None] = lambda key: None
     sending: Callable[[str], Awaitable[None]] = lambda cluster: asyncio.sleep(0)
-    """Waited for before launches are sent to a cluster."""
+    """Awaited before launches are sent to a cluster."""
     sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
-    """They were, and what was answered is written; `overtaken`: some are not wanted any more."""
+    """Called when the answers to those launches are stored; `overtaken`: some launches are no longer wanted."""
     watched: Callable[[str], None] = lambda cluster: None
     withdrawn: Callable[[Job], None] = lambda job: None
-    """A job was refused, and is no job any more."""
+    """Called when a refused job was deleted."""
     unreached: Callable[[list[int]], None] = lambda job_ids: None
-    """Jobs whose cluster does not answer, and surely knows nothing of them."""
+    """Called with jobs whose cluster does not answer and certainly has not received them."""
 
 
 class Recorder:
     """Changes jobs in the store, then in memory."""
 
-    def __init__(self, ledger: Ledger, timers: Timers, clock: Clock, completion: Completion) -> None:
-        self.ledger = ledger
+    def __init__(self, repository: Repository, timers: Timers, clock: Clock, completion: Completion) -> None:
+        self.repository = repository
         self.timers = timers
         self.clock = clock
         self.completion = completion
-        self.book = Book()
+        self.registry = Registry()
         self.outbox = Outbox()
-        self.wakes = Wakes()
+        self.notifications = Notifications()
         self.followers: list[Follower] = []
         self.decider_of: DeciderOf = lambda cluster, handle: Decider.SUPERVISOR
-        self.waits = Waits()
+        self.dependency_resolver = DependencyResolver()
         self._jumped = 0.0
         """Seconds by which the machine's clock was set since the start, in all."""
         self._running: set[asyncio.Task[Any]] = set()
 
     async def load(self) -> None:
-        """Take in what the store has, and let what was due while nobody was there happen."""
-        live, owed = await self.ledger.load_live(), await self.ledger.outbox()
-        damages = self.ledger.damages
-        self.book.aside = frozenset(one for damage in damages for one in (damage.job_id, damage.array_id) if one)
+        """Load the stored jobs and outbox, then do what fell due while no daemon ran."""
+        live, owed = await self.repository.load_live(), await self.repository.outbox()
+        damages = self.repository.damages
+        self.registry.aside = frozenset(one for damage in damages for one in (damage.job_id, damage.array_id) if one)
         for stored in live:
-            if stored.job.id not in self.book.aside:
-                self.book.add(entry_of(stored))
+            if stored.job.id not in self.registry.aside:
+                self.registry.add(entry_of(stored))
         for row in owed:
-            if row.job_id in self.book.aside:
+            if row.job_id in self.registry.aside:
                 continue
-            if self.book.get(row.job_id) is None:
-                await self.ledger.settle((row.token,))
+            if self.registry.get(row.job_id) is None:
+                await self.repository.settle((row.token,))
             else:
-                # An earlier process may have made the call before it died; making it again soon tells.
+                # An earlier process may have made the call before it died. Repeating it under its token finds out.
                 self.outbox.add(row._replace(next_try_at=0.0), tried=True)
-        for entry in list(self.book):
+        for entry in list(self.registry):
             self._tell(None, entry)
-        await self.change([entry.job.id for entry in self.book], lambda drafts: None)
+        await self.change([entry.job.id for entry in self.registry], lambda units: None)
 
     async def change(self, job_ids: Iterable[int], work: Work[T], *, urgent: bool = False) -> T:
-        """Let `work` fill a draft of each job that is in memory, and write all drafts in one transaction.
+        """Let `work` fill a unit of work for each job in memory, and write all units in one transaction.
 
-        What `work` raises is raised here and nothing is written. StoreFailed when nothing could be written, Conflict
-        when a job was changed by somebody else. What is urgent, as what ends work is, takes effect all the same where
-        the store fails, and is written with the job's next change, or in a moment.
+        An error of `work` is raised here and nothing is written. Raises StoreFailed when the store cannot write,
+        Conflict when the stored version of a job is not the one in memory. `urgent` changes, such as those that end
+        work, take effect even if the store fails; they are written with the job's next change, or after RETRY_SECONDS.
         """
         return await self._uninterrupted(self._change(list(job_ids), work, urgent))
 
     async def insert(
-        self, entries: list[Entry], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+        self, entries: list[JobEntry], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
     ) -> None:
         """Write new jobs and what they owe, the schedule they are a run of, the receipt, in one transaction."""
         await self._uninterrupted(self._insert(entries, schedule, receipt))
 
     async def withdraw(self, job_id: int) -> None:
-        """Forget a job that was refused before anybody had its number, as if it had never been. Raises StoreFailed."""
+        """Delete a job that was refused before its number was answered. Raises StoreFailed."""
         await self._uninterrupted(self._withdraw(job_id))
 
     async def draw(self, array_id: int, ranges: Ranges, reason: str = "None") -> bool:
-        """Make jobs of an array's elements, in one transaction with the array; False when they wait no longer.
+        """Make jobs of an array's elements, in one transaction with the array; False if they no longer wait.
 
-        `reason` is why the others go on waiting.
+        `reason` is why the remaining elements go on waiting.
         """
         return await self._uninterrupted(self._draw(array_id, ranges, reason))
 
     async def move_clock(self, seconds: float) -> None:
-        """The machine's clock was set by so much: what is due of the jobs stays as far away as it was."""
-        # From here on each change brings its jobs in line before anything else.
+        """Shift the jobs' due times by `seconds`, the jump of the machine's clock: delays stay as long as they were."""
+        # From here on each change first shifts the times of its jobs.
         self._jumped += seconds
         self.outbox.move_clock(seconds)
-        for entry in self.book:
+        for entry in self.registry:
             if entry.retry_at is not None:
                 entry.retry_at += seconds
-        live = [entry.job.id for entry in self.book if not entry.job.over]
+        live = [entry.job.id for entry in self.registry if not entry.job.over]
         for begin in range(0, len(live), _AT_ONCE):
             part = live[begin : begin + _AT_ONCE]
             try:
-                await self.change(part, lambda drafts: None)
+                await self.change(part, lambda units: None)
             except OverspanError as error:
                 log.warning("the clock of %d jobs: %s; trying again", len(part), error)
                 for job_id in part:
                     self._arm(job_id, self.clock() + RETRY_SECONDS)
 
     async def close(self) -> None:
-        """Wait for the changes under way, and write what took effect ahead of the store."""
-        late = [entry.job.id for entry in self.book if entry.unwritten is not None]
+        """Write the changes that took effect ahead of the store, and wait for those under way."""
+        late = [entry.job.id for entry in self.registry if entry.unwritten is not None]
         try:
-            await self.change(late, lambda drafts: None)
+            await self.change(late, lambda units: None)
         except OverspanError as error:
             log.error("ends that the next daemon will not know of, of jobs %s: %s", late, error)
         while self._running:
@@ -162,7 +169,7 @@ class Recorder:
         return bool(self._running)
 
     def spawn(self, work: Awaitable[Any], name: str) -> None:
-        """Run something whose end nobody waits for; a failure is logged."""
+        """Run something in the background; a failure is logged."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
 
@@ -173,13 +180,13 @@ class Recorder:
 
         task.add_done_callback(end)
 
-    def poke(self, job_id: int) -> None:
-        """See what is due for a job now."""
-        self.spawn(self._poke(job_id), f"looking at job {job_id}")
+    def recheck(self, job_id: int) -> None:
+        """Decide again, in the background, what is due for a job."""
+        self.spawn(self._recheck(job_id), f"looking at job {job_id}")
 
-    async def _poke(self, job_id: int) -> None:
+    async def _recheck(self, job_id: int) -> None:
         try:
-            await self.change((job_id,), lambda drafts: None)
+            await self.change((job_id,), lambda units: None)
         except OverspanError as error:
             log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
             self._arm(job_id, self.clock() + RETRY_SECONDS)
@@ -193,193 +200,191 @@ class Recorder:
     def _forget(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            # Seen here, so that a failure whose caller has gone is no complaint of the event loop.
+            # Retrieved here: asyncio would complain about a failure whose caller was cancelled.
             task.exception()
 
     async def _change(self, job_ids: list[int], work: Work[T], urgent: bool) -> T:
-        async with self.book.locked(job_ids):
-            entries = [entry for entry in map(self.book.get, dict.fromkeys(job_ids)) if entry is not None]
-            drafts = [open_draft(entry, self.outbox) for entry in entries]
+        async with self.registry.locked(job_ids):
+            entries = [entry for entry in map(self.registry.get, dict.fromkeys(job_ids)) if entry is not None]
+            units = [open_unit(entry, self.outbox) for entry in entries]
             jumped, now = self._jumped, self.clock()
-            for draft in drafts:
-                self._move_times(draft, jumped, now)
-            result = work(drafts)
+            for unit in units:
+                self._move_times(unit, jumped, now)
+            result = work(units)
             now = self.clock()
-            for draft in drafts:
-                self.completion.complete(draft, now, self.decider_of, self.waits)
-            await self._commit([draft for draft in drafts if draft.changed], urgent)
-            for draft in drafts:
-                self._rearm(draft)
-            self.book.forget_finished(now)
+            for unit in units:
+                self.completion.complete(unit, now, self.decider_of, self.dependency_resolver)
+            await self._commit([unit for unit in units if unit.changed], urgent)
+            for unit in units:
+                self._rearm(unit)
+            self.registry.forget_finished(now)
             return result
 
-    def _move_times(self, draft: Draft, jumped: float, now: float) -> None:
-        """Bring a job in line with a clock that was set, where nobody who decides about it does."""
-        seconds = jumped - draft.entry.jumped
-        decider = self.decider_of(draft.cluster, draft.newest_handle) if seconds and draft.launched else None
+    def _move_times(self, unit: UnitOfWork, jumped: float, now: float) -> None:
+        """Shift a job's times by a clock jump, unless its decider does that itself."""
+        seconds = jumped - unit.entry.jumped
+        decider = self.decider_of(unit.cluster, unit.newest_handle) if seconds and unit.launched else None
         if not seconds:
             return
-        if is_moved(draft.job) and (draft.job.granted_at is None or decider is Decider.DAEMON):
-            draft.advance(events.ClockSet(now, seconds))
-            draft.jumped = jumped
+        if is_moved(unit.job) and (unit.job.granted_at is None or decider is Decider.DAEMON):
+            unit.advance(events.ClockSet(now, seconds))
+            unit.jumped = jumped
         else:
-            draft.entry.jumped = jumped
+            unit.entry.jumped = jumped
 
-    async def _commit(self, drafts: list[Draft], urgent: bool) -> None:
-        if not drafts:
+    async def _commit(self, units: list[UnitOfWork], urgent: bool) -> None:
+        if not units:
             return
-        changes = [draft.to_change() for draft in drafts]
+        changes = [unit.to_change() for unit in units]
         try:
-            written = await self.ledger.apply(changes)
+            written = await self.repository.apply(changes)
         except StoreFailed as error:
-            ahead = [
-                (draft, change) for draft, change in zip(drafts, changes, strict=True) if _may_precede(draft, urgent)
-            ]
+            ahead = [(unit, change) for unit, change in zip(units, changes, strict=True) if _may_precede(unit, urgent)]
             self._go_ahead(ahead, error)
-            if len(ahead) < len(drafts):
+            if len(ahead) < len(units):
                 raise
             return
-        for draft, change, good in zip(drafts, changes, written, strict=True):
+        for unit, change, good in zip(units, changes, written, strict=True):
             if good:
-                draft.entry.unwritten = None
-                self._publish(replace(draft, job=change.job))
-        lost = [draft.job.id for draft, good in zip(drafts, written, strict=True) if not good]
+                unit.entry.unwritten = None
+                self._publish(replace(unit, job=change.job))
+        lost = [unit.job.id for unit, good in zip(units, written, strict=True) if not good]
         if lost:
             await self._reload(lost)
             raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
 
-    def _go_ahead(self, pairs: list[tuple[Draft, Change]], error: StoreFailed) -> None:
-        """Let changes take effect that could not be written; each is written with the job's next one."""
-        for draft, change in pairs:
-            if draft.entry.unwritten is None:
-                fields = {"job": draft.job.id, "cluster": draft.cluster}
+    def _go_ahead(self, pairs: list[tuple[UnitOfWork, Change]], error: StoreFailed) -> None:
+        """Publish changes that could not be written; each is stored with the job's next change."""
+        for unit, change in pairs:
+            if unit.entry.unwritten is None:
+                fields = {"job": unit.job.id, "cluster": unit.cluster}
                 log.warning(
-                    "job %d: what ends it is done, not yet recorded: %s", draft.job.id, error.message, extra=fields
+                    "job %d: what ends it is done, not yet recorded: %s", unit.job.id, error.message, extra=fields
                 )
-            draft.entry.unwritten = change
-            self._publish(replace(draft, job=change.job))
-            self._rearm(draft)
+            unit.entry.unwritten = change
+            self._publish(replace(unit, job=change.job))
+            self._rearm(unit)
 
-    def _rearm(self, draft: Draft) -> None:
-        at = draft.wake_at
-        if draft.entry.unwritten is not None:
+    def _rearm(self, unit: UnitOfWork) -> None:
+        at = unit.wake_at
+        if unit.entry.unwritten is not None:
             again = self.clock() + RETRY_SECONDS
             at = again if at is None else min(at, again)
-        self._arm(draft.job.id, at)
+        self._arm(unit.job.id, at)
 
-    async def _insert(self, entries: list[Entry], schedule: StoredSchedule | None, receipt: Receipt | None) -> None:
-        drafts = self._draft_new(entries)
-        await self.ledger.insert([_new_job(draft) for draft in drafts], schedule, receipt)
-        self._take_in(drafts)
+    async def _insert(self, entries: list[JobEntry], schedule: StoredSchedule | None, receipt: Receipt | None) -> None:
+        units = self._open_new(entries)
+        await self.repository.insert([_new_job(unit) for unit in units], schedule, receipt)
+        self._take_in(units)
 
     async def _draw(self, array_id: int, ranges: Ranges, reason: str) -> bool:
         indices = [index for part in ranges for index in part.values()]
-        first_id = await self.ledger.next_ids(len(indices))
-        async with self.book.locked((array_id,)):
-            entry = self.book.get(array_id)
+        first_id = await self.repository.next_ids(len(indices))
+        async with self.registry.locked((array_id,)):
+            entry = self.registry.get(array_id)
             if entry is None:
                 return False
-            head = open_draft(entry, self.outbox)
+            head = open_unit(entry, self.outbox)
             if not head.advance(
                 events.Drawn(self.clock(), tuple((part.first, part.last, part.step) for part in ranges), first_id)
             ):
                 return False
             if head.job.reason != reason and head.job.state is State.PENDING:
                 head.advance(events.Queued(self.clock(), reason))
-            drafts = self._draft_new(
+            units = self._open_new(
                 [
-                    Entry(new_element(head.job, index, first_id + offset), entry.cluster, entry.user)
+                    JobEntry(new_element(head.job, index, first_id + offset), entry.cluster, entry.user)
                     for offset, index in enumerate(indices)
                 ]
             )
             change = head.to_change()
-            if not await self.ledger.draw([_new_job(draft) for draft in drafts], change):
+            if not await self.repository.draw([_new_job(unit) for unit in units], change):
                 await self._reload([array_id])
                 raise Conflict(f"job {array_id} was changed by somebody else at the same time", remedy="try again")
             entry.unwritten = None
             self._publish(replace(head, job=change.job))
-            self._take_in(drafts)
+            self._take_in(units)
             return True
 
     async def _withdraw(self, job_id: int) -> None:
-        async with self.book.locked((job_id,)):
-            entry = self.book.get(job_id)
+        async with self.registry.locked((job_id,)):
+            entry = self.registry.get(job_id)
             if entry is None or not entry.shunned or entry.unwritten is not None:
                 return
-            if await self.ledger.withdraw(job_id):
-                self.book.remove(job_id)
+            if await self.repository.withdraw(job_id):
+                self.registry.remove(job_id)
                 self.timers.drop(f"job:{job_id}")
-                self.wakes.withdrawn(entry.job)
-                self.wakes.jobs.ring(job_id)
+                self.notifications.withdrawn(entry.job)
+                self.notifications.jobs.wake(job_id)
 
-    def _draft_new(self, entries: list[Entry]) -> list[Draft]:
+    def _open_new(self, entries: list[JobEntry]) -> list[UnitOfWork]:
         now = self.clock()
-        drafts = []
+        units = []
         for entry in entries:
             entry.jumped = self._jumped
-            draft = Draft(entry, entry.job, [])
-            draft.timeline.append(submitted(entry.job))
-            self.completion.complete(draft, now, self.decider_of, self.waits)
-            drafts.append(draft)
-        return drafts
+            unit = UnitOfWork(entry, entry.job, [])
+            unit.timeline.append(submitted(entry.job))
+            self.completion.complete(unit, now, self.decider_of, self.dependency_resolver)
+            units.append(unit)
+        return units
 
-    def _take_in(self, drafts: list[Draft]) -> None:
-        """Put new jobs into memory once they are written."""
-        for draft in drafts:
-            draft.entry.job = draft.job
-            self.book.add(draft.entry)
-            self._publish(draft, new=True)
-            self._arm(draft.job.id, draft.wake_at)
+    def _take_in(self, units: list[UnitOfWork]) -> None:
+        """Add new jobs to the registry once they are stored."""
+        for unit in units:
+            unit.entry.job = unit.job
+            self.registry.add(unit.entry)
+            self._publish(unit, new=True)
+            self._arm(unit.job.id, unit.wake_at)
 
     async def _reload(self, job_ids: list[int]) -> None:
-        """Believe the store where memory was wrong."""
-        for stored in await self.ledger.find(JobQuery(ids=tuple(job_ids))):
+        """Replace entries by what the store has, after a failed compare-and-set."""
+        for stored in await self.repository.find(JobQuery(ids=tuple(job_ids))):
             fields = {"job": stored.job.id}
             log.error("job %d in memory was not the one in the store", stored.job.id, extra=fields)
-            self.book.remove(stored.job.id)
+            self.registry.remove(stored.job.id)
             again = entry_of(stored)
             again.jumped = self._jumped
-            self.book.add(again)
+            self.registry.add(again)
 
-    def _publish(self, draft: Draft, new: bool = False) -> None:
-        entry = draft.entry
+    def _publish(self, unit: UnitOfWork, new: bool = False) -> None:
+        entry = unit.entry
         before = None if new else entry.job
-        if draft.jumped is not None:
-            entry.jumped = draft.jumped
-        watched = entry.watched and draft.handle is None
-        if draft.handle is not None:
-            self.book.unwatch(entry)
-            entry.handle_launch, entry.handle = split_handle(draft.handle)
-        if draft.cluster != entry.cluster:
-            entry.cluster, entry.retry_at = draft.cluster, None
+        if unit.jumped is not None:
+            entry.jumped = unit.jumped
+        watched = entry.watched and unit.handle is None
+        if unit.handle is not None:
+            self.registry.unwatch(entry)
+            entry.handle_launch, entry.handle = split_handle(unit.handle)
+        if unit.cluster != entry.cluster:
+            entry.cluster, entry.retry_at = unit.cluster, None
             entry.written = NOWHERE
-        if draft.handle is not None:
-            self.book.locate(entry)
-        entry.native_id = entry.native_id if draft.native_id is None else draft.native_id
-        entry.cursor = entry.cursor if draft.cursor is None else draft.cursor
-        for token in draft.done:
+        if unit.handle is not None:
+            self.registry.locate(entry)
+        entry.native_id = entry.native_id if unit.native_id is None else unit.native_id
+        entry.cursor = entry.cursor if unit.cursor is None else unit.cursor
+        for token in unit.done:
             self.outbox.done(token)
-        for row in draft.add:
+        for row in unit.add:
             self.outbox.add(row)
-            self.wakes.owed((row.cluster, row.kind))
+            self.notifications.owed((row.cluster, row.kind))
         if self.outbox.submit_of(entry.job.id, entry.cluster) is None:
             entry.retry_at = None
         known = {bid.handle for bid in entry.job.bids}
-        self.book.put(entry, draft.job)
-        # Now, a little each time, rather than all at once when somebody asks for the queue.
+        self.registry.put(entry, unit.job)
+        # Encoded at each change, so that a listing of the queue need not encode all rows at once.
         job_row(entry)
         if entry.watched and not watched:
-            self.wakes.watched(entry.cluster)
+            self.notifications.watched(entry.cluster)
         for bid in entry.job.bids:
             if bid.handle and bid.handle not in known:
-                self.wakes.watched(bid.cluster)
-        self.wakes.jobs.ring(entry.job.id)
-        if draft.timeline:
-            self.wakes.timeline.ring()
-            _log_moves(entry, draft.timeline)
+                self.notifications.watched(bid.cluster)
+        self.notifications.jobs.wake(entry.job.id)
+        if unit.timeline:
+            self.notifications.timeline.wake()
+            _log_moves(entry, unit.timeline)
         self._tell(before, entry)
 
-    def _tell(self, before: Job | None, entry: Entry) -> None:
+    def _tell(self, before: Job | None, entry: JobEntry) -> None:
         for follower in self.followers:
             follower(before, entry)
 
@@ -387,11 +392,11 @@ class Recorder:
         if at is None:
             self.timers.drop(f"job:{job_id}")
         else:
-            self.timers.set(f"job:{job_id}", at, lambda: self.poke(job_id))
+            self.timers.set(f"job:{job_id}", at, lambda: self.recheck(job_id))
 
 
-def _log_moves(entry: Entry, timeline: Sequence[Transition]) -> None:
-    """A line in the log for each change of state: of the job, and of its tasks where it has several."""
+def _log_moves(entry: JobEntry, timeline: Sequence[Transition]) -> None:
+    """Log each change of state: of the job, and of its tasks if it has several."""
     several = len(entry.job.tasks) > 1
     for move in timeline:
         if move.end and (several or not move.task):
@@ -401,20 +406,20 @@ def _log_moves(entry: Entry, timeline: Sequence[Transition]) -> None:
             log.info("job %d%s: %s%s", entry.job.id, of_task, move.end, why, extra=fields)
 
 
-def _may_precede(draft: Draft, urgent: bool) -> bool:
-    """Whether a draft may have its effect before it is written.
+def _may_precede(unit: UnitOfWork, urgent: bool) -> bool:
+    """Whether a unit may take effect before it is stored.
 
-    What a cluster has told may not: the cluster lets go of what has ended, and would not tell it again. Nor may a
-    start: a later daemon would know nothing of it and start the same again.
+    A cluster's report may not: the cluster discards what has ended and would not report it again. Nor may a start: a
+    later daemon would not know of it, and would start the same work again.
     """
-    starts = any(row.kind == SUBMIT or is_start(row) for row in draft.add)
-    return (urgent or draft.ends) and not starts and draft.cursor is None and draft.handle is None
+    starts = any(row.kind == SUBMIT or is_start(row) for row in unit.add)
+    return (urgent or unit.ends) and not starts and unit.cursor is None and unit.handle is None
 
 
-def _new_job(draft: Draft) -> NewJob:
-    return NewJob(draft.job, draft.cluster, draft.entry.user, tuple(draft.add), tuple(draft.timeline))
+def _new_job(unit: UnitOfWork) -> NewJob:
+    return NewJob(unit.job, unit.cluster, unit.entry.user, tuple(unit.add), tuple(unit.timeline))
 
 
-def stored_handle(draft: Draft, handle: str) -> str:
-    """The handle of the draft's present launch as the store keeps it."""
-    return join_handle(draft.job.launch, handle)
+def stored_handle(unit: UnitOfWork, handle: str) -> str:
+    """The handle of the unit's present launch as the store keeps it."""
+    return join_handle(unit.job.launch, handle)

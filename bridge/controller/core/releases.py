@@ -1,8 +1,7 @@
-"""Lets clusters remove what ended launches have left there, for adapters that ask for it.
+"""Reconciliation of ended launches: has clusters remove what these have left there (adapters with `Release`).
 
-An adapter is told what is still wanted and removes the rest, so what a dead daemon left behind goes as well. That
-something may be left on a cluster is noted in the store as long as it is so, and a start without jobs contacts no
-cluster for nothing.
+An adapter gets the launches that are still wanted and removes the others, so leftovers of an earlier daemon go too. The
+store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from collections import Counter
 
 from overspan.adapters.abilities import Release
 from overspan.bridge.controller.core.backoff import next_try
-from overspan.bridge.controller.core.bell import Bell
-from overspan.bridge.controller.core.book import Entry, split_handle
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry, split_handle
+from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Backoff
@@ -25,13 +24,13 @@ from overspan.bridge.model.spec import Backoff
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.2
-"""How long ends are gathered before the cluster is told."""
+"""Seconds for which ends are collected before one call releases them."""
 _OWED = "owed"
 MOST_LAUNCHES = 200
-"""So many launches a job is taken to have had at most whose record cannot be read."""
+"""The most launches assumed of a job whose record cannot be read."""
 
 
-class Releases:
+class LaunchReleases:
     """One loop for each cluster where launches have to be released."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters, backoff: Backoff) -> None:
@@ -39,44 +38,44 @@ class Releases:
         self.clusters = clusters
         self.backoff = backoff
         recorder.followers.append(self._follow)
-        recorder.wakes.sending = self._note
-        recorder.wakes.sent = self._sent
+        recorder.notifications.sending = self._note
+        recorder.notifications.sent = self._sent
         self._loops: dict[str, asyncio.Task[None]] = {}
-        self._bells: dict[str, Bell] = {}
+        self._wakeups: dict[str, Wakeup] = {}
         self._noted: set[str] = set()
         self._sending: Counter[str] = Counter()
         """How many calls with launches are under way to each cluster."""
 
     async def start(self) -> None:
-        """Take up what an earlier daemon left. Raises StoreFailed."""
+        """Go on with the clusters that an earlier daemon marked. Raises StoreFailed."""
         for cluster in self.clusters:
-            if await self.recorder.ledger.meta(_key(cluster.name)) == _OWED:
+            if await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
                 self._noted.add(cluster.name)
                 self._wake(cluster.name)
 
     async def close(self) -> None:
-        """Stop; what is owed stays noted."""
+        """Stop; clusters with leftovers stay marked in the store."""
         loops = list(self._loops.values())
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
     async def _note(self, name: str) -> None:
-        """Launches are about to be sent to a cluster; they may leave something there even if no answer comes."""
+        """Mark a cluster before launches are sent: they may leave something there even without an answer."""
         cluster = self.clusters.get(name)
         if name not in self._noted and isinstance(cluster.adapter, Release):
-            await self.recorder.ledger.set_meta(_key(name), _OWED)
+            await self.recorder.repository.set_meta(_key(name), _OWED)
             self._noted.add(name)
         self._sending[name] += 1
 
     def _sent(self, name: str, overtaken: bool) -> None:
-        """They were sent; `overtaken` ones are not wanted any more, and a release under way may have missed them."""
+        """End the call under way; `overtaken` launches are unwanted, and a release under way may have missed them."""
         self._sending[name] -= 1
         if overtaken and name in self._noted:
             self._wake(name)
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
-        """A job has ended, or begins another launch, here or elsewhere, or a bid has: release the former one."""
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+        """Release the launch or bid that a job has left: it ended, or began another one."""
         if before is None:
             return
         present = {bid.launch for bid in entry.job.bids}
@@ -88,18 +87,18 @@ class Releases:
 
     def _wake(self, name: str) -> None:
         if name not in self._loops:
-            self._bells[name] = Bell()
+            self._wakeups[name] = Wakeup()
             self._loops[name] = asyncio.ensure_future(self._run(self.clusters.get(name)))
-        self._bells[name].ring()
+        self._wakeups[name].wake()
 
     async def _run(self, cluster: Cluster) -> None:
-        """The never-ending loop of a cluster: told of an end, it gathers others and releases them together."""
-        bell, failures, seen = self._bells[cluster.name], 0, 0
+        """The endless loop of a cluster: wait for an end, collect others, release them together."""
+        wakeup, failures, seen = self._wakeups[cluster.name], 0, 0
         while True:
             if not failures:
-                await bell.wait(seen=seen)
+                await wakeup.wait(seen=seen)
                 await asyncio.sleep(GATHER_SECONDS)
-            seen = bell.count
+            seen = wakeup.count
             try:
                 await self._release(cluster)
                 failures = 0
@@ -116,46 +115,48 @@ class Releases:
                 failures += 1
             if failures:
                 now = self.recorder.clock()
-                await bell.wait(timeout=next_try(self.backoff, now, failures, cluster.name) - now, seen=seen)
+                await wakeup.wait(timeout=next_try(self.backoff, now, failures, cluster.name) - now, seen=seen)
 
     async def _release(self, cluster: Cluster) -> None:
         adapter = cluster.adapter
         if not isinstance(adapter, Release):
             return
-        if any(entry.unwritten is not None for entry in self.recorder.book):
-            # The next daemon would take a launch whose end is not on record for one that was lost.
+        if any(entry.unwritten is not None for entry in self.recorder.registry):
+            # The next daemon would take a launch without a recorded end for a lost one.
             raise StoreFailed("there are ends that are not recorded yet")
-        busy, rung = self._is_busy(cluster.name), self._bells[cluster.name].count
+        busy, count = self._is_busy(cluster.name), self._wakeups[cluster.name].count
         await adapter.release(self.recorder.completion.installation, *self.wanted())
-        # What ended during the call has not been released by it.
-        idle = not self._sending[cluster.name] and self._bells[cluster.name].count == rung
+        # The call has not released what ended meanwhile.
+        idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
         if idle and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
-            await self.recorder.ledger.set_meta(_key(cluster.name), "")
+            await self.recorder.repository.set_meta(_key(cluster.name), "")
 
     def wanted(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The handles that are watched and the tokens of submissions that are owed, of every cluster in the book.
+        """The handles that are watched and the tokens of owed submissions, of all clusters that have jobs.
 
-        What is wanted is what jobs say, not what the configuration says: two of its clusters may be one place, and one
-        that was renamed, removed or pointed elsewhere has its launches still.
+        Not of one cluster alone: two configured clusters may be the same place, and a cluster that was renamed, removed
+        or pointed elsewhere still has its launches.
         """
-        book, outbox = self.recorder.book, self.recorder.outbox
-        watched = [book.watched(name) for name in book.watched_clusters()]
-        owed = [outbox.of_lane(lane) for lane in outbox.lanes() if lane[1] == SUBMIT]
+        registry, outbox = self.recorder.registry, self.recorder.outbox
+        watched = [registry.watched(name) for name in registry.watched_clusters()]
+        owed = [outbox.of_queue(key) for key in outbox.queue_keys() if key[1] == SUBMIT]
         handles, tokens = self._list_aside()
         return handles.union(*watched), tokens.union(row.token for rows in owed for row in rows)
 
     def _list_aside(self) -> tuple[frozenset[str], frozenset[str]]:
-        """What may be there of jobs whose records cannot be read: it is wanted until somebody knows better."""
-        book, installation = self.recorder.book, self.recorder.completion.installation
-        damages = self.recorder.ledger.damages if book.aside else ()
+        """Handles and tokens of jobs whose records cannot be read: nothing of theirs is removed."""
+        registry, installation = self.recorder.registry, self.recorder.completion.installation
+        damages = self.recorder.repository.damages if registry.aside else ()
         handles = frozenset(split_handle(damage.handle)[1] for damage in damages if damage.handle)
-        stored = frozenset(f"{installation}-{job}-{launch}" for job in book.aside for launch in range(MOST_LAUNCHES))
+        stored = frozenset(
+            f"{installation}-{job}-{launch}" for job in registry.aside for launch in range(MOST_LAUNCHES)
+        )
         return handles, stored
 
     def _is_busy(self, name: str) -> bool:
         """Whether a cluster has launches, or is to have some."""
-        return bool(self.recorder.book.watched(name) or self.recorder.outbox.of_lane((name, SUBMIT)))
+        return bool(self.recorder.registry.watched(name) or self.recorder.outbox.of_queue((name, SUBMIT)))
 
 
 def _key(cluster: str) -> str:

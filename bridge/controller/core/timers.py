@@ -1,4 +1,4 @@
-"""Times at which something is due: begin times, deadlines, backoffs. One timer a name.
+"""Named timers on the event loop, for begin times, deadlines and back-offs.
 
 Nothing here is stored: each time is a fact of a job, an outbox row or a cluster's backoff, and is armed again from
 there after a restart.
@@ -84,9 +84,9 @@ class LoopTimers:
             self.drop(name)
 
     def _arm(self, name: str, at: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(max(0.0, at - self._clock()), self._ring, name)
+        return asyncio.get_running_loop().call_later(max(0.0, at - self._clock()), self._fire, name)
 
-    def _ring(self, name: str) -> None:
+    def _fire(self, name: str) -> None:
         timer = self._timers[name]
         if timer.at > self._clock():
             # The event loop's clock was ahead, if only by a rounding.

@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from overspan.adapters.abilities import NativeAllocations, StepEntrance, StepRequest
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.features.access import check_open
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.orders.references import Directory
@@ -28,17 +28,17 @@ from overspan.bridge.model.job import Job
 log = logging.getLogger(__name__)
 
 COME_SECONDS = 60.0
-"""How long a client has to come: after the submission, and after this daemon's start."""
+"""Seconds within which a client has to connect: after the submission, and after this daemon's start."""
 GONE_SECONDS = 15.0
-"""After which an allocation whose client has gone is cancelled: what that has ordered last comes first."""
+"""Seconds after which an allocation without a client is cancelled; the client's last orders arrive before."""
 ALIVE_SECONDS = 15.0
-"""How often a client that holds an allocation is told that the daemon is there."""
+"""Seconds between signs of life to a client that holds an allocation."""
 AGAIN_SECONDS = 5.0
-"""After which a cancel that could not be given is tried again."""
+"""Seconds after which a cancel that could not be given is tried again."""
 
 
 @dataclass(frozen=True)
-class StepWish:
+class StepParameters:
     """The words of srun(1), and what they were typed with; see `StepRequest`."""
 
     words: tuple[str, ...]
@@ -51,20 +51,20 @@ class StepWish:
 
 
 class Allocations:
-    """Knows which allocations are held, and ends those that nobody holds any more."""
+    """Knows which allocations have a client, and ends those that have lost theirs."""
 
     def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self._recorder = recorder
         self._clusters = clusters
-        self._directory = Directory(recorder.book, recorder.ledger)
+        self._directory = Directory(recorder.registry, recorder.repository)
         self._holders: Counter[int] = Counter()
         self._due: dict[int, float] = {}
-        """When those that nobody holds are ended."""
+        """When allocations without a client are ended, by job."""
         self.closing = False
         recorder.followers.append(self._follow)
 
     async def hold(self, ref: str) -> AsyncGenerator[bytes]:
-        """Lines for whoever holds an allocation: for as long as they are read it is held. Raises NotFound.
+        """Hold an allocation for as long as the client reads these lines. Raises NotFound.
 
         An empty one now and then; `over` is the last one, when the job is over.
         """
@@ -75,19 +75,19 @@ class Allocations:
         self._drop(job_id)
         try:
             while not self.closing:
-                entry = self._recorder.book.get(job_id)
+                entry = self._recorder.registry.get(job_id)
                 if entry is None or entry.job.over:
                     yield b"over\n"
                     return
                 yield b"\n"
-                await self._recorder.wakes.jobs.wait(job_id, ALIVE_SECONDS)
+                await self._recorder.notifications.jobs.wait(job_id, ALIVE_SECONDS)
         finally:
             self._holders[job_id] -= 1
             if not self._holders[job_id]:
                 del self._holders[job_id]
                 self._arm(job_id, GONE_SECONDS)
 
-    async def prepare_step(self, ref: str, wish: StepWish) -> StepEntrance:
+    async def prepare_step(self, ref: str, parameters: StepParameters) -> StepEntrance:
         """What a client is to run for a step in a job that has its nodes.
 
         Raises NotFound, Conflict for a job that does not run, InvalidRequest, Unreachable.
@@ -101,16 +101,16 @@ class Allocations:
                 f"the cluster {entry.cluster} takes no steps from outside of a job",
                 remedy="run srun in the job: in its batch script or its tasks",
             )
-        return await adapter.prepare_step(StepRequest(entry.handle, **vars(wish)))
+        return await adapter.prepare_step(StepRequest(entry.handle, **vars(parameters)))
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         job_id = entry.job.id
         if entry.job.over or entry.job.ending is not None or not self._is_guarded(entry):
             self._drop(job_id)
         elif job_id not in self._due and not self._holders[job_id]:
             self._arm(job_id, COME_SECONDS)
 
-    def _is_guarded(self, entry: Entry) -> bool:
+    def _is_guarded(self, entry: JobEntry) -> bool:
         """Whether it is an allocation that ends with its client, on a cluster that would not notice."""
         if not is_held(entry.job.spec.tasks[0]):
             return False
@@ -122,31 +122,31 @@ class Allocations:
             return False
 
     def _arm(self, job_id: int, seconds: float) -> None:
-        entry = self._recorder.book.get(job_id)
+        entry = self._recorder.registry.get(job_id)
         if self.closing or entry is None or entry.job.over or not self._is_guarded(entry):
             return
         self._due[job_id] = self._recorder.clock() + seconds
 
-        def ring() -> None:
+        def fire() -> None:
             self._recorder.spawn(self._end(job_id), f"ending the allocation {job_id}")
 
-        self._recorder.timers.set(_name(job_id), self._due[job_id], ring)
+        self._recorder.timers.set(_name(job_id), self._due[job_id], fire)
 
     def _drop(self, job_id: int) -> None:
         if self._due.pop(job_id, None) is not None:
             self._recorder.timers.drop(_name(job_id))
 
     async def _end(self, job_id: int) -> None:
-        """Nobody has held it for long enough."""
-        entry = self._recorder.book.get(job_id)
+        """Cancel an allocation whose client did not come back in time."""
+        entry = self._recorder.registry.get(job_id)
         if entry is None or self._holders[job_id] or self._due.pop(job_id, None) is None:
             return
         log.info("job %d: the client of this allocation is gone", job_id)
         now, user = self._recorder.clock(), entry.user
 
-        def cancel(drafts: list[Draft]) -> None:
-            for draft in drafts:
-                place(draft, events.Cancel(now, by=user), now)
+        def cancel(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                place(unit, events.Cancel(now, by=user), now)
 
         try:
             await self._recorder.change((job_id,), cancel, urgent=True)

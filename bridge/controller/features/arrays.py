@@ -11,11 +11,11 @@ from overspan.adapters.abilities import Arrays as NativeArrays
 from overspan.adapters.abilities import Throttle
 from overspan.adapters.contract import Adapter
 from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.features.admission import make_gate
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.features.job_limits import make_slot_queue
 from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 STUCK = "DependencyNeverSatisfied"
 UNTOLD = "untold"
 START_SECONDS = 5.0
-"""How long the start waits for clusters that keep throttles."""
+"""Seconds for which the start waits for clusters that enforce throttles."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """What is known of an array's elements; the numbers of `Tally` as they change."""
+    """Running counts of an array's elements, as in `Tally`."""
 
     live: int = 0
     running: int = 0
@@ -42,12 +42,12 @@ class _Count:
     exit_code: int = 0
     signal: int = 0
     told: int | str | None = UNTOLD
-    """The throttle that the cluster has been told of."""
+    """The throttle that the cluster has."""
     filling: bool = False
     again: bool = False
 
     def add(self, job: Job, by: int) -> None:
-        """Count a job that is (1), or is no longer (-1), as it is given."""
+        """Add (`by` = 1) or remove (-1) an element with these facts."""
         if job.over:
             if by > 0:
                 self.states.add(job.state)
@@ -59,12 +59,12 @@ class _Count:
             self.stuck += by * (job.reason == STUCK)
 
     def tally(self) -> Tally:
-        """The numbers as the lifecycle takes them."""
+        """The counts as the lifecycle takes them."""
         return Tally(self.live, self.running, self.stuck, tuple(self.states), self.exit_code, self.signal)
 
 
-class Arrays:
-    """Follows every array that is not over."""
+class ArrayElements:
+    """Reconciles every array that is not over: makes its elements jobs in time, and ends it after the last."""
 
     def __init__(
         self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
@@ -76,10 +76,10 @@ class Arrays:
         recorder.followers.append(self.follow)
 
     async def load(self) -> None:
-        """Count what ended before this daemon, and go on."""
-        heads = [entry.job.id for entry in self.recorder.book if entry.job.array is not None and not entry.job.over]
+        """Count the elements that ended before this daemon started, then go on."""
+        heads = [entry.job.id for entry in self.recorder.registry if entry.job.array is not None and not entry.job.over]
         if heads:
-            for stored in await self.recorder.ledger.find(JobQuery(arrays=tuple(heads), over=True)):
+            for stored in await self.recorder.repository.find(JobQuery(arrays=tuple(heads), over=True)):
                 if stored.job.element is not None:
                     self._count(stored.job.element.array).add(stored.job, 1)
             # Before anything else is asked of the clusters, so that none starts more than it may now.
@@ -91,7 +91,7 @@ class Arrays:
         for head in heads:
             self.wake(head)
 
-    def follow(self, before: Job | None, entry: Entry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """An array, or an element of one, has changed."""
         job = entry.job
         if job.array is not None:
@@ -106,11 +106,11 @@ class Arrays:
                 self.wake(job.element.array)
 
     def tally(self, array: int) -> Tally:
-        """How the elements of an array are."""
+        """The counts of an array's elements."""
         return self._count(array).tally()
 
     def wake(self, array: int) -> None:
-        """See soon whether elements are due or the array is over; calls while that goes on count as one."""
+        """Reconcile an array soon; calls meanwhile coalesce into one further pass."""
         count = self._count(array)
         if count.filling:
             count.again = True
@@ -129,13 +129,13 @@ class Arrays:
             self.recorder.timers.set(f"array:{array}", self.recorder.clock() + RETRY_SECONDS, lambda: self.wake(array))
         finally:
             count.filling = False
-        entry = self.recorder.book.get(array)
+        entry = self.recorder.registry.get(array)
         if entry is None or entry.job.over:
             self._counts.pop(array, None)
 
     async def _draw(self, array: int, count: _Count) -> bool:
-        """One step: some elements become jobs, or the array ends. False when there is nothing to do."""
-        entry = self.recorder.book.get(array)
+        """One pass: some elements become jobs, or the array ends. False if there is nothing more to do."""
+        entry = self.recorder.registry.get(array)
         if entry is None or entry.job.over:
             return False
         await self._tell(entry, count)
@@ -145,20 +145,20 @@ class Arrays:
         if ranges:
             return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
         if find_end(entry.job, count.tally(), now) is not None:
-            await self.recorder.change((array,), lambda drafts: self._close(drafts, count))
+            await self.recorder.change((array,), lambda units: self._close(units, count))
         return False
 
     async def _recall(self, array: int) -> None:
-        """Tell of a throttle that an earlier daemon may not have told of; trouble is tried again with the drawing."""
-        entry = self.recorder.book.get(array)
+        """Set a throttle again that an earlier daemon may not have set; failures are retried with the next pass."""
+        entry = self.recorder.registry.get(array)
         try:
             if entry is not None:
                 await self._tell(entry, self._count(array))
         except OverspanError as error:
             log.info("array %d: %s", array, error)
 
-    async def _tell(self, entry: Entry, count: _Count) -> None:
-        """Tell a cluster that keeps throttles itself of the present one, where elements may wait for it."""
+    async def _tell(self, entry: JobEntry, count: _Count) -> None:
+        """Set the present throttle on a cluster that enforces throttles itself, if elements may wait for it."""
         array = entry.job.array
         if array is None or count.told == array.throttle:
             return
@@ -166,11 +166,11 @@ class Arrays:
         keeper = self._find_keeper(entry.cluster) if count.live > count.running else None
         if keeper is not None:
             await keeper.set_throttle(entry.job.id, throttle)
-        # Launches that are still to come bring it along.
+        # Later launches carry the throttle with them.
         count.told = throttle
 
     def _find_keeper(self, cluster: str) -> Throttle | None:
-        """The adapter of a cluster that keeps throttles itself."""
+        """The adapter of a cluster that enforces throttles itself."""
         adapter = self._find_adapter(cluster)
         return adapter if isinstance(adapter, Throttle) else None
 
@@ -193,13 +193,13 @@ class Arrays:
     def _is_open(self, cluster: str) -> bool:
         """Whether any number of jobs may wait on the cluster."""
         limits = self._limits.get(cluster)
-        return limits is None or make_gate(limits) is None
+        return limits is None or make_slot_queue(limits) is None
 
-    def _close(self, drafts: list[Draft], count: _Count) -> None:
-        for draft in drafts:
-            end = find_end(draft.job, count.tally(), self.recorder.clock())
+    def _close(self, units: list[UnitOfWork], count: _Count) -> None:
+        for unit in units:
+            end = find_end(unit.job, count.tally(), self.recorder.clock())
             if end is not None:
-                draft.advance(end)
+                unit.advance(end)
 
     def _count(self, array: int) -> _Count:
         return self._counts.setdefault(array, _Count())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from overspan.bridge.controller.features.schedules import Kept, Schedules
+from overspan.bridge.controller.features.schedules import ScheduleEntry, Schedules
 from overspan.bridge.controller.submission.submitter import Submitted
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place
 from overspan.bridge.readers.crontab import FILE, CrontabEntry, read_crontab
@@ -27,12 +27,12 @@ class Crontabs:
 
     def __init__(self, schedules: Schedules) -> None:
         self.schedules = schedules
-        self.ledger = schedules.recorder.ledger
+        self.repository = schedules.recorder.repository
         self._turn = asyncio.Lock()
 
     async def show(self, user: str) -> str:
         """The user's crontab, with the lines of paused entries disabled. Raises NotFound."""
-        text = await self.ledger.crontab(user)
+        text = await self.repository.crontab(user)
         if text is None:
             raise NotFound(f"no crontab for {user}", remedy="`span cron -e` makes one")
         lines = text.splitlines(keepends=True)
@@ -54,7 +54,7 @@ class Crontabs:
             former = self._entries(base.user)
             for kept in former:
                 await stack.enter_async_context(kept.lock)
-            marks: dict[str, list[Kept]] = {}
+            marks: dict[str, list[ScheduleEntry]] = {}
             for kept in former:
                 if not kept.gone:
                     marks.setdefault(kept.facts.mark, []).append(kept)
@@ -62,7 +62,7 @@ class Crontabs:
             for entry in entries:
                 same = marks.get(_mark(entry))
                 records.append(await self._record(entry, base, same.pop(0) if same else None, file))
-            ids = await self.ledger.replace_crontab(Crontab(base.user, text, tuple(records)))
+            ids = await self.repository.replace_crontab(Crontab(base.user, text, tuple(records)))
             await self._take_in(former, [replace(record, id=key) for record, key in zip(records, ids, strict=True)])
         return ids
 
@@ -72,14 +72,16 @@ class Crontabs:
             former = self._entries(user)
             for kept in former:
                 await stack.enter_async_context(kept.lock)
-            await self.ledger.replace_crontab(Crontab(user, None))
+            await self.repository.replace_crontab(Crontab(user, None))
             await self._take_in(former, [])
 
-    def _entries(self, user: str) -> list[Kept]:
+    def _entries(self, user: str) -> list[ScheduleEntry]:
         found = [kept for kept in self.schedules if (kept.facts.source, kept.stored.user) == (CRONTAB, user)]
         return sorted(found, key=lambda kept: kept.stored.id)
 
-    async def _record(self, entry: CrontabEntry, base: Submission, former: Kept | None, file: str) -> StoredSchedule:
+    async def _record(
+        self, entry: CrontabEntry, base: Submission, former: ScheduleEntry | None, file: str
+    ) -> StoredSchedule:
         submission = make_submission(entry, base)
         answer = await self._check(submission, Place(file, entry.first_line))
         first, last = entry.first_line, entry.last_line
@@ -87,7 +89,7 @@ class Crontabs:
             stored = former.stored
             facts = replace(stored.facts, first_line=first, last_line=last)
             return replace(stored, version=stored.version + 1, facts=facts)
-        new = await self.schedules.draft(submission, answer, entry.schedule)
+        new = await self.schedules.prepare(submission, answer, entry.schedule)
         facts = replace(new.facts, source=CRONTAB, mark=_mark(entry), first_line=first, last_line=last)
         return replace(new, facts=facts)
 
@@ -101,7 +103,7 @@ class Crontabs:
                 raise InvalidRequest(f"--{option.replace('_', '-')} has no meaning in a crontab", place=place)
         return answer
 
-    async def _take_in(self, former: list[Kept], records: list[StoredSchedule]) -> None:
+    async def _take_in(self, former: list[ScheduleEntry], records: list[StoredSchedule]) -> None:
         known = {kept.stored.id: kept for kept in former}
         for record in records:
             kept = known.pop(record.id, None)

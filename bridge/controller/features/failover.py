@@ -1,8 +1,8 @@
-"""Brings waiting jobs to the next cluster of their list: in time, or at once where the present one is down.
+"""Failover: moves waiting jobs to the next candidate when their time is over, or at once if their cluster is down.
 
-What a job's cluster may have is taken back first: an order ends the launch if it still waits, and only the report of
-that lets the job go on. Where it waits behind a barrier that only the daemon lifts, the decision is enough, and the
-launch is released. When a job is due is a fact of the job, so a restart changes nothing.
+A launch that the cluster may have is withdrawn first: an order ends it if it still waits, and only the report of that
+end lets the job move. Behind a barrier that only the daemon lifts, the decision alone is enough, and the launch is
+released. When a job is due is one of its facts, so a restart of the daemon changes nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.drafts import Draft
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.lifecycle.candidates import Place
 from overspan.bridge.lifecycle.failover import failover_time, list_next
 from overspan.bridge.model import events
@@ -24,7 +24,7 @@ from overspan.bridge.model.job import Job
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 15.0
-"""After which a job is looked at again that cannot go now: no other cluster answers, or its own may have it."""
+"""Seconds after which a job is tried again that cannot move now: no candidate answers, or its cluster may have it."""
 
 
 class Failover:
@@ -34,11 +34,11 @@ class Failover:
         self._recorder = recorder
         self._clusters = clusters
         self._again: dict[int, float] = {}
-        """Not before when jobs are looked at again whose time was over already."""
+        """The earliest time of the next try, for jobs that could not move."""
         recorder.followers.append(self._follow)
-        recorder.wakes.unreached = self._leave_soon
+        recorder.notifications.unreached = self._leave_soon
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         if not entry.job.cluster:
             return
         at = failover_time(entry.job)
@@ -53,24 +53,24 @@ class Failover:
         self._again = {job_id: at + seconds for job_id, at in self._again.items()}
 
     def _arm(self, job_id: int, at: float) -> None:
-        def ring() -> None:
+        def fire() -> None:
             self._recorder.spawn(self._fail_over(job_id), f"failing over job {job_id}")
 
-        self._recorder.timers.set(_name(job_id), at, ring)
+        self._recorder.timers.set(_name(job_id), at, fire)
 
     async def _fail_over(self, job_id: int) -> None:
-        """The time of a job on its cluster is over."""
-        entry = self._recorder.book.get(job_id)
+        """Move a job whose time on its cluster is over."""
+        entry = self._recorder.registry.get(job_id)
         if entry is None or not self._is_due(entry.job) or (entry.launched and not self._gives_back(entry.cluster)):
             return
         target = await self._find_next(entry.job, {})
         moved = False
-        # A cluster may refuse to give it back, which would be asked again at once.
+        # A cluster may refuse the withdrawal; without this the order would be repeated at once.
         self._again[job_id] = self._recorder.clock() + AGAIN_SECONDS
         try:
             if target is not None:
                 text = f"not started within {self._recorder.clock() - (entry.job.offered_at or 0.0):.0f} s"
-                moved = await self._recorder.change((job_id,), lambda drafts: self._move_due(drafts, target, text))
+                moved = await self._recorder.change((job_id,), lambda units: self._move_due(units, target, text))
         except OverspanError as error:
             log.warning("job %d: %s; trying again", job_id, error, extra={"job": job_id})
         if not moved:
@@ -81,12 +81,12 @@ class Failover:
         return at is not None and at <= self._recorder.clock()
 
     def _gives_back(self, name: str) -> bool:
-        """Whether a launch can be had back from a cluster for certain."""
+        """Whether a waiting launch can be withdrawn from a cluster for certain."""
         cluster = self._clusters.find(name)
         return cluster is not None and cluster.gives_back
 
     async def _find_next(self, job: Job, troubles: dict[str, str]) -> Place | None:
-        """The first of the next places whose cluster answers; `troubles` keeps what was found out."""
+        """The next candidate whose cluster answers; `troubles` caches the answers."""
         for place in list_next(job):
             cluster = self._clusters.find(place.cluster)
             if cluster is None:
@@ -97,42 +97,42 @@ class Failover:
                 return place
         return None
 
-    def _move_due(self, drafts: list[Draft], target: Place, text: str) -> bool:
-        return any(self._is_due(draft.job) and self._move(draft, target, text) for draft in drafts)
+    def _move_due(self, units: list[UnitOfWork], target: Place, text: str) -> bool:
+        return any(self._is_due(unit.job) and self._move(unit, target, text) for unit in units)
 
-    def _move(self, draft: Draft, target: Place, text: str) -> bool:
-        """Let a job go, or order that it be had back; False where it is not known whether its cluster has it."""
+    def _move(self, unit: UnitOfWork, target: Place, text: str) -> bool:
+        """Move a job, or order its withdrawal; False while it is unknown whether its cluster has it."""
         now = self._recorder.clock()
-        if not draft.away:
-            return draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
-        if not draft.launched or not self._gives_back(draft.cluster):
+        if not unit.dispatched:
+            return unit.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
+        if not unit.launched or not self._gives_back(unit.cluster):
             return False
         event = events.Expire(now, Cause.FAILOVER.value, target.cluster, target.candidate)
-        if self._clusters.get(draft.cluster).holds_back:
-            return draft.advance(event)
-        if not draft.asked(event):
-            draft.order(now, event)
+        if self._clusters.get(unit.cluster).holds_back:
+            return unit.advance(event)
+        if not unit.asked(event):
+            unit.order(now, event)
         return True
 
     def _leave_soon(self, job_ids: Sequence[int]) -> None:
         self._recorder.spawn(self._leave(job_ids), "leaving a cluster that does not answer")
 
     async def _leave(self, job_ids: Sequence[int]) -> None:
-        """Jobs that never reached their cluster, which is down, go on at once."""
+        """Move jobs at once that never reached their cluster, which is down."""
         troubles: dict[str, str] = {}
         for job_id in job_ids:
-            entry = self._recorder.book.get(job_id)
+            entry = self._recorder.registry.get(job_id)
             target = None if entry is None else await self._find_next(entry.job, troubles)
             if entry is None or target is None:
                 continue
             cluster = self._clusters.find(entry.cluster)
             text = f"no answer: {cluster.message}" if cluster is not None else "not configured any more"
 
-            def work(drafts: list[Draft], target: Place = target, text: str = text) -> None:
-                for draft in drafts:
-                    if not draft.away and target in list_next(draft.job):
+            def work(units: list[UnitOfWork], target: Place = target, text: str = text) -> None:
+                for unit in units:
+                    if not unit.dispatched and target in list_next(unit.job):
                         now = self._recorder.clock()
-                        draft.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
+                        unit.advance(events.Move(now, target.cluster, text, candidate=target.candidate))
 
             try:
                 await self._recorder.change((job_id,), work)

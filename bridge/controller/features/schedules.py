@@ -12,12 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.features.due import GRACE, Due, made, refuse, skip, split_due, take_missed
-from overspan.bridge.controller.orders.orders import Orders
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.features.due_runs import GRACE, DueRuns, made, refuse, skip, split_due, take_missed
+from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Run, Submitted, Submitter, find_receipt, make_receipt
+from overspan.bridge.controller.submission.submitter import (
+    ScheduledRun,
+    Submitted,
+    Submitter,
+    find_receipt,
+    make_receipt,
+)
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import (
     Conflict,
@@ -43,7 +49,7 @@ MAX_SCHEDULES = 10_000
 
 
 class NoTimes:
-    """Stands for the times of a schedule that cannot be computed here any more."""
+    """The times of a schedule whose time zone is unknown here: none."""
 
     def after(self, at: float) -> float | None:
         """Never."""
@@ -55,7 +61,7 @@ class NoTimes:
 
 
 @dataclass(eq=False, slots=True)
-class Kept:
+class ScheduleEntry:
     """A schedule in memory; changed under its lock, and only after a commit."""
 
     stored: StoredSchedule
@@ -76,27 +82,27 @@ class Kept:
 class Schedules:
     """Makes the runs of all schedules."""
 
-    def __init__(self, recorder: Recorder, submitter: Submitter, orders: Orders) -> None:
+    def __init__(self, recorder: Recorder, submitter: Submitter, orders: JobOrders) -> None:
         self.recorder = recorder
         self.submitter = submitter
         self.orders = orders
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, ScheduleEntry] = {}
         self._live: dict[int, set[int]] = {}
         recorder.followers.append(self._follow)
         submitter.schedule = self.create
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[ScheduleEntry]:
         return iter(list(self._kept.values()))
 
     async def start(self) -> None:
-        """Take up every schedule that the store has. Raises StoreFailed."""
-        for stored in await self.recorder.ledger.schedules():
+        """Load every stored schedule. Raises StoreFailed."""
+        for stored in await self.recorder.repository.schedules():
             try:
                 await self.keep(stored)
             except InvalidRequest as error:
                 # Its time zone may have gone. It is shown with the reason, and makes no runs.
                 log.error("schedule c%d: %s", stored.id, error)
-                kept = self._kept[stored.id] = Kept(stored, NoTimes())
+                kept = self._kept[stored.id] = ScheduleEntry(stored, NoTimes())
                 now = self.recorder.clock()
                 await self._change(kept, replace(stored.facts, message=error.message, message_at=now))
 
@@ -104,7 +110,7 @@ class Schedules:
 
     async def create(self, submission: Submission, answer: Submitted, cron: Schedule, check: bool) -> Submitted:
         """Make a schedule of a submission that was read and found good; with `check` only tell when it would run."""
-        new = await self.draft(submission, answer, cron)
+        new = await self.prepare(submission, answer, cron)
         times = await make_times(new.facts.schedule)
         due = times.after(new.facts.last_due)
         if due is None:
@@ -112,16 +118,16 @@ class Schedules:
         answer = replace(answer, task_ids=(), next_due=due)
         if check:
             return replace(answer, text="The schedule is good")
-        taken = await find_receipt(self.recorder.ledger, submission)
+        taken = await find_receipt(self.recorder.repository, submission)
         if taken is not None:
             return replace(answer, schedule=taken.schedule_id)
         if len(self._kept) >= MAX_SCHEDULES:
             raise Rejected(f"there are {len(self._kept)} schedules already, which is the limit")
-        schedule_id = await self.recorder.ledger.add_schedule(new, make_receipt(submission, new.facts.created_at))
+        schedule_id = await self.recorder.repository.add_schedule(new, make_receipt(submission, new.facts.created_at))
         await self.keep(replace(new, id=schedule_id))
         return replace(answer, schedule=schedule_id)
 
-    async def draft(self, submission: Submission, answer: Submitted, cron: Schedule) -> StoredSchedule:
+    async def prepare(self, submission: Submission, answer: Submitted, cron: Schedule) -> StoredSchedule:
         """The record of a schedule that begins now; its time zone is the submitter's where it names none."""
         zone = cron.timezone or await asyncio.to_thread(_local_zone, submission.environment.get("TZ", ""))
         now = self.recorder.clock()
@@ -131,17 +137,17 @@ class Schedules:
 
     async def keep(self, stored: StoredSchedule) -> None:
         """Take a schedule into memory, and see what is due."""
-        self._kept[stored.id] = Kept(stored, await make_times(stored.facts.schedule))
-        self.poke(stored.id)
+        self._kept[stored.id] = ScheduleEntry(stored, await make_times(stored.facts.schedule))
+        self.recheck(stored.id)
 
     def drop(self, schedule_id: int) -> None:
-        """Let go of a schedule that the store has no more."""
+        """Drop a schedule that is no longer in the store."""
         kept = self._kept.pop(schedule_id, None)
         if kept is not None:
             kept.gone = True
         self.recorder.timers.drop(f"schedule:{schedule_id}")
 
-    def find(self, schedule_id: int, user: str) -> Kept:
+    def find(self, schedule_id: int, user: str) -> ScheduleEntry:
         """The schedule of that number. Raises NotFound, and Denied for another user's."""
         kept = self._kept.get(schedule_id)
         if kept is None:
@@ -153,10 +159,10 @@ class Schedules:
     async def describe(self) -> list[dict[str, Any]]:
         """Every schedule with its counts, its next time and its last job's state; nothing of the request's secrets."""
         lasts = {kept.facts.last_job for kept in self} - {None}
-        states = {job: entry.job.state.value for job in lasts if job and (entry := self.recorder.book.get(job))}
+        states = {job: entry.job.state.value for job in lasts if job and (entry := self.recorder.registry.get(job))}
         older = tuple(job for job in lasts if job and job not in states)
         if older:
-            found = await self.recorder.ledger.find(JobQuery(ids=older))
+            found = await self.recorder.repository.find(JobQuery(ids=older))
             states.update({stored.job.id: stored.job.state.value for stored in found})
         return [_describe(kept, states) for kept in self]
 
@@ -175,7 +181,7 @@ class Schedules:
         async with kept.lock:
             if kept.facts.paused:
                 await self._change(kept, replace(kept.facts, paused=False, last_due=self.recorder.clock()))
-        self.poke(schedule_id)
+        self.recheck(schedule_id)
 
     async def run(self, schedule_id: int, user: str) -> Submitted:
         """Make a run now, as if it were due. Raises Conflict while one lives that it may not overlap."""
@@ -196,27 +202,27 @@ class Schedules:
                 remedy="remove its line with `span cron -e`, or `span cron pause` it",
             )
         async with kept.lock:
-            await self.recorder.ledger.remove_schedule(schedule_id)
+            await self.recorder.repository.remove_schedule(schedule_id)
             self.drop(schedule_id)
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
-    def poke(self, schedule_id: int) -> None:
-        """See what is due of a schedule now."""
+    def recheck(self, schedule_id: int) -> None:
+        """Make the due runs of a schedule now."""
         kept = self._kept.get(schedule_id)
         if kept is not None:
             self.recorder.spawn(self._look(kept), f"looking at schedule c{schedule_id}")
 
     def look_again(self) -> None:
-        """See what is due of every schedule by a clock that was set."""
+        """Compute every schedule's due times again after a clock jump."""
         for schedule_id in list(self._kept):
-            self.poke(schedule_id)
+            self.recheck(schedule_id)
 
     def live(self, schedule_id: int) -> list[int]:
         """The jobs of a schedule that are not over, oldest first."""
         return sorted(self._live.get(schedule_id, ()))
 
-    def _follow(self, before: Job | None, entry: Entry) -> None:
+    def _follow(self, before: Job | None, entry: JobEntry) -> None:
         """Keep count of the live runs; the end of one may let a missed one begin."""
         job = entry.job
         cron = job.spec.cron
@@ -231,9 +237,9 @@ class Schedules:
             del self._live[cron.id]
         kept = self._kept.get(cron.id)
         if kept is not None and kept.facts.owed:
-            self.poke(cron.id)
+            self.recheck(cron.id)
 
-    async def _look(self, kept: Kept) -> None:
+    async def _look(self, kept: ScheduleEntry) -> None:
         async with kept.lock:
             if kept.gone or kept.facts.paused:
                 return
@@ -249,7 +255,7 @@ class Schedules:
             else:
                 self._arm(kept, kept.next())
 
-    async def _take(self, kept: Kept, now: float) -> None:
+    async def _take(self, kept: ScheduleEntry, now: float) -> None:
         due = await self._split(kept, now)
         if due.late:
             await self._change(kept, take_missed(kept.facts, due, now))
@@ -265,23 +271,23 @@ class Schedules:
             await self._make_room(kept)
             await self._try(kept, at, replace(kept.facts, last_due=at))
 
-    async def _split(self, kept: Kept, now: float) -> Due:
+    async def _split(self, kept: ScheduleEntry, now: float) -> DueRuns:
         following = kept.times.after(kept.facts.last_due)
         if following is None or following > now:
-            return Due()
+            return DueRuns()
         # Much may be due after a long absence.
         return await asyncio.to_thread(lambda: split_due(kept.times.follow(kept.facts.last_due), now))
 
-    def _free(self, kept: Kept) -> bool:
+    def _free(self, kept: ScheduleEntry) -> bool:
         """Whether a missed run may be made now: one after another, unless they may overlap."""
         return kept.facts.schedule.overlap is Overlap.ALLOW or not self.live(kept.stored.id)
 
-    async def _make_room(self, kept: Kept) -> None:
+    async def _make_room(self, kept: ScheduleEntry) -> None:
         live = self.live(kept.stored.id)
         if live and kept.facts.schedule.overlap is Overlap.REPLACE:
             await self.orders.cancel(CancelRequest(refs=[str(job_id) for job_id in live], by=kept.stored.user))
 
-    async def _try(self, kept: Kept, at: float, facts: ScheduleFacts) -> None:
+    async def _try(self, kept: ScheduleEntry, at: float, facts: ScheduleFacts) -> None:
         """Make a run; a refusal is kept and shown. `facts` say that this time has been dealt with."""
         now = self.recorder.clock()
         version = kept.stored.version
@@ -303,27 +309,27 @@ class Schedules:
         log.warning("schedule c%d: its run was refused: %s", kept.stored.id, why)
         await self._change(kept, refuse(facts, at, why, now))
 
-    async def _submit(self, kept: Kept, at: float, facts: ScheduleFacts) -> Submitted:
+    async def _submit(self, kept: ScheduleEntry, at: float, facts: ScheduleFacts) -> Submitted:
         stored, now = kept.stored, self.recorder.clock()
 
         def record(job_id: int) -> StoredSchedule:
             return replace(stored, version=stored.version + 1, facts=made(facts, job_id, now))
 
         cron = replace(facts.schedule, id=stored.id, due=at)
-        answer = await self.submitter.submit(decode(Submission, dict(stored.request)), Run(cron, record))
+        answer = await self.submitter.submit(decode(Submission, dict(stored.request)), ScheduledRun(cron, record))
         kept.stored = record(answer.id)
         return answer
 
-    async def _change(self, kept: Kept, facts: ScheduleFacts) -> None:
+    async def _change(self, kept: ScheduleEntry, facts: ScheduleFacts) -> None:
         changed = replace(kept.stored, version=kept.stored.version + 1, facts=facts)
-        if not await self.recorder.ledger.change_schedule(changed):
+        if not await self.recorder.repository.change_schedule(changed):
             raise Conflict(f"the schedule c{changed.id} was changed by somebody else at the same time")
         kept.stored = changed
 
-    async def _reload(self, kept: Kept) -> None:
-        """Believe the store where memory may be wrong."""
+    async def _reload(self, kept: ScheduleEntry) -> None:
+        """Reload a schedule from the store, after a failed compare-and-set."""
         try:
-            found = {stored.id: stored for stored in await self.recorder.ledger.schedules()}
+            found = {stored.id: stored for stored in await self.recorder.repository.schedules()}
         except OverspanError:
             return
         if kept.stored.id in found:
@@ -331,12 +337,12 @@ class Schedules:
         else:
             self.drop(kept.stored.id)
 
-    def _arm(self, kept: Kept, at: float | None) -> None:
+    def _arm(self, kept: ScheduleEntry, at: float | None) -> None:
         name = f"schedule:{kept.stored.id}"
         if at is None or kept.gone:
             self.recorder.timers.drop(name)
         else:
-            self.recorder.timers.set(name, at, lambda: self.poke(kept.stored.id))
+            self.recorder.timers.set(name, at, lambda: self.recheck(kept.stored.id))
 
 
 async def make_times(schedule: Schedule) -> Recurrence:
@@ -360,7 +366,7 @@ def _local_zone(wished: str) -> str:
     return local_zone(wished)
 
 
-def _describe(kept: Kept, states: dict[int, str]) -> dict[str, Any]:
+def _describe(kept: ScheduleEntry, states: dict[int, str]) -> dict[str, Any]:
     facts, request = kept.facts, kept.stored.request
     schedule = facts.schedule
     return {

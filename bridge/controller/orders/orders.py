@@ -1,4 +1,4 @@
-"""What people ask of jobs. A job that nobody else has yet is changed at once; else its cluster is owed an order."""
+"""Users' orders to jobs. The daemon changes a job itself until it is dispatched; then it owes the cluster the order."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Admission, Verdict
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.drafts import Draft, is_kept
+from overspan.adapters.abilities import Admission, Ceilings, Verdict
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import ORDER
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder
-from overspan.bridge.controller.features.ceilings import check_time
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_kept
 from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
-from overspan.bridge.controller.orders.references import Directory, Target
-from overspan.bridge.controller.orders.requests import CancelRequest, Outcome, Update
+from overspan.bridge.controller.orders.references import Directory, JobTarget
+from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
 from overspan.bridge.controller.orders.rights import split_allowed
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
+from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Rejected, Unreachable
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
@@ -34,34 +35,34 @@ MakeEvent = Callable[[float, str], Event]
 """Makes the order of a time and a task's name."""
 
 
-class Orders:
+class JobOrders:
     """Carries out what people ask of jobs."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, places: Places) -> None:
+    def __init__(self, recorder: Recorder, directory: Directory, locations: ClusterLocations) -> None:
         self.recorder = recorder
         self.directory = directory
-        self.places = places
-        self.clusters = places.clusters
+        self.locations = locations
+        self.clusters = locations.clusters
 
-    async def cancel(self, request: CancelRequest) -> Outcome:
+    async def cancel(self, request: CancelRequest) -> CancelOutcome:
         """End or signal many jobs in one transaction; each has its own answer.
 
         The job that fills a disk is the one to be ended: it needs no disk.
         """
         number = parse_signal(request.signal) if request.signal else None
-        outcome = Outcome([], [])
-        chosen: dict[int, list[tuple[str, Target]]] = {}
+        outcome = CancelOutcome([], [])
+        chosen: dict[int, list[tuple[str, JobTarget]]] = {}
         for ref, target in await self._choose(request, outcome):
             chosen.setdefault(target.entry.job.id, []).append((ref, target))
         given: dict[str, OverspanError | None] = {}
 
-        def work(drafts: list[Draft]) -> None:
+        def work(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
-            for draft in drafts:
-                for ref, target in chosen[draft.job.id]:
-                    event = _end_event(draft, request, number, target, now)
+            for unit in units:
+                for ref, target in chosen[unit.job.id]:
+                    event = _end_event(unit, request, number, target, now)
                     try:
-                        place(draft, event, now)
+                        place(unit, event, now)
                         given[ref] = None
                     except OverspanError as error:
                         # One element that has ended is no error where another has not.
@@ -69,8 +70,8 @@ class Orders:
 
         if chosen:
             await self.recorder.change(chosen, work, urgent=True)
-            trouble = self.recorder.ledger.trouble
-            unwritten = any(entry.unwritten is not None for entry in map(self.recorder.book.get, chosen) if entry)
+            trouble = self.recorder.repository.trouble
+            unwritten = any(entry.unwritten is not None for entry in map(self.recorder.registry.get, chosen) if entry)
             if unwritten:
                 why = trouble.message if trouble is not None else "the store could not be written"
                 outcome = outcome._replace(note=f"{why}; what was asked is under way, and recorded when there is space")
@@ -78,7 +79,7 @@ class Orders:
                 outcome = outcome._replace(note=self._word_waits(chosen))
             for job_id, named in chosen.items():
                 for ref, _ in named:
-                    # Finished jobs that are only in the store have no draft.
+                    # Finished jobs that are only in the store have no unit of work.
                     given.setdefault(ref, _ended(job_id))
         outcome.done.extend(ref for ref, error in given.items() if error is None)
         outcome.errors.extend((ref, error) for ref, error in given.items() if error is not None)
@@ -86,44 +87,46 @@ class Orders:
 
     def _word_waits(self, chosen: Iterable[int]) -> str:
         """Why what was asked of some of these jobs has no effect yet; empty where nothing hinders it."""
-        entries = [entry for entry in map(self.recorder.book.get, chosen) if entry is not None and not entry.job.over]
+        entries = [
+            entry for entry in map(self.recorder.registry.get, chosen) if entry is not None and not entry.job.over
+        ]
         names = dict.fromkeys(name for entry in entries for name in entry.places())
-        troubles = {name: self.places.find_trouble(name) for name in names}
+        troubles = {name: self.locations.find_trouble(name) for name in names}
         whys = [f"{trouble.message}; {trouble.remedy}" for trouble in troubles.values() if trouble is not None]
-        found = [self.places.clusters.find(name) for name, trouble in troubles.items() if trouble is None]
+        found = [self.locations.clusters.find(name) for name, trouble in troubles.items() if trouble is None]
         whys += [cluster.silence for cluster in found if cluster is not None and cluster.silence]
         return "\n".join(f"what was asked waits: {why}" for why in whys)
 
     async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
         """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""
-        await self._each(ref, task, lambda draft, name, now: place(draft, make(now, name), now))
+        await self._each(ref, task, lambda unit, name, now: place(unit, make(now, name), now))
 
     async def update(self, ref: str, update: Update) -> None:
         """Change a job's limits, labels and sizes, all or none. Sizes only while no cluster has the job."""
         told: set[int] = set()
         if "dependency" in update.values:
             entries = [target.entry for target in await self._targets(ref)]
-            told = await self.recorder.waits.list_takers(entries, update.values["dependency"])
+            told = await self.recorder.dependency_resolver.list_takers(entries, update.values["dependency"])
         if "time_limit" in update.values:
             for target in await self._targets(ref):
-                await check_time(self.clusters, target, update.values["time_limit"])
+                await _check_time(self.clusters, target, update.values["time_limit"])
         amended = {name: value for name, value in update.values.items() if name in AMENDABLE}
         if amended:
             for target in await self._targets(ref):
                 await self._check_amended(target.entry, amended)
 
-        def work(draft: Draft, task: str, now: float) -> None:
+        def work(unit: UnitOfWork, task: str, now: float) -> None:
             if amended:
-                _amend(draft, amended, now, update.by)
+                _amend(unit, amended, now, update.by)
             for name, value in update.values.items():
-                if name == "dependency" and draft.launched and draft.job.id in told:
-                    place(draft, events.SetDependency(now, encode(value), update.by), now)
+                if name == "dependency" and unit.launched and unit.job.id in told:
+                    place(unit, events.SetDependency(now, encode(value), update.by), now)
                 elif name not in amended:
-                    _UPDATES[name](draft, task, value, now, update.by)
+                    _UPDATES[name](unit, task, value, now, update.by)
 
         await self._each(ref, "", work)
 
-    async def _check_amended(self, entry: Entry, values: Mapping[str, Any]) -> None:
+    async def _check_amended(self, entry: JobEntry, values: Mapping[str, Any]) -> None:
         """Refuse what the job's cluster could never run; one that does not answer is asked at the submission."""
         cluster = self.clusters.find(entry.cluster)
         adapter = cluster.adapter if cluster is not None else None
@@ -149,11 +152,11 @@ class Orders:
                 f"the order of the waiting jobs on {target.entry.cluster} is that of Slurm's own queue",
                 remedy=f"`span scontrol update JobId={ref} nice=N` on the jobs that may wait puts this one before them",
             )
-        mine = [entry.job for entry in self.recorder.book if entry.user == target.entry.user and not entry.job.over]
+        mine = [entry.job for entry in self.recorder.registry if entry.user == target.entry.user and not entry.job.over]
         highest = max(((job.priority or 0) - job.nice for job in mine if job.granted_at is None), default=0)
         await self.give(ref, lambda at, task: events.SetPriority(at, highest + 1 + target.entry.job.nice, by))
 
-    async def _each(self, ref: str, task: str, work: Callable[[Draft, str, float], None]) -> None:
+    async def _each(self, ref: str, task: str, work: Callable[[UnitOfWork, str, float], None]) -> None:
         """Do something with every job that an id names; the first refusal is raised where nothing was accepted."""
         targets = await self._targets(ref)
         for target in targets:
@@ -161,22 +164,22 @@ class Orders:
             self._remember(target.entry)
         names = {target.entry.job.id: task or target.task for target in targets}
 
-        def change(drafts: list[Draft]) -> None:
+        def change(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             refusals: list[OverspanError] = []
-            for draft in _present(drafts, next(iter(names))):
-                before = draft.job
+            for unit in _present(units, next(iter(names))):
+                before = unit.job
                 try:
-                    work(draft, names[draft.job.id], now)
+                    work(unit, names[unit.job.id], now)
                 except Conflict as error:
-                    draft.job = before
+                    unit.job = before
                     refusals.append(error)
-            if len(refusals) == len(drafts):
+            if len(refusals) == len(units):
                 raise refusals[0]
 
         await self.recorder.change(names, change)
 
-    async def _targets(self, ref: str) -> list[Target]:
+    async def _targets(self, ref: str) -> list[JobTarget]:
         """What an id names; elements of an array that are no jobs yet are made jobs for it."""
         found = (await self.directory.find_all((ref,)))[0]
         if isinstance(found, OverspanError):
@@ -191,15 +194,15 @@ class Orders:
             raise again
         return [target for target in again if not target.waiting]
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: JobEntry) -> None:
         """Take a job that was read from the store into memory, to change it."""
-        if self.recorder.book.get(entry.job.id) is None:
-            self.recorder.book.add(entry)
+        if self.recorder.registry.get(entry.job.id) is None:
+            self.recorder.registry.add(entry)
 
-    async def _choose(self, request: CancelRequest, outcome: Outcome) -> list[tuple[str, Target]]:
+    async def _choose(self, request: CancelRequest, outcome: CancelOutcome) -> list[tuple[str, JobTarget]]:
         if not request.refs:
-            entries = [e for e in self.recorder.book if not e.job.over and request.filters.fits(e)]
-            chosen = [(str(entry.job.id), Target(entry)) for entry in entries]
+            entries = [e for e in self.recorder.registry if not e.job.over and request.filters.fits(e)]
+            chosen = [(str(entry.job.id), JobTarget(entry)) for entry in entries]
             # Who names no user means the own jobs, as with scancel.
             allowed, refused = split_allowed(chosen, request.within)
             outcome.errors.extend(refused if request.filters.users else ())
@@ -218,7 +221,7 @@ class Orders:
         return [(ref, target) for ref, target in allowed if ref not in strange]
 
 
-def _find_strangers(chosen: list[tuple[str, Target]], task: str) -> Iterator[tuple[str, NotFound]]:
+def _find_strangers(chosen: list[tuple[str, JobTarget]], task: str) -> Iterator[tuple[str, NotFound]]:
     """The ids whose jobs have no such task, with the error."""
     for ref, target in chosen:
         try:
@@ -227,56 +230,56 @@ def _find_strangers(chosen: list[tuple[str, Target]], task: str) -> Iterator[tup
             yield ref, error
 
 
-def _check_task(target: Target, task: str) -> None:
+def _check_task(target: JobTarget, task: str) -> None:
     tasks = target.entry.job.tasks
     if task and not any(known.name == task for known in tasks):
         names = ", ".join(known.name for known in tasks)
         raise NotFound(f"job {target.entry.job.id} has no task {task!r}", remedy=f"its tasks: {names}")
 
 
-def _present(drafts: list[Draft], job_id: int) -> list[Draft]:
-    """The drafts; Conflict where the finished job left memory before it was locked."""
-    if not drafts:
+def _present(units: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
+    """The units; Conflict if the finished job left the registry before it was locked."""
+    if not units:
         raise Conflict(f"job {job_id} is being moved to the history", remedy="try again")
-    return drafts
+    return units
 
 
-def place(draft: Draft, event: Event, now: float) -> None:
-    """Apply an order to the draft, or owe it to the cluster. Raises Conflict when it would change nothing."""
-    waits = isinstance(event, events.Signal) and draft.job.granted_at is None
-    job = _foresee(draft)
+def place(unit: UnitOfWork, event: Event, now: float) -> None:
+    """Apply an order to the job, or owe it to the job's cluster. Raises Conflict if it would change nothing."""
+    waits = isinstance(event, events.Signal) and unit.job.granted_at is None
+    job = _foresee(unit)
     if waits or reduce(job, event).late != job.late:
-        raise refuse(draft.job, event)
-    if isinstance(event, events.Release) and _asked_already(draft, events.Cancel(now)):
+        raise refuse(unit.job, event)
+    if isinstance(event, events.Release) and _asked_already(unit, events.Cancel(now)):
         # The orders of a job may be carried out together: it would start before its end.
-        raise Conflict(f"job {draft.job.id}: Job/step already completing or completed")
-    if not draft.away:
-        draft.advance(event)
-    elif not (isinstance(event, events.Cancel) and _asked_already(draft, event)):
+        raise Conflict(f"job {unit.job.id}: Job/step already completing or completed")
+    if not unit.dispatched:
+        unit.advance(event)
+    elif not (isinstance(event, events.Cancel) and _asked_already(unit, event)):
         if isinstance(event, _HOLDING):
-            # Put off and given again, an earlier one would undo this.
-            for row, _ in _list_holding(draft):
-                draft.strike(row)
-        draft.order(now, event)
+            # A deferred earlier one, given again, would undo this one.
+            for row, _ in _list_holding(unit):
+                unit.settle(row)
+        unit.order(now, event)
 
 
-def _foresee(draft: Draft) -> Job:
-    """The job as holds and releases leave it that its cluster has not answered yet: the next order comes after them."""
-    job = draft.job
-    for _, asked in _list_holding(draft):
+def _foresee(unit: UnitOfWork) -> Job:
+    """The job as it will be after the holds and releases that are still owed, which the next order follows."""
+    job = unit.job
+    for _, asked in _list_holding(unit):
         job = reduce(job, asked)
     return job
 
 
-def _list_holding(draft: Draft) -> list[tuple[OutboxRow, Event]]:
+def _list_holding(unit: UnitOfWork) -> list[tuple[OutboxRow, Event]]:
     """The holds and releases that are owed, oldest first."""
-    owed = [(row, event_from_document(dict(row.payload["event"]))) for row in draft.open_rows() if row.kind == ORDER]
+    owed = [(row, event_from_document(dict(row.payload["event"]))) for row in unit.open_rows() if row.kind == ORDER]
     return [(row, asked) for row, asked in owed if isinstance(asked, _HOLDING)]
 
 
-def _asked_already(draft: Draft, event: events.Cancel) -> bool:
+def _asked_already(unit: UnitOfWork, event: events.Cancel) -> bool:
     """Whether the same cancel is under way."""
-    for row in draft.open_rows():
+    for row in unit.open_rows():
         if is_kept(row):
             asked = event_from_document(dict(row.payload["event"]))
             if isinstance(asked, events.Cancel) and asked.task in ("", event.task):
@@ -284,18 +287,18 @@ def _asked_already(draft: Draft, event: events.Cancel) -> bool:
     return False
 
 
-def _end_event(draft: Draft, request: CancelRequest, number: int | None, target: Target, now: float) -> Event:
+def _end_event(unit: UnitOfWork, request: CancelRequest, number: int | None, target: JobTarget, now: float) -> Event:
     task = request.task or target.task
-    waits = draft.job.granted_at is None
+    waits = unit.job.granted_at is None
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
     kills = number == signal.SIGKILL and not request.batch_only
     if number is None or (waits and kills):
-        array = draft.job.array
+        array = unit.job.array
         if array is not None and (target.waiting or request.filters.states):
             ranges = target.waiting or array.waiting
             return events.CancelElements(now, tuple((part.first, part.last, part.step) for part in ranges), request.by)
         return events.Cancel(now, task, request.by)
-    if kills and not task and draft.job.ending is None:
+    if kills and not task and unit.job.ending is None:
         # A user's KILL of everything is a cancel without grace.
         return events.Cancel(now, by=request.by, grace=0)
     return events.Signal(now, number, task, request.batch_only, request.by, request.full)
@@ -338,64 +341,62 @@ def parse_signal(text: str) -> int:
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-def _set_time(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-    place(draft, events.SetTime(now, value, task, by), now)
+def _set_time(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    place(unit, events.SetTime(now, value, task, by), now)
 
 
-def _set_priority(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-    if draft.job.held:
-        raise Conflict(
-            f"job {draft.job.id}: Job is in held state, pending scheduler release", remedy="release it first"
-        )
-    place(draft, events.SetPriority(now, value, by), now)
+def _set_priority(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    if unit.job.held:
+        raise Conflict(f"job {unit.job.id}: Job is in held state, pending scheduler release", remedy="release it first")
+    place(unit, events.SetPriority(now, value, by), now)
 
 
-def _set_nice(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
+def _set_nice(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
     if value < 0:
         # Slurm keeps this for operators; a priority says the same here.
-        raise Conflict(f"job {draft.job.id}: Access/permission denied", remedy="set its priority instead")
-    place(draft, events.SetNice(now, value, by), now)
+        raise Conflict(f"job {unit.job.id}: Access/permission denied", remedy="set its priority instead")
+    place(unit, events.SetNice(now, value, by), now)
 
 
-def _set_begin(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-    _check_here(draft)
-    place(draft, events.SetBegin(now, value, by), now)
+def _set_begin(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(unit)
+    place(unit, events.SetBegin(now, value, by), now)
 
 
-def _set_dependency(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-    _check_here(draft)
-    place(draft, events.SetDependency(now, encode(value), by), now)
+def _set_dependency(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    _check_here(unit)
+    place(unit, events.SetDependency(now, encode(value), by), now)
 
 
-def _set_throttle(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-    if draft.job.array is not None:
-        place(draft, events.SetThrottle(now, value, by), now)
+def _set_throttle(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+    if unit.job.array is not None:
+        place(unit, events.SetThrottle(now, value, by), now)
 
 
-def _check_here(draft: Draft) -> None:
-    """What only the daemon heeds can be changed only while the daemon has the job."""
-    if draft.away or draft.job.over:
-        raise Conflict(f"job {draft.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
+def _check_here(unit: UnitOfWork) -> None:
+    """Raise Conflict for a dispatched job: what only the daemon applies can be changed only before."""
+    if unit.dispatched or unit.job.over:
+        raise Conflict(f"job {unit.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
 
 
-def _set_label(name: str) -> Callable[[Draft, str, Any, float, str], None]:
-    def change(draft: Draft, task: str, value: Any, now: float, by: str) -> None:
-        if name == "name" and draft.job.spec.group:
+def _set_label(name: str) -> Callable[[UnitOfWork, str, Any, float, str], None]:
+    def change(unit: UnitOfWork, task: str, value: Any, now: float, by: str) -> None:
+        if name == "name" and unit.job.spec.group:
             raise Conflict("a group's name is part of its members' names", remedy="submit it again with --name")
-        draft.amend(now, replace(draft.job, labels={**draft.job.labels, name: value}), f"{name} set by {by}")
+        unit.amend(now, replace(unit.job, labels={**unit.job.labels, name: value}), f"{name} set by {by}")
 
     return change
 
 
-def _amend(draft: Draft, values: Mapping[str, Any], now: float, by: str) -> None:
-    """Change the spec of a job that nobody else has; what is so already is no change."""
-    job = draft.job
+def _amend(unit: UnitOfWork, values: Mapping[str, Any], now: float, by: str) -> None:
+    """Change the spec of a job that is not dispatched; values that it has already are no change."""
+    job = unit.job
     if values == {"partition": job.spec.partition}:
         return
-    if draft.away or job.state is not State.PENDING:
+    if unit.dispatched or job.state is not State.PENDING:
         raise Conflict(f"job {job.id}: Job is no longer pending execution", remedy=_TOO_LATE)
     texts = [f"{name} set to {value}" for name, value in values.items()]
-    draft.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
+    unit.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
 
 
 def _word_refusal(message: str) -> str:
@@ -403,7 +404,7 @@ def _word_refusal(message: str) -> str:
     return "Invalid partition name specified" if message.startswith("invalid partition") else message
 
 
-_UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
+_UPDATES: Mapping[str, Callable[[UnitOfWork, str, Any, float, str], None]] = {
     "time_limit": _set_time,
     "priority": _set_priority,
     "nice": _set_nice,
@@ -414,3 +415,33 @@ _UPDATES: Mapping[str, Callable[[Draft, str, Any, float, str], None]] = {
     "name": _set_label("name"),
 }
 _TOO_LATE = "the cluster has the job already; cancel it and submit it again"
+
+
+async def _check_time(clusters: Clusters, target: JobTarget, seconds: int | None) -> None:
+    """Raise Conflict for a wall time that the job's present launch cannot have; None is no limit.
+
+    Raises Unreachable where only the cluster could tell.
+    """
+    entry = target.entry
+    job = entry.job
+    cluster = clusters.find(entry.cluster)
+    if cluster is None or job.over or not entry.watched or not isinstance(cluster.adapter, Ceilings):
+        return
+    for task in job.tasks:
+        spec = job.spec_of(task.name)
+        present = spec.time if task.time is None else task.time or None
+        grows = present is not None and (seconds is None or seconds > present)
+        if task.over or target.task not in ("", task.name) or not (grows or (present is None and seconds)):
+            continue
+        longest = await cluster.adapter.longest_time(entry.handle, task.name)
+        if longest is not None and (seconds is None or seconds > longest):
+            # scontrol prints the message alone, so the way is in it.
+            way = _name_way(job.id, waits=job.granted_at is None)
+            most = format_limit(longest)
+            raise Conflict(f"job {job.id}: {task.name} can have {most} at most, since its pods end soon after: {way}")
+
+
+def _name_way(job_id: int, waits: bool) -> str:
+    if waits:
+        return "cancel it, and submit it again with the new limit"
+    return f"`span scontrol requeuehold {job_id}`, the new limit and `span release {job_id}` start it again with more"

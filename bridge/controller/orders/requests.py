@@ -1,4 +1,4 @@
-"""What people ask of jobs, as the API hands it on, and what came of it. Pure."""
+"""Requests to change jobs, as the API passes them on, and their outcomes. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.model.errors import OverspanError
 
 
@@ -23,7 +23,7 @@ class Filters:
     qos: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: JobEntry) -> bool:
         """Whether the job passes."""
         job = entry.job
         if self.nodes and not any(place.node in self.nodes for place in job.placements):
@@ -55,13 +55,13 @@ class CancelRequest:
     """Whose jobs may be meant; empty for everybody's."""
 
 
-class Outcome(NamedTuple):
+class CancelOutcome(NamedTuple):
     """What was asked of each job: refs that it was done for, and the errors of the others."""
 
     done: list[str]
     errors: list[tuple[str, OverspanError]]
     note: str = ""
-    """What else there is to say."""
+    """A remark about the whole request."""
 
 
 @dataclass(frozen=True)

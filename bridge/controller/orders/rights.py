@@ -1,4 +1,4 @@
-"""Who asks, and what that user may do: everybody may look at the queue, the rest is the owner's or an operator's. Pure.
+"""Rights: every user may see the queue; all else about a job is its owner's, or an operator's. Pure.
 
 The daemon of one user serves that user alone, who may do everything.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from overspan.bridge.controller.orders.references import Target
+from overspan.bridge.controller.orders.references import JobTarget
 from overspan.bridge.model.errors import Denied, OverspanError
 
 DENIED = "Access/permission denied"
@@ -19,8 +19,8 @@ NOBODY = frozenset({""})
 
 
 @dataclass(frozen=True)
-class Asker:
-    """A user, as the kernel tells it. `alone`: it is the daemon's own user, and there is no other."""
+class Requester:
+    """A user, as the kernel tells it. `alone`: the daemon's own user, on a daemon of one user."""
 
     name: str
     uid: int
@@ -43,7 +43,7 @@ class Asker:
             raise deny("only its owner may read what a job has written, or enter it")
 
     def check_operator(self) -> None:
-        """Raise Denied for whoever looks after nothing here."""
+        """Raise Denied unless the user is an operator, or the daemon's own user."""
         if self.within:
             raise deny("only operators of the shared daemon may do this")
 
@@ -55,10 +55,10 @@ class Asker:
 
 
 def split_allowed(
-    chosen: Iterable[tuple[str, Target]], within: str
-) -> tuple[list[tuple[str, Target]], list[tuple[str, OverspanError]]]:
+    chosen: Iterable[tuple[str, JobTarget]], within: str
+) -> tuple[list[tuple[str, JobTarget]], list[tuple[str, OverspanError]]]:
     """What is chosen of one user's jobs (empty: of anybody's), and a refusal for each id of another's."""
-    allowed: list[tuple[str, Target]] = []
+    allowed: list[tuple[str, JobTarget]] = []
     refused: dict[str, OverspanError] = {}
     for ref, target in chosen:
         if within in ("", target.entry.user):

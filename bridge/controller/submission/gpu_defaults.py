@@ -35,7 +35,7 @@ def _has_gpus(spec: JobSpec, number: int) -> bool:
 
 
 def note_gpu_defaults(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
-    """A sentence for each task whose CPUs or memory nobody named."""
+    """A sentence for each task with GPUs that names no CPUs or no memory."""
     notes = []
     for task in spec.tasks:
         resources, defaults = task.resources, task.resources.gpu_defaults

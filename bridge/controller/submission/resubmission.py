@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.orders.references import Directory, Ranges, parse_reference
-from overspan.bridge.controller.submission.submitter import Reading, Submitted, Submitter
+from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitted, Submitter
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
 from overspan.bridge.model.ids import ArraySpec, collapse
@@ -53,13 +53,13 @@ class Resubmitter:
             spec = replace(spec, parent=None)
         origin = spec.origin
         submission = Submission(JOB_FILE, origin.text, origin.file, user=entry.user, uid=origin.uid, token=token)
-        return await self.submitter.take(Reading(spec), submission)
+        return await self.submitter.take(ParsedSubmission(spec), submission)
 
     def _lives(self, parent: int | None) -> bool:
-        entry = None if parent is None else self.submitter.recorder.book.get(parent)
+        entry = None if parent is None else self.submitter.recorder.registry.get(parent)
         return entry is not None and not entry.job.over and entry.job.ending is None
 
-    async def _choose(self, entry: Entry, wanted: Ranges | None, failed: bool) -> list[int]:
+    async def _choose(self, entry: JobEntry, wanted: Ranges | None, failed: bool) -> list[int]:
         """The indices of an array, or of an element of one, that are submitted again."""
         job = entry.job
         if job.element is not None:

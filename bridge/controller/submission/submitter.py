@@ -1,4 +1,4 @@
-"""From a request to a job that is durable: read, check, ask the cluster, one transaction, answer."""
+"""Submission, from a request to a durable job: parse, check, ask the cluster, one transaction, answer."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan, Verdict
 from overspan.bridge.config.settings import Limits
-from overspan.bridge.controller.core.book import Entry, entry_of
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
-from overspan.bridge.controller.core.ledger import Ledger
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry, entry_of
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.orders.rights import deny
-from overspan.bridge.controller.submission.fitting import find_misfit
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
-from overspan.bridge.controller.submission.missing_files import check_sources
-from overspan.bridge.controller.submission.trials import describe_trial
+from overspan.bridge.controller.submission.mount_sources import check_sources
+from overspan.bridge.controller.submission.node_capacity import find_misfit
+from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
+from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
-from overspan.bridge.controller.views.notes import list_notes, list_standing, note_size
 from overspan.bridge.controller.views.plans import describe_conditions
-from overspan.bridge.controller.views.standing_notes import StandingNotes
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
@@ -35,24 +34,24 @@ from overspan.bridge.store.schedule_records import StoredSchedule
 FAILED = "Batch job submission failed"
 BAD_GRES = "Invalid generic resource (gres) specification"
 LARGE = 32 * 1024
-"""Letters of a text from which on it is read in a thread, so that nobody waits for it."""
+"""Length from which a text is parsed in a thread, so that the event loop goes on meanwhile."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedSubmission:
     """What the readers made of a submission; `options` are those that the command itself acts on."""
 
     spec: JobSpec
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Reader = Callable[[Submission, Mapping[str, str], float], Reading]
+Reader = Callable[[Submission, Mapping[str, str], float], ParsedSubmission]
 """Reads a submission, given the kinds of the clusters by name and the time."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """The answer: the job's number, its tasks' ids where it has several, and what was not heeded."""
+    """The answer: the job's number, its tasks' ids if it has several, and notes on options without effect."""
 
     id: int
     task_ids: tuple[str, ...]
@@ -66,17 +65,17 @@ class Submitted:
     next_due: float | None = None
 
 
-class Settled(NamedTuple):
-    """What was read, where it goes, the job as it is there, and which of its notes hold for every such job."""
+class PreparedSubmission(NamedTuple):
+    """A checked submission: its parse, the chosen cluster, the job there, and the notes that hold for all such jobs."""
 
-    reading: Reading
+    reading: ParsedSubmission
     cluster: Cluster
     job: Job
     standing: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Run:
+class ScheduledRun:
     """A submission as a run of a schedule: what the job's spec says of it, and the schedule's record beside the job."""
 
     cron: Schedule
@@ -99,14 +98,16 @@ class Submitter:
         self.schedule: Scheduling | None = None
         self._standing = StandingNotes()
 
-    async def submit(self, submission: Submission, run: Run | None = None) -> Submitted:
+    async def submit(self, submission: Submission, run: ScheduledRun | None = None) -> Submitted:
         """Make the job, or a schedule of a file with `cron` unless this is a run of one.
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
         """
         return await self.take(await self._read(submission), submission, run)
 
-    async def take(self, reading: Reading, submission: Submission, run: Run | None = None) -> Submitted:
+    async def take(
+        self, reading: ParsedSubmission, submission: Submission, run: ScheduledRun | None = None
+    ) -> Submitted:
         """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
         taken = await self._find_taken(reading, submission)
         if taken is not None:
@@ -118,11 +119,11 @@ class Submitter:
             )
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
-        first = await self.recorder.ledger.next_ids(len(job.tasks))
+        first = await self.recorder.repository.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
-        entry = Entry(job, cluster.name, submission.user)
+        entry = JobEntry(job, cluster.name, submission.user)
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
         await self._hear(entry, submission.kind)
@@ -132,28 +133,28 @@ class Submitter:
             answer = replace(answer, notes=self._standing.choose(submission.user, answer.notes, standing, now))
         return self._tell_silence(entry, answer)
 
-    def _tell_silence(self, entry: Entry, answer: Submitted) -> Submitted:
+    def _tell_silence(self, entry: JobEntry, answer: Submitted) -> Submitted:
         """The answer, with a note where the job waits for a cluster that does not answer."""
         cluster = self.clusters.find(entry.cluster)
         silence = cluster.silence if cluster is not None and not entry.launched and not entry.job.over else ""
         return replace(answer, notes=(*answer.notes, f"the job waits: {silence}")) if silence else answer
 
-    async def _find_taken(self, reading: Reading, submission: Submission) -> Submitted | None:
+    async def _find_taken(self, reading: ParsedSubmission, submission: Submission) -> Submitted | None:
         """The answer to a submission that was made a job before, by a daemon that died before it answered."""
-        receipt = await find_receipt(self.recorder.ledger, submission)
+        receipt = await find_receipt(self.recorder.repository, submission)
         if receipt is None or not receipt.job_id:
             return None
-        entry = self.recorder.book.get(receipt.job_id)
+        entry = self.recorder.registry.get(receipt.job_id)
         if entry is not None:
             await self._hear(entry, submission.kind)
             return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
-        found = await self.recorder.ledger.find(JobQuery(ids=(receipt.job_id,)))
-        if found and entry_of(found[0]).shunned and await self.recorder.ledger.withdraw(receipt.job_id):
+        found = await self.recorder.repository.find(JobQuery(ids=(receipt.job_id,)))
+        if found and entry_of(found[0]).shunned and await self.recorder.repository.withdraw(receipt.job_id):
             # The daemon died before it could say so: the cluster is asked again, and what it says is the answer.
             return None
         return _answer(found[0].job, found[0].cluster, reading) if found else None
 
-    async def _hear(self, entry: Entry, kind: str) -> None:
+    async def _hear(self, entry: JobEntry, kind: str) -> None:
         """Wait for the verdict of a cluster that gives one. Raises Rejected in its words; then there is no job."""
         name = entry.cluster
         try:
@@ -167,7 +168,7 @@ class Submitter:
             return
         remedy = f"`span sinfo -M {name}` shows what is there"
         if entry.job.spec.cron is None:
-            # Nobody has its number, so there is no job, as with Slurm. A schedule's run is its record for the user.
+            # Its number was never answered, so there is no job, as with Slurm. A schedule's run stays as a record.
             try:
                 await self.recorder.withdraw(entry.job.id)
             except StoreFailed:
@@ -176,7 +177,7 @@ class Submitter:
 
     async def _try(self, job: Job, cluster: Cluster) -> str:
         """What would become of the job; as with Slurm it costs an id."""
-        number = await self.recorder.ledger.next_ids(len(job.tasks))
+        number = await self.recorder.repository.next_ids(len(job.tasks))
         try:
             nodes = await cluster.adapter.nodes()
         except Unreachable:
@@ -197,10 +198,10 @@ class Submitter:
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
         return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job), job.spec.notes
 
-    async def _prepare(self, submission: Submission) -> Settled:
+    async def _prepare(self, submission: Submission) -> PreparedSubmission:
         return await self._settle(await self._read(submission), submission)
 
-    async def _settle(self, reading: Reading, submission: Submission) -> Settled:
+    async def _settle(self, reading: ParsedSubmission, submission: Submission) -> PreparedSubmission:
         self._check(reading.spec, submission)
         spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
@@ -209,11 +210,11 @@ class Submitter:
         standing = list_standing(job, cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
-        return Settled(reading, cluster, job, frozenset(standing))
+        return PreparedSubmission(reading, cluster, job, frozenset(standing))
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
-        """Jobs that are waited for and that nobody knows: as in Slurm, they keep nobody waiting."""
-        unknown = await self.recorder.waits.list_unknown(job.spec.dependency)
+        """A note for each unknown job of a dependency, which counts as met, as in Slurm."""
+        unknown = await self.recorder.dependency_resolver.list_unknown(job.spec.dependency)
         return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
 
     def _name_default(self, spec: JobSpec) -> JobSpec:
@@ -292,7 +293,7 @@ class Submitter:
             return False
         return job.spec.array is not None or (job.begin or 0.0) > self.recorder.clock()
 
-    async def _read(self, submission: Submission) -> Reading:
+    async def _read(self, submission: Submission) -> ParsedSubmission:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())
         if len(submission.text) > LARGE:
             return await asyncio.to_thread(self.reader, *arguments)
@@ -308,14 +309,14 @@ class Submitter:
             raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
         if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
             raise InvalidRequest(f"a job has at most {self.limits.max_nodes} nodes here", place=place)
-        if self.recorder.book.live >= self.limits.max_live_jobs:
+        if self.recorder.registry.live >= self.limits.max_live_jobs:
             raise Rejected(
-                f"there are {self.recorder.book.live} jobs already, which is the limit",
+                f"there are {self.recorder.registry.live} jobs already, which is the limit",
                 remedy="wait until some have ended, or raise limits.max_live_jobs",
             )
 
     def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
-        entry = self.recorder.book.get(parent)
+        entry = self.recorder.registry.get(parent)
         if entry is None or entry.job.over or entry.job.ending is not None:
             raise InvalidRequest(
                 f"the group {parent} has ended, or is not known, so no job can join it",
@@ -333,9 +334,9 @@ def make_receipt(submission: Submission, at: float, *, job_id: int = 0) -> Recei
     return Receipt(submission.token, submission.user, at, job_id) if submission.token else None
 
 
-async def find_receipt(ledger: Ledger, submission: Submission) -> Receipt | None:
+async def find_receipt(repository: Repository, submission: Submission) -> Receipt | None:
     """What was made of the submission when it was sent before; None where it was not."""
-    return await ledger.find_receipt(submission.token, submission.user) if submission.token else None
+    return await repository.find_receipt(submission.token, submission.user) if submission.token else None
 
 
 def _refuse_later(spec: JobSpec, place: Place | None) -> InvalidRequest:
@@ -356,7 +357,7 @@ def _note_passed(job: Job, passed: Sequence[Departure]) -> Job:
 
 
 def _word_passed(passed: Sequence[Departure], rest: str) -> tuple[str, ...]:
-    """What the submitter is told of clusters that were passed over."""
+    """A note about the clusters that were passed over."""
     texts = [f"{departure.cluster}: {' '.join(departure.text.split())}" for departure in passed]
     return (f"{'; '.join(texts)}; {rest}",) if passed else ()
 
@@ -424,7 +425,7 @@ def _fill(pattern: str, job_id: int) -> str:
         raise InvalidRequest(str(error)) from None
 
 
-def _answer(job: Job, cluster: str, reading: Reading, text: str = "") -> Submitted:
+def _answer(job: Job, cluster: str, reading: ParsedSubmission, text: str = "") -> Submitted:
     count = len(job.tasks)
     ids = tuple(f"{job.id}+{offset}" for offset in range(count)) if count > 1 else (str(job.id),)
     return Submitted(job.id, ids, job.spec.name, cluster, job.spec.notes, reading.options, text)

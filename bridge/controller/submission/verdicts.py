@@ -1,19 +1,19 @@
-"""A cluster's own verdict on a submission: waited for after the commit, so that a refusal comes in its own words."""
+"""A cluster's own verdict on a submission, awaited after the commit, so that a refusal is in its own words."""
 
 from __future__ import annotations
 
 import asyncio
 
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry
 
 _LOOK_SECONDS = 0.2
-"""How often is looked whether the cluster has stopped answering, which no job tells."""
+"""Seconds between checks whether the cluster has become stale, which wakes no job."""
 
 
-async def await_verdict(recorder: Recorder, clusters: Clusters, entry: Entry, seconds: float) -> str | None:
+async def await_verdict(recorder: Recorder, clusters: Clusters, entry: JobEntry, seconds: float) -> str | None:
     """Wait until a cluster has taken the job, its last has refused it, or will not say soon: the refusal, or None.
 
     A job that is not sent yet (held back, dependent, put off) has no verdict to wait for.
@@ -25,11 +25,11 @@ async def await_verdict(recorder: Recorder, clusters: Clusters, entry: Entry, se
         cluster = clusters.find(entry.cluster)
         if left <= 0 or cluster is None or cluster.stale_since is not None:
             return None
-        await recorder.wakes.jobs.wait(entry.job.id, min(left, _LOOK_SECONDS))
+        await recorder.notifications.jobs.wait(entry.job.id, min(left, _LOOK_SECONDS))
     return entry.refusal or None
 
 
-def _is_due(recorder: Recorder, entry: Entry) -> bool:
+def _is_due(recorder: Recorder, entry: JobEntry) -> bool:
     """Whether its submission may be made now."""
     now = recorder.clock()
     rows = recorder.outbox.of_job(entry.job.id)

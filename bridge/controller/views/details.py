@@ -6,9 +6,16 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.waits import describe_dependency
-from overspan.bridge.controller.views.measures import given_spec, limit_of, sizes, started_at, stream_paths, work_dir
+from overspan.bridge.controller.core.dependency_resolver import describe_dependency
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.views.derived_fields import (
+    given_spec,
+    limit_of,
+    sizes,
+    started_at,
+    stream_paths,
+    work_dir,
+)
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.ids import format_array_indices
@@ -17,7 +24,7 @@ from overspan.bridge.model.job import Attempt, Job, Placement, Task
 Document = dict[str, Any]
 
 
-def describe_job(entry: Entry, joined: Sequence[int] = ()) -> Document:
+def describe_job(entry: JobEntry, joined: Sequence[int] = ()) -> Document:
     """Everything that people may see of a job; secrets are not in it. `joined` are the jobs that joined the group."""
     job = entry.job
     spec, origin = job.spec, job.spec.origin
@@ -88,7 +95,7 @@ def _describe_array(job: Job) -> Document | None:
     }
 
 
-def _describe_task(entry: Entry, offset: int) -> Document:
+def _describe_task(entry: JobEntry, offset: int) -> Document:
     job = entry.job
     task = job.tasks[offset]
     spec = job.spec_of(task.name)

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
-from overspan.bridge.controller.core.book import Book, Entry, split_handle
-from overspan.bridge.controller.core.ledger import Ledger
-from overspan.bridge.controller.views.accounts import keep_account, read_account, read_row
-from overspan.bridge.controller.views.listing import ALL, Selection, View, place_of, read_choices
+from overspan.bridge.controller.core.registry import JobEntry, Registry, split_handle
+from overspan.bridge.controller.core.repository import Repository
+from overspan.bridge.controller.views.history_rows import decode_history_rows, make_history_rows, read_row
+from overspan.bridge.controller.views.listing import ALL, RowView, Selection, place_of, read_choices
 from overspan.bridge.controller.views.rows import COLUMNS, send_rows
 from overspan.bridge.model.errors import StoreFailed
-from overspan.bridge.store.records import Account, JobQuery
+from overspan.bridge.store.records import HistoryRows, JobQuery
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +31,17 @@ _STATE, _INDEX = COLUMNS.index("state"), COLUMNS.index("array_index")
 
 
 async def list_history(
-    book: Book, ledger: Ledger, selection: Selection, shown: Handles | None = None
+    registry: Registry, repository: Repository, selection: Selection, shown: Handles | None = None
 ) -> AsyncIterator[list[bytes]]:
     """Encoded rows of jobs of any age, a page at a time, newest last; an array's own row stands behind its elements.
 
     `shown` takes the launches of the jobs that are shown. Raises StoreFailed, also in the middle.
     """
-    pages = _list_named(book, ledger, selection, shown) if selection.ids else _list_all(book, ledger, selection, shown)
+    pages = (
+        _list_named(registry, repository, selection, shown)
+        if selection.ids
+        else _list_all(registry, repository, selection, shown)
+    )
     if selection.limit is None:
         async for rows in pages:
             yield send_rows(rows, selection.extent)
@@ -49,17 +53,17 @@ async def list_history(
 
 
 async def _list_named(
-    book: Book, ledger: Ledger, selection: Selection, shown: Handles | None
+    registry: Registry, repository: Repository, selection: Selection, shown: Handles | None
 ) -> AsyncIterator[list[bytes]]:
     """The rows of the jobs that ids name, with the elements of arrays among them."""
-    wanted = read_choices(book, selection.ids)
+    wanted = read_choices(registry, selection.ids)
     if not wanted:
         return
-    entries = [book.read(stored) for stored in await ledger.find(_make_query(selection, tuple(wanted)))]
+    entries = [registry.read(stored) for stored in await repository.find(_make_query(selection, tuple(wanted)))]
     arrays = tuple(entry.job.id for entry in entries if entry.job.array is not None)
     if arrays:
-        entries += [book.read(stored) for stored in await ledger.find(JobQuery(arrays=arrays))]
-    view = View(selection, selection.states or frozenset((ALL,)), wanted, book, past=True)
+        entries += [registry.read(stored) for stored in await repository.find(JobQuery(arrays=arrays))]
+    view = RowView(selection, selection.states or frozenset((ALL,)), wanted, registry, past=True)
     rows: list[bytes] = []
     for entry in sorted(entries, key=place_of):
         if selection.fits(entry):
@@ -69,20 +73,20 @@ async def _list_named(
 
 
 async def _list_all(
-    book: Book, ledger: Ledger, selection: Selection, shown: Handles | None
+    registry: Registry, repository: Repository, selection: Selection, shown: Handles | None
 ) -> AsyncIterator[list[bytes]]:
     """The rows of all jobs that are asked for."""
-    page = _Page(selection, View(selection, selection.states or frozenset((ALL,)), None, book, past=True), shown)
-    ids = await ledger.find_ids(_make_query(selection, ()))
+    page = _Page(selection, RowView(selection, selection.states or frozenset((ALL,)), None, registry, past=True), shown)
+    ids = await repository.find_ids(_make_query(selection, ()))
     array: int | None = None
     held: list[Lines] = []
     for begin in range(0, len(ids), PAGE):
-        accounts = await ledger.accounts(ids[begin : begin + PAGE])
-        kept = {account.id: read_account(account.rows) for account in accounts}
+        accounts = await repository.history_rows(ids[begin : begin + PAGE])
+        kept = {account.id: decode_history_rows(account.rows) for account in accounts}
         unread = tuple(number for number, rows in kept.items() if rows is None)
-        found = await ledger.find(JobQuery(ids=unread)) if unread else ()
-        entries = {stored.job.id: book.read(stored) for stored in found}
-        await _keep(ledger, entries.values())
+        found = await repository.find(JobQuery(ids=unread)) if unread else ()
+        entries = {stored.job.id: registry.read(stored) for stored in found}
+        await _keep(repository, entries.values())
         rows: list[bytes] = []
         for account in accounts:
             belongs = account.id if account.array_id is None else account.array_id
@@ -98,13 +102,13 @@ async def _list_all(
     yield _sort(held)
 
 
-async def _keep(ledger: Ledger, entries: Iterable[Entry]) -> None:
-    """Have the store keep the rows of jobs that ended under an earlier version, so that they are read once."""
-    made = [(entry.job.id, entry.job.version, keep_account(entry)) for entry in entries]
+async def _keep(repository: Repository, entries: Iterable[JobEntry]) -> None:
+    """Store the rows of jobs that ended under an earlier version, so that their facts are decoded only once."""
+    made = [(entry.job.id, entry.job.version, make_history_rows(entry)) for entry in entries]
     accounts = [(number, version, rows) for number, version, rows in made if rows is not None]
     try:
         if accounts:
-            await ledger.keep_accounts(accounts)
+            await repository.keep_history_rows(accounts)
     except StoreFailed as error:
         _log.warning("rows of the history are not kept: %s", error.message)
 
@@ -112,7 +116,7 @@ async def _keep(ledger: Ledger, entries: Iterable[Entry]) -> None:
 class _Page:
     """What is shown of single jobs."""
 
-    def __init__(self, selection: Selection, view: View, shown: Handles | None) -> None:
+    def __init__(self, selection: Selection, view: RowView, shown: Handles | None) -> None:
         self.selection = selection
         self.view = view
         self.shown = shown
@@ -123,14 +127,14 @@ class _Page:
         ]
         self.looks = bool(self.filters) or ALL not in view.states
 
-    def make(self, entry: Entry) -> Lines:
+    def make(self, entry: JobEntry) -> Lines:
         """The rows of a job whose facts were read."""
         if not self.selection.fits(entry):
             return place_of(entry), []
         _note(self.shown, entry.cluster, entry.handle, entry.job.id)
         return place_of(entry), list(self.view.rows(entry))
 
-    def read(self, account: Account, known: Sequence[bytes]) -> Lines:
+    def read(self, account: HistoryRows, known: Sequence[bytes]) -> Lines:
         """The rows of a job that is over, as they were kept: its own first, then those of its tasks."""
         whole = read_row(known[0]) if self.looks or account.array_id is not None else []
         place = (account.id, float("inf")) if account.array_id is None else (account.array_id, whole[_INDEX])

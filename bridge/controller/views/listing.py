@@ -1,4 +1,4 @@
-"""The queue: which rows, as bytes that the API sends as they are; and what a listing may ask for."""
+"""The queue: selects rows, as the encoded bytes that the API sends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from overspan.bridge.controller.core.book import Book, Entry
+from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.orders.references import parse_reference
 from overspan.bridge.controller.views.rows import (
     EXTENTS,
@@ -60,9 +60,9 @@ class Selection:
         return EXTENTS[self.extent]
 
     @cached_property
-    def filters(self) -> tuple[tuple[frozenset[str], Callable[[Entry], str]], ...]:
+    def filters(self) -> tuple[tuple[frozenset[str], Callable[[JobEntry], str]], ...]:
         """What is asked of a job, but for states and ids: the values that will do, and how to find its own."""
-        known: tuple[tuple[frozenset[str], Callable[[Entry], str]], ...] = (
+        known: tuple[tuple[frozenset[str], Callable[[JobEntry], str]], ...] = (
             (self.users, lambda entry: entry.user),
             (self.names, lambda entry: entry.job.labels.get("name", entry.job.spec.name)),
             (self.partitions, partition_of),
@@ -72,7 +72,7 @@ class Selection:
         )
         return tuple((wanted, find) for wanted, find in known if wanted)
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: JobEntry) -> bool:
         """Whether the job passes all but states and ids."""
         return not self.filters or all(find(entry) in wanted for wanted, find in self.filters)
 
@@ -90,18 +90,20 @@ def check_states(states: Iterable[str]) -> frozenset[str]:
     return frozenset(result)
 
 
-def list_queue(book: Book, selection: Selection, now: float, shown: list[Entry] | None = None) -> list[bytes]:
+def list_queue(
+    registry: Registry, selection: Selection, now: float, shown: list[JobEntry] | None = None
+) -> list[bytes]:
     """Encoded rows of live jobs, and of those that finished a moment ago where they are asked for.
 
     An array has one row for all of its elements that are still pending, `array_waiting` tells which; none of its own.
     `shown` takes the jobs that are looked at.
     """
     states = selection.states or frozenset(state.value for state in State if not state.terminal)
-    wanted = read_choices(book, selection.ids)
+    wanted = read_choices(registry, selection.ids)
     oldest = now - selection.finished_within
-    view = View(selection, states, wanted, book)
+    view = RowView(selection, states, wanted, registry)
     rows: list[bytes] = []
-    for entry in _entries(book, wanted):
+    for entry in _entries(registry, wanted):
         job = entry.job
         if job.over and (not selection.states or (job.ended_at or 0.0) < oldest):
             continue
@@ -112,34 +114,34 @@ def list_queue(book: Book, selection: Selection, now: float, shown: list[Entry] 
     return send_rows(rows, selection.extent)
 
 
-class Choice(NamedTuple):
+class RowChoice(NamedTuple):
     """What is wanted of a job: the places of its tasks, or indices of its elements; None for all."""
 
     offsets: frozenset[int] | None = None
     indices: tuple[IndexRange, ...] | None = None
 
-    def join(self, other: Choice) -> Choice:
+    def join(self, other: RowChoice) -> RowChoice:
         """What is wanted by one of two ids."""
         offsets = None if self.offsets is None or other.offsets is None else self.offsets | other.offsets
         indices = None if self.indices is None or other.indices is None else self.indices + other.indices
-        return Choice(offsets, indices)
+        return RowChoice(offsets, indices)
 
 
-Choices = Mapping[int, Choice]
-_ANY = Choice()
+RowChoices = Mapping[int, RowChoice]
+_ANY = RowChoice()
 
 
-class View(NamedTuple):
+class RowView(NamedTuple):
     """Which rows of an entry are shown."""
 
     selection: Selection
     states: frozenset[str]
-    wanted: Choices | None
-    book: Book
+    wanted: RowChoices | None
+    registry: Registry
     past: bool = False
     """The history: it tells of single elements, too, that were cancelled before they became jobs."""
 
-    def rows(self, entry: Entry) -> Iterator[bytes]:
+    def rows(self, entry: JobEntry) -> Iterator[bytes]:
         """The rows of a job that has passed the filters."""
         job = entry.job
         if job.array is not None:
@@ -156,10 +158,10 @@ class View(NamedTuple):
                 if (offsets is None or offset in offsets) and self.shows(job.tasks[offset].state.value):
                     yield row
 
-    def _array_rows(self, entry: Entry) -> Iterator[bytes]:
+    def _array_rows(self, entry: JobEntry) -> Iterator[bytes]:
         indices = self._choice(entry.job.id).indices
         if self.shows(State.PENDING.value):
-            elements = self.book.elements(entry.job.id)
+            elements = self.registry.elements(entry.job.id)
             if indices is None:
                 row = waiting_row(entry, elements)
             else:
@@ -172,7 +174,7 @@ class View(NamedTuple):
             if row is not None:
                 yield row
 
-    def _chooses_element(self, entry: Entry) -> bool:
+    def _chooses_element(self, entry: JobEntry) -> bool:
         """False for an element that its array's row stands for, and for one that the ids leave out."""
         element = entry.job.element
         if element is None:
@@ -189,37 +191,37 @@ class View(NamedTuple):
         """Whether rows in that state are shown."""
         return ALL in self.states or state in self.states
 
-    def _choice(self, job_id: int) -> Choice:
+    def _choice(self, job_id: int) -> RowChoice:
         return _ANY if self.wanted is None else self.wanted.get(job_id, _ANY)
 
 
-def read_choices(book: Book, ids: Iterable[str]) -> Choices | None:
+def read_choices(registry: Registry, ids: Iterable[str]) -> RowChoices | None:
     """What is wanted of each job that ids name; None where they name none in particular."""
-    result: dict[int, Choice] = {}
+    result: dict[int, RowChoice] = {}
     for text in ids:
         try:
             reference = parse_reference(text)
         except (InvalidRequest, NotFound):
             continue
-        job_id = book.owner(reference.job_id)
+        job_id = registry.owner(reference.job_id)
         offset = reference.offset if job_id == reference.job_id else reference.job_id - job_id
-        choice = Choice(None if offset is None else frozenset((offset,)), reference.elements)
+        choice = RowChoice(None if offset is None else frozenset((offset,)), reference.elements)
         result[job_id] = result[job_id].join(choice) if job_id in result else choice
     return result if ids else None
 
 
-def _entries(book: Book, wanted: Choices | None) -> Iterator[Entry]:
+def _entries(registry: Registry, wanted: RowChoices | None) -> Iterator[JobEntry]:
     """The entries to look at, each once: those asked for, with the elements of arrays among them."""
     if wanted is None:
-        yield from book
+        yield from registry
         return
-    found = {job_id: entry for job_id in wanted if (entry := book.get(job_id)) is not None}
+    found = {job_id: entry for job_id in wanted if (entry := registry.get(job_id)) is not None}
     for job_id in wanted:
-        found.update((entry.job.id, entry) for entry in book.elements(job_id).values())
+        found.update((entry.job.id, entry) for entry in registry.elements(job_id).values())
     yield from found.values()
 
 
-def place_of(entry: Entry) -> tuple[int, float]:
+def place_of(entry: JobEntry) -> tuple[int, float]:
     """Where a job stands in the history: elements by index, and what is left of the array behind them, as in sacct."""
     element = entry.job.element
     return (entry.job.id, math.inf) if element is None else (element.array, element.index)

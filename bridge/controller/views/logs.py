@@ -1,4 +1,4 @@
-"""What jobs print: bytes of one stream, and which streams there are."""
+"""Logs of jobs: the bytes of one stream, and the list of streams."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overspan.adapters.contract import Adapter, LogPart, LogRequest
-from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.orders.references import Directory, Target
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.job import Attempt, NodeRun, Task
@@ -54,7 +54,7 @@ class Logs:
         target = await self.directory.find(ref)
         task = choose_task(target, query.task)
         adapter = self._adapter(target.entry)
-        # Before the bytes are read: what is written later than this is not missed by whoever follows.
+        # Before the bytes are read, so that a follower does not miss what is written afterwards.
         over = is_over(target.entry, task, query.attempt)
         request = LogRequest(
             handle=target.entry.handle,
@@ -108,14 +108,14 @@ class Logs:
             raise trouble
         return rows
 
-    def _adapter(self, entry: Entry) -> Adapter:
+    def _adapter(self, entry: JobEntry) -> Adapter:
         if not entry.handle:
             raise NotFound(f"job {entry.job.id} has not started, so it has no output", remedy="wait until it runs")
         return self.clusters.get(entry.cluster).adapter
 
 
 def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] | None:
-    """When all of a log came: what nobody has noted yet, by its end or now."""
+    """The marks of a log; bytes without a mark get the node run's end, or now."""
     if part.marks is None:
         return None
     marks = list(part.marks)
@@ -124,14 +124,14 @@ def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] |
     return marks
 
 
-def is_over(entry: Entry, task: Task, attempt: int | None) -> bool:
+def is_over(entry: JobEntry, task: Task, attempt: int | None) -> bool:
     """Whether the attempt, or the newest of a task that will have no other, can print nothing more."""
     if attempt is None:
         return task.over or entry.job.over
     return entry.job.over or any(known.number == attempt and not known.live for known in task.attempts)
 
 
-def choose_task(target: Target, name: str) -> Task:
+def choose_task(target: JobTarget, name: str) -> Task:
     """The task of that name, else the target's own, else the first. InvalidRequest for no such task."""
     job = target.entry.job
     name = name or target.task or job.tasks[0].name
@@ -142,7 +142,7 @@ def choose_task(target: Target, name: str) -> Task:
         raise InvalidRequest(f"job {job.id} has no task {name!r}", remedy=f"its tasks: {names}") from None
 
 
-def _runs(target: Target) -> Iterator[tuple[Task, Attempt, NodeRun]]:
+def _runs(target: JobTarget) -> Iterator[tuple[Task, Attempt, NodeRun]]:
     for task in target.entry.job.tasks:
         if target.task in ("", task.name):
             for attempt in task.attempts:

@@ -1,27 +1,27 @@
-"""What hinders a job that its facts do not tell: an order or submission without an answer, a cluster that is gone."""
+"""Obstacles: why a job waits where no fact of it tells, as a call in doubt or a cluster that is stale or gone."""
 
 from __future__ import annotations
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.drafts import is_end
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.outbox import ORDER
-from overspan.bridge.controller.core.places import Places
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import is_end
 from overspan.bridge.model.durations import format_timestamp
 
 
 class Obstacles:
-    """Words for what the daemon and a cluster owe each other. Nothing of it is stored."""
+    """Finds the obstacles of jobs. Nothing of it is stored."""
 
-    def __init__(self, recorder: Recorder, places: Places) -> None:
+    def __init__(self, recorder: Recorder, locations: ClusterLocations) -> None:
         self._recorder = recorder
-        self._places = places
+        self._locations = locations
         self._told: set[int] = set()
         self._absent: frozenset[str] = frozenset()
         self._counted: tuple[int, frozenset[str]] = (-1, frozenset())
-        """For which revision of the book, and which clusters, `_absent` was found: that looks at every job."""
+        """The registry's revision and the clusters of the cached `_absent`, whose computation looks at every job."""
 
-    def describe(self, entry: Entry) -> str:
+    def describe(self, entry: JobEntry) -> str:
         """What hinders a job now; empty where nothing does."""
         if entry.job.over:
             return ""
@@ -32,9 +32,9 @@ class Obstacles:
         ends = any(row.kind == ORDER and is_end(row) for row in rows)
         return f"cancel ordered; {obstacle}" if ends else obstacle
 
-    def find_obstacle(self, entry: Entry) -> str:
-        """Why nothing of a job is told or taken at the moment."""
-        cluster = self._places.clusters.find(entry.cluster)
+    def find_obstacle(self, entry: JobEntry) -> str:
+        """Why no call about a job is answered at the moment; empty if calls are."""
+        cluster = self._locations.clusters.find(entry.cluster)
         if cluster is None:
             return f"{entry.cluster} (not configured)"
         outbox = self._recorder.outbox
@@ -48,17 +48,17 @@ class Obstacles:
 
     def refresh(self) -> None:
         """Bring the listings' rows in line: of jobs that wait on a cluster that is silent or gone, or are in doubt."""
-        book, outbox = self._recorder.book, self._recorder.outbox
-        clusters = self._places.clusters
-        counted = book.revision, frozenset(each.name for each in clusters)
+        registry, outbox = self._recorder.registry, self._recorder.outbox
+        clusters = self._locations.clusters
+        counted = registry.revision, frozenset(each.name for each in clusters)
         if counted != self._counted:
-            self._absent, self._counted = frozenset(self._places.count_absent()), counted
+            self._absent, self._counted = frozenset(self._locations.count_absent()), counted
         absent, silent = self._absent, {each.name for each in clusters if each.stale_since is not None}
         found = {row.job_id for name in silent for row in outbox.of_cluster(name)} if silent else set()
-        found |= {entry.job.id for entry in book if entry.cluster in absent} if absent else set()
+        found |= {entry.job.id for entry in registry if entry.cluster in absent} if absent else set()
         found |= {row.job_id for row in outbox.unanswered()}
         for job_id in found | self._told:
-            entry = book.get(job_id)
+            entry = registry.get(job_id)
             if entry is not None:
-                book.hinder(entry, self.describe(entry))
+                registry.hinder(entry, self.describe(entry))
         self._told = found

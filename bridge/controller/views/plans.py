@@ -1,10 +1,10 @@
-"""What a plan says before the cluster's own form of a job: when it starts, how often, what follows its ends. Pure."""
+"""Comment lines before a plan's native form: when a job starts, how often, and what follows its ends. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overspan.bridge.controller.core.waits import describe_dependency
+from overspan.bridge.controller.core.dependency_resolver import describe_dependency
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Job

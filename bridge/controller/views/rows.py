@@ -10,9 +10,9 @@ import pwd
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.core.waits import describe_dependency
-from overspan.bridge.controller.views.measures import (
+from overspan.bridge.controller.core.dependency_resolver import describe_dependency
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.views.derived_fields import (
     given_spec,
     limit_of,
     node_list,
@@ -103,7 +103,7 @@ EXTENTS: dict[str, tuple[str, ...]] = {"core": CORE, "usual": USUAL, "all": COLU
 
 _MARK = b"\n"
 """Stands before the comma after the last value of an extent; no other newline is in a row."""
-NO_ELEMENTS: Mapping[int, Entry] = {}
+NO_ELEMENTS: Mapping[int, JobEntry] = {}
 
 
 def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
@@ -114,14 +114,14 @@ def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
     return [b"[" + b"".join(row.split(_MARK, marks)[:marks]) + b"]" for row in rows]
 
 
-def job_row(entry: Entry) -> bytes:
+def job_row(entry: JobEntry) -> bytes:
     """The encoded row of the whole job."""
     if entry.row is None:
         entry.row = encode_row(_whole(entry))
     return entry.row
 
 
-def task_rows(entry: Entry) -> tuple[bytes, ...]:
+def task_rows(entry: JobEntry) -> tuple[bytes, ...]:
     """The encoded rows of the job's tasks, in order; one row for a job of one task."""
     if entry.task_rows is None:
         count = len(entry.job.tasks)
@@ -132,7 +132,7 @@ def task_rows(entry: Entry) -> tuple[bytes, ...]:
     return entry.task_rows
 
 
-def waiting_row(entry: Entry, elements: Mapping[int, Entry]) -> bytes | None:
+def waiting_row(entry: JobEntry, elements: Mapping[int, JobEntry]) -> bytes | None:
     """The row of an array's elements that wait or are pending; None when there are none."""
     if entry.task_rows is None:
         row = elements_row(entry, waiting_indices(entry, elements), elements)
@@ -141,7 +141,7 @@ def waiting_row(entry: Entry, elements: Mapping[int, Entry]) -> bytes | None:
 
 
 def elements_row(
-    entry: Entry, indices: tuple[IndexRange, ...], elements: Mapping[int, Entry] = NO_ELEMENTS
+    entry: JobEntry, indices: tuple[IndexRange, ...], elements: Mapping[int, JobEntry] = NO_ELEMENTS
 ) -> bytes | None:
     """The row of some of an array's elements that wait or are pending; None for none."""
     if not indices or entry.job.array is None:
@@ -154,7 +154,7 @@ def elements_row(
     return encode_row(_array(entry, State.PENDING, reason, text))
 
 
-def cancelled_row(entry: Entry) -> bytes | None:
+def cancelled_row(entry: JobEntry) -> bytes | None:
     """The row of an array's elements that were cancelled before they became jobs; None when there are none."""
     array = entry.job.array
     if array is None or not array.cancelled:
@@ -162,7 +162,7 @@ def cancelled_row(entry: Entry) -> bytes | None:
     return encode_row(_array(entry, State.CANCELLED, "None", format_array_indices(array.cancelled)))
 
 
-def waiting_indices(entry: Entry, elements: Mapping[int, Entry]) -> tuple[IndexRange, ...]:
+def waiting_indices(entry: JobEntry, elements: Mapping[int, JobEntry]) -> tuple[IndexRange, ...]:
     """The indices of an array that wait, with those of elements that are jobs but still pending like them."""
     array = entry.job.array
     if array is None:
@@ -173,12 +173,12 @@ def waiting_indices(entry: Entry, elements: Mapping[int, Entry]) -> tuple[IndexR
     return collapse([*pending, *(index for part in array.waiting for index in part.values())])
 
 
-def is_folded(element: Entry) -> bool:
+def is_folded(element: JobEntry) -> bool:
     """Whether an array's row stands for this element: it is pending as the others are, not held by itself."""
     return element.job.state is State.PENDING and not element.job.held
 
 
-def partition_of(entry: Entry) -> str:
+def partition_of(entry: JobEntry) -> str:
     """The partition; a job that names none is in the cluster's default one, which is then called as the cluster is."""
     return entry.job.spec.partition or entry.cluster
 
@@ -190,7 +190,7 @@ def encode_row(row: list[Any]) -> bytes:
     return b"\n,".join(json.dumps(part, ensure_ascii=False, separators=(",", ":"))[1:-1].encode() for part in parts)
 
 
-class _Part(NamedTuple):
+class _RowPart(NamedTuple):
     """What a row is about: a whole job (no offset), or one of its tasks."""
 
     offset: int | None
@@ -209,23 +209,23 @@ class _Part(NamedTuple):
     paused: float = 0.0
 
 
-def _whole(entry: Entry) -> list[Any]:
+def _whole(entry: JobEntry) -> list[Any]:
     job = entry.job
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
     facts = (job.state.value, _reason(entry, job.reason), job.started_at, job.ended_at, job.exit_code, job.signal)
     return _row(
-        entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt, "", job.suspended)
+        entry, _RowPart(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt, "", job.suspended)
     )
 
 
-def _array(entry: Entry, state: State, reason: str, waiting: str) -> list[Any]:
+def _array(entry: JobEntry, state: State, reason: str, waiting: str) -> list[Any]:
     job = entry.job
     ended_at = job.ended_at if state is State.CANCELLED else None
     facts = (state.value, reason, None, ended_at, 0, 0)
-    return _row(entry, _Part(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), 0, waiting))
+    return _row(entry, _RowPart(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), 0, waiting))
 
 
-def _part(entry: Entry, offset: int) -> list[Any]:
+def _part(entry: JobEntry, offset: int) -> list[Any]:
     job = entry.job
     task = job.tasks[offset]
     last = task.current
@@ -236,10 +236,10 @@ def _part(entry: Entry, offset: int) -> list[Any]:
     specs = (job.spec_of(task.name),)
     name = task.name if _has_named_tasks(job) else _name(job)
     number, paused = (last.number, last.suspended) if last else (0, 0.0)
-    return _row(entry, _Part(offset, job.id + offset, name, specs, *facts, limit, number, paused=paused))
+    return _row(entry, _RowPart(offset, job.id + offset, name, specs, *facts, limit, number, paused=paused))
 
 
-def _reason(entry: Entry, reason: str) -> str:
+def _reason(entry: JobEntry, reason: str) -> str:
     """Why a job waits: what hinders all that is owed to its cluster comes first."""
     return entry.obstacle or reason if entry.job.state is State.PENDING else reason
 
@@ -259,7 +259,7 @@ def _longest(job: Job) -> int | None:
     return None if None in limits else max((limit for limit in limits if limit is not None), default=None)
 
 
-def _row(entry: Entry, part: _Part) -> list[Any]:
+def _row(entry: JobEntry, part: _RowPart) -> list[Any]:
     """The values in the order of COLUMNS."""
     job = entry.job
     nodes, cpus, memory, gpus = sizes(given_spec(job, spec) for spec in part.specs)
@@ -293,7 +293,7 @@ def _row(entry: Entry, part: _Part) -> list[Any]:
     ]
 
 
-def _details(entry: Entry, part: _Part, memory: int, gpus: float) -> list[Any]:
+def _details(entry: JobEntry, part: _RowPart, memory: int, gpus: float) -> list[Any]:
     job = entry.job
     spec, origin = job.spec, job.spec.origin
     first = part.specs[0]
@@ -343,7 +343,7 @@ def _throttle(job: Job) -> int | None:
     return job.spec.array.throttle if job.spec.array is not None else None
 
 
-def _end_limit(part: _Part) -> float | None:
+def _end_limit(part: _RowPart) -> float | None:
     """When the wall time of what runs is over."""
     if part.started_at is None or part.ended_at is not None or part.limit is None:
         return None

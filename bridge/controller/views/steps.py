@@ -1,4 +1,4 @@
-"""The steps that ran inside jobs, as their clusters tell them."""
+"""Job steps, as the clusters report them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overspan.adapters import abilities
-from overspan.bridge.controller.core.book import Entry, entry_of
 from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.ledger import Ledger
+from overspan.bridge.controller.core.registry import JobEntry, entry_of
+from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.store.records import JobQuery
@@ -44,15 +44,15 @@ STEP_COLUMNS = (
 `N.S+k`. Times are epoch seconds; without an end and not running it was killed, and nobody saw when."""
 
 
-class Steps:
+class StepListing:
     """Asks each cluster for the steps of its jobs; one that cannot tell has none."""
 
     def __init__(self, clusters: Clusters) -> None:
         self.clusters = clusters
 
-    async def rows(self, entries: Iterable[Entry]) -> list[list[Any]]:
+    async def rows(self, entries: Iterable[JobEntry]) -> list[list[Any]]:
         """Rows of the newest launches of these jobs, by the columns above."""
-        by_cluster: dict[str, dict[str, Entry]] = {}
+        by_cluster: dict[str, dict[str, JobEntry]] = {}
         for entry in entries:
             if entry.launched:
                 by_cluster.setdefault(entry.cluster, {})[entry.handle] = entry
@@ -61,15 +61,15 @@ class Steps:
             rows += [_row(found[step.handle], step) for step in await self._ask(name, found)]
         return rows
 
-    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], ledger: Ledger) -> list[list[Any]]:
+    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], repository: Repository) -> list[list[Any]]:
         """The same of jobs of any age, by cluster, handle and id; only those that had steps are read."""
         rows: list[list[Any]] = []
         for name, found in handles.items():
             steps = await self._ask(name, found)
             ids = list(dict.fromkeys(found[step.handle] for step in steps))
-            entries: dict[int, Entry] = {}
+            entries: dict[int, JobEntry] = {}
             for begin in range(0, len(ids), PAGE):
-                part = await ledger.find(JobQuery(ids=tuple(ids[begin : begin + PAGE])))
+                part = await repository.find(JobQuery(ids=tuple(ids[begin : begin + PAGE])))
                 entries.update((stored.job.id, entry_of(stored)) for stored in part)
             known = [(entries.get(found[step.handle]), step) for step in steps]
             rows += [_row(entry, step) for entry, step in known if entry is not None and entry.launched]
@@ -87,7 +87,7 @@ class Steps:
             return ()
 
 
-def _row(entry: Entry, step: abilities.Step) -> list[Any]:
+def _row(entry: JobEntry, step: abilities.Step) -> list[Any]:
     """The values in the order of STEP_COLUMNS."""
     names = [task.name for task in entry.job.tasks]
     hosts = {item.index: item.node for item in entry.job.placements if item.task == step.task}

@@ -22,11 +22,11 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.server import Server
+from overspan.bridge.api.server import UnixServer
 from overspan.bridge.config.settings import load_settings
-from overspan.bridge.controller.controller import Controller, Parts
+from overspan.bridge.controller.controller import Controller, ControllerParts
 from overspan.bridge.controller.core.timers import LoopTimers
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.store.store import Store
 
 SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
@@ -57,10 +57,10 @@ class Service:
         config.write_text("clusters:\n  local: {kind: local, cpus: 4, memory: 8G}\n")
         store = Store.open(self.folder / "overspan.db")
         settings = load_settings(str(config), str(self.folder / "none.yaml"))
-        parts = Parts(store, settings, str(self.folder), LoopTimers(time.time), time.time, read)
+        parts = ControllerParts(store, settings, str(self.folder), LoopTimers(time.time), time.time, read)
         self.controller = await Controller.open(parts)
         self.app = build_app(self.controller)
-        self.server = Server(self.app)
+        self.server = UnixServer(self.app)
         self.ready.set()
         await self.server.serve([self.listener])
         await self.controller.close()

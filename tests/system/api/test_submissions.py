@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.program import COMMANDS, run_command
-from overspan.bridge.client.connection import Connection
+from overspan.bridge.client.connection import HttpConnection
 from overspan.bridge.model.sbatch_options import BY_NAME
 
 SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
@@ -75,7 +75,7 @@ class Door:
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; it has to be one that the daemon meant."""
-        connection = Connection(str(self.span.state / "run" / "span.sock"), PATIENCE)
+        connection = HttpConnection(str(self.span.state / "run" / "span.sock"), PATIENCE)
         try:
             answer = connection.request("POST", path, json.dumps(body).encode(), timeout=PATIENCE)
             text = answer.read().decode()

@@ -275,9 +275,9 @@ def serve(server: socket.socket, answer: bytes) -> None:
 PATIENT = """
 import sys
 from overspan.bridge.cli import main
-from overspan.bridge.client import daemon
+from overspan.bridge.client import autostart
 
-daemon.START_SECONDS = 300.0
+autostart.START_SECONDS = 300.0
 sys.exit(main())
 """
 

@@ -18,7 +18,7 @@ from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.store.lease import Holder, identify, release_lease, take_lease
+from overspan.bridge.store.lease import LeaseHolder, identify, release_lease, take_lease
 from overspan.bridge.store.records import JobQuery, NewJob, OutboxRow
 from overspan.bridge.store.schedule_records import ScheduleFacts, StoredSchedule
 from overspan.bridge.store.store import Store
@@ -150,7 +150,7 @@ def race(folder: str, rounds: str, name: str) -> None:
         meet(where, f"end{turn}", name)
         release_lease(path, lease, 1.0)
         if turn % 3 == 0:
-            dead = Holder(me.host, me.pid, me.start_time + 1, me.boot_id, me.pid_space, "dead")
+            dead = LeaseHolder(me.host, me.pid, me.start_time + 1, me.boot_id, me.pid_space, "dead")
             take_lease(path, dead, 1.0)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from overspan.adapters.abilities import Step
 from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.local.steps import list_steps
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -64,26 +64,26 @@ class _Cluster:
         return list(self.told)
 
 
-def _rows(adapters: dict[str, Any], *entries: Entry) -> list[dict[str, Any]]:
+def _rows(adapters: dict[str, Any], *entries: JobEntry) -> list[dict[str, Any]]:
     clusters: Any = SimpleNamespace(
         find=lambda name: SimpleNamespace(adapter=adapters[name]) if name in adapters else None
     )
-    rows = asyncio.run(Steps(clusters).rows(entries))
+    rows = asyncio.run(StepListing(clusters).rows(entries))
     return [dict(zip(STEP_COLUMNS, row, strict=True)) for row in rows]
 
 
 def test_rows_have_the_jobs_own_names_of_nodes(tmp_path: Path) -> None:
     job = replace(new_job(7, JobSpec("g", TASKS), 5.0), placements=PLACES, launch=1)
     adapter = _Cluster(list_steps([_keep(tmp_path, RECORD)]))
-    (row,) = _rows({"local": adapter}, Entry(job, "local", "me", "7.1", 1))
+    (row,) = _rows({"local": adapter}, JobEntry(job, "local", "me", "7.1", 1))
     assert (row["job_id"], row["task_offset"], row["number"], row["ntasks"]) == (7, 1, 4, 3)
     assert (row["nodes"], row["node_list"], row["submit_line"]) == (2, "n[2-3]", "srun train")
     # A launch that is over has nothing to say of the next.
-    assert _rows({"local": adapter}, Entry(replace(job, launch=2), "local", "me", "7.1", 1)) == []
+    assert _rows({"local": adapter}, JobEntry(replace(job, launch=2), "local", "me", "7.1", 1)) == []
     assert adapter.asked == ["7.1"]
 
 
 def test_clusters_that_cannot_tell_have_no_steps() -> None:
     job = new_job(7, JobSpec("g", TASKS), 5.0)
-    entries = [Entry(job, name, "me", "7.0", 0) for name in ("mute", "gone", "unknown")]
+    entries = [JobEntry(job, name, "me", "7.0", 0) for name in ("mute", "gone", "unknown")]
     assert _rows({"mute": object(), "gone": _Cluster(None)}, *entries) == []

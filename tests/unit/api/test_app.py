@@ -16,7 +16,7 @@ from overspan.bridge.api.bodies import MAX_BODY, SubmissionBody
 from overspan.bridge.controller.views import history
 from overspan.bridge.model.errors import Place, StoreFailed
 from overspan.bridge.readers.sbatch_errors import SbatchUsage
-from overspan.bridge.store.records import Account
+from overspan.bridge.store.records import HistoryRows
 
 Scene = Callable[[Bench, httpx2.AsyncClient], Awaitable[None]]
 
@@ -94,15 +94,15 @@ def test_a_history_that_fails_says_so_also_in_the_middle(monkeypatch: pytest.Mon
         for _ in range(3):
             await client.post("/v1/jobs", json=BODY)
         asked: list[int] = []
-        read = bench.ledger.accounts
+        read = bench.repository.history_rows
 
-        async def accounts(ids: Sequence[int]) -> list[Account]:
+        async def history_rows(ids: Sequence[int]) -> list[HistoryRows]:
             asked.append(1)
             if len(asked) == fails_at:
                 raise StoreFailed("the disk fails", remedy="mend it")
             return await read(ids)
 
-        monkeypatch.setattr(bench.ledger, "accounts", accounts)
+        monkeypatch.setattr(bench.repository, "history_rows", history_rows)
         answer = await client.get("/v1/history")
         error = answer.json()["error"]
         assert (error["message"], error["remedy"]) == ("the disk fails", "mend it")
@@ -141,7 +141,7 @@ def test_wrong_bodies(change: dict[str, Any], words: str) -> None:
         assert answer.status_code == 400
         error = answer.json()["error"]
         assert error["code"] == "invalid" and words in error["message"] and error["remedy"]
-        assert bench.ledger.transactions == 0
+        assert bench.repository.transactions == 0
 
     serve(scene)
 
@@ -231,7 +231,7 @@ def test_sbatch_errors_keep_their_exit_code_and_lose_their_prefix() -> None:
 
 def test_a_full_disk_is_said() -> None:
     async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
-        bench.ledger.broken = True
+        bench.repository.broken = True
         answer = await client.post("/v1/jobs", json=BODY)
         assert answer.status_code == 507 and answer.json()["error"]["message"] == "the disk is full"
 
@@ -338,10 +338,10 @@ def test_ping_clusters_nodes_plan_and_schema() -> None:
         bench.cluster.fail(True)
         assert (await client.get("/v1/nodes")).json()["clusters"][0]["message"] == "no route to the cluster"
         plan = (await client.post("/v1/plan", json={**BODY, "text": "x"})).json()
-        assert plan["text"] == "processes of x" and bench.ledger.jobs == {}
+        assert plan["text"] == "processes of x" and bench.repository.jobs == {}
         assert "$defs" in (await client.get("/v1/schema")).json()["schema"]
         assert (await client.post("/v1/jobs", json={**BODY, "test_only": True})).json()["id"] == 0
-        assert bench.ledger.jobs == {}
+        assert bench.repository.jobs == {}
 
     serve(scene)
 

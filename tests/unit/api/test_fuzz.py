@@ -15,8 +15,8 @@ from schemathesis.core.result import Ok
 from tests.unit.controller.fakes import Bench
 
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.server import Server
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.api.server import UnixServer
+from overspan.bridge.controller.submission.parsing import read
 
 PATIENCE = 120.0
 """Seconds for an answer; the machine may have other things to do meanwhile."""
@@ -39,7 +39,7 @@ class Service:
         bench.reader = read
         controller = await bench.start()
         self.app = build_app(controller)
-        self.server = Server(self.app)
+        self.server = UnixServer(self.app)
         self.ready.set()
         await self.server.serve([self.listener])
         await controller.close()

@@ -15,7 +15,7 @@ from overspan.bridge.cli.columns import DEFAULT_FORMAT, LETTERS
 from overspan.bridge.cli.layout import parse_letters, render
 from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
 from overspan.bridge.client.records import rows_from_document
-from overspan.bridge.controller.core.book import Entry
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array
@@ -52,7 +52,7 @@ def add_array(bench: Bench) -> None:
     held = replace(new_element(head, 1, 501), held=True, reason="JobHeldUser", priority=4)
     paused = replace(new_element(head, 2, 502), state=State.SUSPENDED, started_at=3.0, suspended_at=30.0)
     for job in (head, held, paused):
-        bench.controller.recorder.book.add(Entry(job, "local", "me"))
+        bench.controller.recorder.registry.add(JobEntry(job, "local", "me"))
 
 
 def test_the_table_is_the_commands_own_after_every_change() -> None:
@@ -72,19 +72,19 @@ def test_the_table_is_the_commands_own_after_every_change() -> None:
         bench.cluster.tell(f"{group}.0", *end(bench.job(group), bench.clock.now))
         await until(lambda: bench.state(group) == "COMPLETED")
         assert look(texts) == expect(bench) and look(texts, states=everything) == expect(bench, states=everything)
-        solo = bench.controller.recorder.book.get(3)
+        solo = bench.controller.recorder.registry.get(3)
         assert solo is not None
         home, solo.cluster = solo.cluster, "far"
-        bench.controller.recorder.book.redraw(solo)
+        bench.controller.recorder.registry.redraw(solo)
         assert any("(far (not configured))" in line for line in look(texts)) and look(texts) == expect(bench)
         solo.cluster = home
-        bench.controller.recorder.book.redraw(solo)
+        bench.controller.recorder.registry.redraw(solo)
         assert look(texts) == expect(bench) and not any("far" in line for line in look(texts))
         bench.clock.now += 400
         assert look(texts, states=everything) == expect(bench, states=everything)
-        bench.controller.recorder.book.remove(502)
-        bench.controller.recorder.book.remove(501)
-        bench.controller.recorder.book.remove(500)
+        bench.controller.recorder.registry.remove(502)
+        bench.controller.recorder.registry.remove(501)
+        bench.controller.recorder.registry.remove(500)
         await turn()
 
     play(scene)

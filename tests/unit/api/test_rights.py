@@ -19,8 +19,8 @@ from tests.unit.controller.fakes import Bench, begin, end, play, turn, until
 
 from overspan.adapters.identities import Accounts
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.asking import PEER, RIGHTS, SharedReception
-from overspan.bridge.api.server import Server, bind_socket, read_peer
+from overspan.bridge.api.authorization import PEER, RIGHTS, PeerAuthenticator
+from overspan.bridge.api.server import UnixServer, bind_socket, read_peer
 from overspan.bridge.model.errors import Denied
 
 UIDS = {"root": 0, "ada": 1101, "bob": 1102, "olga": 1103}
@@ -51,7 +51,7 @@ def serve(scene: Scene) -> None:
     """Run a scene with a client for each user of a shared daemon."""
 
     async def run(bench: Bench) -> None:
-        app = build_app(bench.controller, reception=SharedReception(["olga"], Accounts(name=name_of)))
+        app = build_app(bench.controller, authenticator=PeerAuthenticator(["olga"], Accounts(name=name_of)))
         uids: dict[str, int | None] = {**UIDS, "stranger": 4242, "unseen": None}
         clients = {
             name: httpx2.AsyncClient(transport=httpx2.ASGITransport(app=As(app, uid)), base_url="http://span")
@@ -146,12 +146,12 @@ def test_every_route_asks_who_it_is() -> None:
 def test_a_job_belongs_to_whom_the_kernel_names() -> None:
     async def scene(bench: Bench, clients: Clients) -> None:
         await run_job(bench, clients)
-        entry = bench.controller.recorder.book.get(1)
+        entry = bench.controller.recorder.registry.get(1)
         assert entry is not None and (entry.user, entry.job.spec.origin.user) == ("ada", "ada")
         for nobody, why in (("stranger", "4242"), ("unseen", "Access/permission denied")):
             answer = await clients[nobody].post("/v1/jobs", json=BODY)
             assert answer.status_code == 403 and why in answer.json()["error"]["message"]
-        assert len(bench.ledger.jobs) == 1
+        assert len(bench.repository.jobs) == 1
 
     serve(scene)
 
@@ -183,7 +183,7 @@ def test_what_is_over_and_forgotten_is_its_owners() -> None:
         bench.cluster.tell("1.0", *end(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "COMPLETED")
         assert (await clients["bob"].get("/v1/jobs/1")).status_code == 200
-        bench.controller.recorder.book.remove(1)
+        bench.controller.recorder.registry.remove(1)
         assert (await clients["bob"].get("/v1/jobs/1")).status_code == 403
         assert (await clients["bob"].get("/v1/jobs/1/wait?timeout=0")).status_code == 403
         assert (await clients["ada"].get("/v1/jobs/1")).status_code == 200
@@ -246,7 +246,7 @@ def test_the_kernel_tells_who_is_at_the_other_end(tmp_path: Path) -> None:
                 assert client.recv(1000).startswith(b"HTTP/1.1 200")
 
     async def run() -> None:
-        server = Server(app)
+        server = UnixServer(app)
         # However slow the client is, its connection stays.
         server.config.timeout_keep_alive = 600
         serving = asyncio.ensure_future(server.serve([bind_socket(path, 0o666)]))

@@ -10,15 +10,15 @@ import httpx2
 from tests.unit.controller.fakes import Bench, read, until
 
 from overspan.bridge.api.app import build_app
-from overspan.bridge.api.asking import own_name
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.api.authorization import own_name
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.readers.submission import Submission
 
 ME = own_name()
 
 
-def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
     """A job whose text says `cron` has a schedule; scripts are read as one task."""
     text = "one" if submission.kind == "script" else submission.text.replace("cron", "").strip()
     reading = read(replace(submission, text=text), kinds, now)

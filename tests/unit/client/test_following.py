@@ -8,7 +8,7 @@ import pytest
 
 from overspan.bridge.client import JobFilter, JobRow, Listing, LogPart, LogWish, Outcome, Stream, StreamKey
 from overspan.bridge.client.array_logs import ArrayLogs
-from overspan.bridge.client.following import read_logs, tail_offset
+from overspan.bridge.client.log_reading import read_logs, tail_offset
 from overspan.bridge.model.errors import NotFound, Unreachable
 
 

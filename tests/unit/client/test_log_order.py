@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 
 from overspan.bridge.cli.commands.logs import read_since
-from overspan.bridge.client.exchange import LogPart, LogWish, Outcome, Stream, StreamKey
-from overspan.bridge.client.following import read_parts
-from overspan.bridge.client.log_order import find_since, key_of, order_pieces, read_pieces
+from overspan.bridge.client.log_reading import find_since, key_of, order_pieces, read_parts, read_pieces
+from overspan.bridge.client.messages import LogPart, LogWish, Outcome, Stream, StreamKey
 
 TEXT = b"".join(b"line %d\n" % number for number in range(100_000))
 

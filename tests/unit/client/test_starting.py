@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.client import Client, daemon
+from overspan.bridge.client import Client, autostart
 from overspan.bridge.config.paths import find_paths
 from overspan.bridge.model.errors import Unreachable
 
@@ -45,7 +45,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dic
     values = {**os.environ, "SPAN_STATE_DIR": str(tmp_path / "state"), "PYTHONPATH": str(tmp_path)}
     values.pop("SPAN_RUNTIME_DIR", None)
     values.pop("SPAN_AUTOSTART", None)
-    monkeypatch.setattr(daemon, "MODULE", "stub_daemon")
+    monkeypatch.setattr(autostart, "MODULE", "stub_daemon")
     yield values
     starts = tmp_path / "state" / "starts"
     for line in starts.read_text().splitlines() if starts.exists() else ():
@@ -85,7 +85,7 @@ def test_a_stale_socket_is_no_obstacle(environment: dict[str, str]) -> None:
 
 def test_commands_that_start_at_once_start_one(environment: dict[str, str]) -> None:
     code = _PING.replace(
-        "from overspan", "import overspan.bridge.client.daemon as d; d.MODULE='stub_daemon'; from overspan"
+        "from overspan", "import overspan.bridge.client.autostart as d; d.MODULE='stub_daemon'; from overspan"
     )
     words = [sys.executable, "-c", code]
     commands = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(6)]

@@ -31,6 +31,6 @@ def watch(scene: Scene, near: FakeCluster | None = None, far: FakeCluster | None
 
 def cluster_of(bench: Bench, job_id: int = 1) -> str:
     """Where the job is."""
-    entry = bench.controller.recorder.book.get(job_id)
+    entry = bench.controller.recorder.registry.get(job_id)
     assert entry is not None
     return entry.cluster

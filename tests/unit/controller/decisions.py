@@ -17,7 +17,7 @@ from tests.unit.controller.virtual_time import VirtualClock, run_virtually
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import OverspanError
@@ -113,7 +113,7 @@ class Story:
         self.clock = VirtualClock()
         self.bench = Bench()
         self.bench.clock = self.clock
-        self.bench.reader = lambda submission, kinds, now: Reading(spec, {"wait": False})
+        self.bench.reader = lambda submission, kinds, now: ParsedSubmission(spec, {"wait": False})
         self.bench.settings = Settings(clusters={"pods": ClusterSettings(kind="pods")}, default_cluster="pods")
 
     def run(self) -> None:
@@ -150,13 +150,13 @@ class Story:
                 check_account(job, self.world)
                 check_stops(job, self.world, calm_at)
                 check_deadline(job)
-            assert not self.bench.ledger.rows
+            assert not self.bench.repository.rows
         finally:
             await self.bench.controller.close()
 
     @property
     def jobs(self) -> list[Job]:
-        return [stored.job for stored in self.bench.ledger.jobs.values()]
+        return [stored.job for stored in self.bench.repository.jobs.values()]
 
     async def _start(self) -> None:
         self.bench.cluster = PodCluster(self.world)
@@ -171,7 +171,7 @@ class Story:
             await asyncio.sleep(self.random.choice([0.1, 1.0, 3.0, 10.0, 60.0]))
 
     async def _die(self) -> None:
-        self.bench.ledger.broken = False
+        self.bench.repository.broken = False
         await self.bench.kill()
         if self.random.random() < 0.5:
             await asyncio.sleep(self.random.choice([0.1, 5.0, 100.0]))
@@ -200,12 +200,12 @@ class Story:
 
     async def _break(self) -> None:
         """Nothing can be written for a while."""
-        self.bench.ledger.broken = not self.bench.ledger.broken and self.random.random() < 0.3
+        self.bench.repository.broken = not self.bench.repository.broken and self.random.random() < 0.3
 
     async def _calm_down(self) -> None:
         for world in self.worlds:
             world.trouble, world.full = 0.0, self.cancelled
-        self.bench.ledger.broken = False
+        self.bench.repository.broken = False
         orders = self.bench.controller.orders
         for job in self.jobs:
             with suppress(OverspanError):

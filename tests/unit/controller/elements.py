@@ -14,7 +14,7 @@ from overspan.bridge.model.job import Job
 
 def element(bench: Bench, index: int, array: int = 1) -> Job:
     """The job of an element."""
-    return bench.controller.recorder.book.elements(array)[index].job
+    return bench.controller.recorder.registry.elements(array)[index].job
 
 
 async def run(bench: Bench, index: int, exit_code: int | None = None, array: int = 1) -> None:

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tests.unit.controller.fake_ledger import FakeLedger
+from tests.unit.controller.fake_repository import FakeRepository
 
 from overspan.adapters.contract import (
     NOT_HERE,
@@ -24,8 +24,8 @@ from overspan.adapters.contract import (
     Report,
 )
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.controller import Controller, Parts
-from overspan.bridge.controller.submission.submitter import Reader, Reading
+from overspan.bridge.controller.controller import Controller, ControllerParts
+from overspan.bridge.controller.submission.submitter import ParsedSubmission, Reader
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event
@@ -237,7 +237,7 @@ class Bench:
 
     def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.clock = FakeClock()
-        self.ledger = FakeLedger()
+        self.repository = FakeRepository()
         self.cluster = cluster or FakeCluster()
         self.others: dict[str, FakeCluster] = {}
         """Clusters of other names; every other name is `cluster`."""
@@ -247,9 +247,9 @@ class Bench:
         self.controller: Controller
 
     async def start(self) -> Controller:
-        """Open a controller on whatever the ledger has."""
-        parts = Parts(
-            ledger=self.ledger,
+        """Open a controller on whatever the repository has."""
+        parts = ControllerParts(
+            repository=self.repository,
             settings=self.settings,
             state_dir=self.state_dir,
             timers=self.clock,
@@ -265,7 +265,7 @@ class Bench:
         return self.others.get(config.name, self.cluster)
 
     async def kill(self) -> None:
-        """End the controller's loops at once, as kill -9 would; the ledger and the cluster stay as they are."""
+        """End the controller's loops at once, as kill -9 would; the repository and the cluster stay as they are."""
         controller = self.controller
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
@@ -280,7 +280,7 @@ class Bench:
 
     def job(self, job_id: int = 1) -> Job:
         """The job in memory."""
-        entry = self.controller.recorder.book.get(job_id)
+        entry = self.controller.recorder.registry.get(job_id)
         assert entry is not None
         return entry.job
 
@@ -290,21 +290,21 @@ class Bench:
         What ends work may be ahead of it, and then knows from where.
         """
         recorder = self.controller.recorder
-        for entry in recorder.book:
-            stored = self.ledger.jobs[entry.job.id]
+        for entry in recorder.registry:
+            stored = self.repository.jobs[entry.job.id]
             if entry.unwritten is not None:
                 assert entry.unwritten.expected_version == stored.job.version
             else:
                 assert (entry.job, entry.cursor, entry.cluster) == (stored.job, stored.cursor, stored.cluster)
-        if all(entry.unwritten is None for entry in recorder.book):
-            assert len(recorder.outbox) == len(self.ledger.rows)
+        if all(entry.unwritten is None for entry in recorder.registry):
+            assert len(recorder.outbox) == len(self.repository.rows)
 
     def state(self, job_id: int = 1) -> str:
         """The job's state."""
         return self.job(job_id).state.value
 
 
-def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
     """Words of a text: names of tasks; hold, kill, later, race.
 
     begin=SECONDS, deadline=SECONDS, array=, needs= and parent= are what they say.
@@ -333,7 +333,7 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Readin
         later={"on_checkpoint": {}} if "later" in words else {},
         origin=Origin(user=submission.user, directory=submission.directory),
     )
-    return Reading(spec, {"wait": False})
+    return ParsedSubmission(spec, {"wait": False})
 
 
 def begin(job: Job, at: float) -> list[Event]:

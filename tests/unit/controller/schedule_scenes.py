@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from tests.unit.controller.fakes import Bench, begin, end, read, turn, until
 
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.schedule_records import ScheduleFacts
@@ -22,7 +22,7 @@ HOURLY = Schedule("0 * * * *", "UTC")
 def play(scene: Callable[[Bench], Awaitable[None]], cron: Schedule = HOURLY) -> None:
     """Run a scene at half past eleven with a controller whose submissions that say `again` have the schedule."""
 
-    def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
         reading = read(replace(submission, text=submission.text.replace(" again", "")), kinds, now)
         again = " again" in submission.text
         return replace(reading, spec=replace(reading.spec, cron=cron if again else None))
@@ -37,7 +37,7 @@ def play(scene: Callable[[Bench], Awaitable[None]], cron: Schedule = HOURLY) -> 
             await quiet(bench)
             bench.check()
             for kept in bench.controller.schedules:
-                assert kept.stored == bench.ledger.schedule_rows[kept.stored.id]
+                assert kept.stored == bench.repository.schedule_rows[kept.stored.id]
         finally:
             await bench.controller.close()
 
@@ -85,13 +85,13 @@ async def finish(bench: Bench, job_id: int) -> None:
 
 
 def facts(bench: Bench, number: int = 1) -> ScheduleFacts:
-    return bench.ledger.schedule_rows[number].facts
+    return bench.repository.schedule_rows[number].facts
 
 
 def dues(bench: Bench) -> list[float]:
     """How many hours after noon the jobs' runs were due."""
     return [
         (stored.job.spec.cron.due - NOON) / HOUR
-        for stored in bench.ledger.jobs.values()
+        for stored in bench.repository.jobs.values()
         if stored.job.spec.cron is not None and stored.job.spec.cron.due is not None
     ]

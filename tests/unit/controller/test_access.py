@@ -11,8 +11,8 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, re
 from overspan.adapters.abilities import Entrance, Foreign, Invitation, ShellRequest
 from overspan.adapters.contract import Accepted as Taken
 from overspan.adapters.contract import Launch, Refusal
-from overspan.bridge.controller.features.access import ShellWish
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.features.access import ShellParameters
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected
 from overspan.bridge.model.spec import Form, JobSpec, RetryPolicy, TaskSpec
@@ -48,7 +48,7 @@ def test_a_foreign_job_is_watched_to_its_end() -> None:
     async def scene(bench: Bench) -> None:
         entry = await bench.controller.access.take_in("local", "42", "me")
         assert (entry.job.submitted_at, entry.job.spec.adopted, entry.user) == (1_600_000_000.0, "42", "me")
-        assert entry.launched and bench.ledger.jobs[1].handle == "0:1.0"
+        assert entry.launched and bench.repository.jobs[1].handle == "0:1.0"
         bench.cluster.tell("1.0", *begin(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "RUNNING")
         bench.cluster.tell("1.0", *end(bench.job(), bench.clock.now, 3))
@@ -65,7 +65,7 @@ def test_a_job_is_watched_once() -> None:
             await bench.controller.access.take_in("local", "42", "me")
         with pytest.raises(NotFound, match="no job 43"):
             await bench.controller.access.take_in("local", "43", "me")
-        assert list(bench.ledger.jobs) == [1]
+        assert list(bench.repository.jobs) == [1]
 
     play(scene, OpenCluster())
 
@@ -100,7 +100,7 @@ def test_logins() -> None:
 def keep(bench: Bench) -> None:
     """Have failed jobs keep their nodes."""
 
-    def read_kept(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    def read_kept(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
         reading = read(submission, kinds, now)
         return replace(reading, spec=replace(reading.spec, hold_on_failure=600))
 
@@ -111,14 +111,14 @@ def test_a_shell_is_at_the_member_that_is_meant() -> None:
     async def scene(bench: Bench) -> None:
         waits = await bench.submit("a hold")
         with pytest.raises(Conflict, match=f"job {waits} does not run yet: PENDING"):
-            await bench.controller.access.enter(str(waits), ShellWish())
+            await bench.controller.access.enter(str(waits), ShellParameters())
         job = await start_job(bench, "a b")
-        entrance, place = await bench.controller.access.enter(f"{job}+1", ShellWish(command=("x", "y")))
+        entrance, place = await bench.controller.access.enter(f"{job}+1", ShellParameters(command=("x", "y")))
         assert entrance.words == (f"{job}.0", "b", "0", "me", "x", "y")
         assert place == f"b-0 of job {job} on me"
         for wish, error, text in (
-            (ShellWish(node=1), NotFound, f"a of job {job} has no node 1"),
-            (ShellWish("c"), InvalidRequest, "no task 'c'"),
+            (ShellParameters(node=1), NotFound, f"a of job {job} has no node 1"),
+            (ShellParameters("c"), InvalidRequest, "no task 'c'"),
         ):
             with pytest.raises(error, match=text):
                 await bench.controller.access.enter(str(job), wish)
@@ -133,15 +133,15 @@ def test_what_has_ended_is_entered_only_while_its_nodes_are_kept() -> None:
         bench.cluster.tell("1.0", events.NodeEnded(bench.clock.now, "b", 0, 0))
         await until(lambda: bench.job().task("b").over)
         with pytest.raises(Conflict, match="b of job 1 has ended: COMPLETED"):
-            await access.enter("1.b", ShellWish())
-        assert (await access.enter("1.a", ShellWish()))[0].words[1] == "a"
+            await access.enter("1.b", ShellParameters())
+        assert (await access.enter("1.a", ShellParameters()))[0].words[1] == "a"
         bench.cluster.tell("1.0", events.NodeEnded(bench.clock.now, "a", 0, 0, exit_code=3))
         await until(lambda: bench.job().reason == "HeldOnFailure")
-        assert (await access.enter("1.b", ShellWish()))[0].words[1] == "b"
+        assert (await access.enter("1.b", ShellParameters()))[0].words[1] == "b"
         bench.cluster.tell("1.0", events.HoldOver(bench.clock.now))
         await until(lambda: bench.state() == "FAILED")
         with pytest.raises(Conflict, match="job 1 has ended: FAILED"):
-            await access.enter("1.b", ShellWish())
+            await access.enter("1.b", ShellParameters())
 
     play(scene, OpenCluster(), keep)
 
@@ -150,6 +150,6 @@ def test_a_cluster_without_shells_says_so() -> None:
     async def scene(bench: Bench) -> None:
         job = await start_job(bench)
         with pytest.raises(InvalidRequest, match="gives no shells"):
-            await bench.controller.access.enter(str(job), ShellWish())
+            await bench.controller.access.enter(str(job), ShellParameters())
 
     play(scene)

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, start_job, turn, until
 
 from overspan.adapters.abilities import StepEntrance, StepRequest
-from overspan.bridge.controller.features.allocations import COME_SECONDS, GONE_SECONDS, StepWish
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.features.allocations import COME_SECONDS, GONE_SECONDS, StepParameters
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
@@ -28,9 +28,9 @@ def prepare(text: str = HOLD_SCRIPT) -> Callable[[Bench], None]:
     """Has every job of a bench be an allocation, or a batch script."""
 
     def change(bench: Bench) -> None:
-        def read(submission: Submission, kinds: object, now: float) -> Reading:
+        def read(submission: Submission, kinds: object, now: float) -> ParsedSubmission:
             task = TaskSpec("batch", Form.BATCH, run=text)
-            return Reading(JobSpec("interactive", (task,), origin=Origin(user="me", directory="/")), {})
+            return ParsedSubmission(JobSpec("interactive", (task,), origin=Origin(user="me", directory="/")), {})
 
         bench.reader = read
 
@@ -139,7 +139,7 @@ def test_what_needs_no_client_or_notices_itself_is_left_alone(cluster: type[Fake
 
 def test_steps_are_the_clusters_own_while_the_job_has_its_nodes() -> None:
     async def scene(bench: Bench) -> None:
-        wish = StepWish(("true",), {}, "/", own=True)
+        wish = StepParameters(("true",), {}, "/", own=True)
         prepare_step = bench.controller.allocations.prepare_step
         with pytest.raises(NotFound):
             await prepare_step("1", wish)
@@ -162,6 +162,6 @@ def test_elsewhere_steps_run_in_the_job_alone() -> None:
     async def scene(bench: Bench) -> None:
         await start_job(bench)
         with pytest.raises(InvalidRequest, match="takes no steps from outside"):
-            await bench.controller.allocations.prepare_step("1", StepWish(("true",), {}, "/"))
+            await bench.controller.allocations.prepare_step("1", StepParameters(("true",), {}, "/"))
 
     play(scene)

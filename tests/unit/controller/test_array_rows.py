@@ -7,9 +7,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.controller.fake_ledger import FakeLedger
+from tests.unit.controller.fake_repository import FakeRepository
 
-from overspan.bridge.controller.core.book import Book, Entry
+from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.views.history import list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.rows import COLUMNS, CORE, EXTENTS
@@ -24,124 +24,124 @@ from overspan.bridge.store.records import NewJob
 SPEC = JobSpec("sweep", (TaskSpec("batch", run="true"),), array=parse_array("0-9%3"), origin=Origin(user="me"))
 
 
-def _entry(job: Job) -> Entry:
-    return Entry(job, "local", "me")
+def _entry(job: Job) -> JobEntry:
+    return JobEntry(job, "local", "me")
 
 
-def _book(states: dict[int, State], waiting: str = "4-9", cancelled: str = "") -> Book:
+def _registry(states: dict[int, State], waiting: str = "4-9", cancelled: str = "") -> Registry:
     """Array 10 whose first elements, 11 and on, are in these states; the others wait."""
     ranges = parse_array(waiting).ranges if waiting else ()
     gone = parse_array(cancelled).ranges if cancelled else ()
     head = replace(new_job(10, SPEC, 5.0), array=Array(ranges, 3, gone), reason="JobArrayTaskLimit")
-    book = Book()
-    book.add(_entry(replace(head, state=State.PENDING if ranges else State.RUNNING)))
+    registry = Registry()
+    registry.add(_entry(replace(head, state=State.PENDING if ranges else State.RUNNING)))
     for place, (index, state) in enumerate(states.items()):
         element = replace(new_element(head, index, 11 + place), state=state, reason="Resources")
         element = replace(element, ended_at=90.0 if state.terminal else None)
-        book.add(_entry(element))
-    return book
+        registry.add(_entry(element))
+    return registry
 
 
-def _queue(book: Book, **wish: Any) -> list[dict[str, Any]]:
+def _queue(registry: Registry, **wish: Any) -> list[dict[str, Any]]:
     selection = Selection(**wish)
-    rows = list_queue(book, selection, 100.0)
+    rows = list_queue(registry, selection, 100.0)
     return [dict(zip(selection.columns, json.loads(row), strict=True)) for row in rows]
 
 
-def _texts(book: Book, **wish: Any) -> list[str]:
+def _texts(registry: Registry, **wish: Any) -> list[str]:
     """`waiting`, or the index of an element, of each row."""
-    return [row["array_waiting"] or f"{row['array_index']} {row['state']}" for row in _queue(book, **wish)]
+    return [row["array_waiting"] or f"{row['array_index']} {row['state']}" for row in _queue(registry, **wish)]
 
 
 STATES = {0: State.COMPLETED, 1: State.RUNNING, 2: State.PENDING, 3: State.RUNNING}
 
 
 def test_pending_elements_are_folded_into_the_row_of_those_that_wait() -> None:
-    book = _book(STATES)
-    assert _texts(book) == ["2,4-9%3", "1 RUNNING", "3 RUNNING"]
-    assert _texts(book, states=frozenset({"ALL"})) == ["2,4-9%3", "0 COMPLETED", "1 RUNNING", "3 RUNNING"]
-    assert _texts(book, states=frozenset({"PENDING"})) == ["2,4-9%3"]
-    (row,) = _queue(book, states=frozenset({"PENDING"}))
+    registry = _registry(STATES)
+    assert _texts(registry) == ["2,4-9%3", "1 RUNNING", "3 RUNNING"]
+    assert _texts(registry, states=frozenset({"ALL"})) == ["2,4-9%3", "0 COMPLETED", "1 RUNNING", "3 RUNNING"]
+    assert _texts(registry, states=frozenset({"PENDING"})) == ["2,4-9%3"]
+    (row,) = _queue(registry, states=frozenset({"PENDING"}))
     assert (row["id"], row["array_id"], row["state"], row["node_list"]) == (10, 10, "PENDING", "")
     assert row["reason"] == "JobArrayTaskLimit"
 
 
 def test_the_row_changes_with_its_elements_and_goes_with_the_last() -> None:
-    book = _book({0: State.PENDING}, waiting="")
-    assert _texts(book) == ["0%3"]
-    assert _queue(book)[0]["reason"] == "Resources"
-    entry = book.get(11)
+    registry = _registry({0: State.PENDING}, waiting="")
+    assert _texts(registry) == ["0%3"]
+    assert _queue(registry)[0]["reason"] == "Resources"
+    entry = registry.get(11)
     assert entry is not None
-    book.put(entry, replace(entry.job, state=State.RUNNING))
-    assert _texts(book) == ["0 RUNNING"]
+    registry.put(entry, replace(entry.job, state=State.RUNNING))
+    assert _texts(registry) == ["0 RUNNING"]
 
 
 def test_ids_choose_elements() -> None:
-    book = _book(STATES)
-    assert _texts(book, ids=("10",)) == ["2,4-9%3", "1 RUNNING", "3 RUNNING"]
-    assert _texts(book, ids=("10_5",)) == ["5%3"]
-    assert _texts(book, ids=("10_2",)) == ["2%3"]
-    assert _texts(book, ids=("10_[1-2,8]",)) == ["2,8%3", "1 RUNNING"]
-    assert _texts(book, ids=("10_3", "10_7")) == ["7%3", "3 RUNNING"]
-    assert _texts(book, ids=("12",)) == ["1 RUNNING"]
-    assert _texts(book, ids=("12_1",)) == _texts(book, ids=("10_77",)) == []
+    registry = _registry(STATES)
+    assert _texts(registry, ids=("10",)) == ["2,4-9%3", "1 RUNNING", "3 RUNNING"]
+    assert _texts(registry, ids=("10_5",)) == ["5%3"]
+    assert _texts(registry, ids=("10_2",)) == ["2%3"]
+    assert _texts(registry, ids=("10_[1-2,8]",)) == ["2,8%3", "1 RUNNING"]
+    assert _texts(registry, ids=("10_3", "10_7")) == ["7%3", "3 RUNNING"]
+    assert _texts(registry, ids=("12",)) == ["1 RUNNING"]
+    assert _texts(registry, ids=("12_1",)) == _texts(registry, ids=("10_77",)) == []
 
 
 def test_cancelled_ranges_have_a_row_of_their_own() -> None:
-    book = _book({}, waiting="8-9", cancelled="0-7")
+    registry = _registry({}, waiting="8-9", cancelled="0-7")
     everything = frozenset({"ALL"})
-    shown = [(row["state"], row["array_waiting"]) for row in _queue(book, states=everything)]
+    shown = [(row["state"], row["array_waiting"]) for row in _queue(registry, states=everything)]
     # Slurm's queue forgets single elements that never became jobs; a cancelled array is shown (measured on 22.05).
     assert shown == [("PENDING", "8-9%3")]
-    head = book.get(10)
+    head = registry.get(10)
     assert head is not None
-    book.put(head, reduce(replace(head.job, state=State.RUNNING), events.Cancel(9.0)))
-    book.put(head, reduce(head.job, events.Gathered(10.0, "CANCELLED")))
-    shown = [(row["state"], row["array_waiting"]) for row in _queue(book, states=everything)]
+    registry.put(head, reduce(replace(head.job, state=State.RUNNING), events.Cancel(9.0)))
+    registry.put(head, reduce(head.job, events.Gathered(10.0, "CANCELLED")))
+    shown = [(row["state"], row["array_waiting"]) for row in _queue(registry, states=everything)]
     assert shown == [("CANCELLED", "0-9")]
 
 
 def test_an_element_that_is_held_by_itself_has_its_own_row() -> None:
-    book = _book({3: State.PENDING}, waiting="5-9")
-    assert _texts(book) == ["3,5-9%3"]
-    element = book.elements(10)[3]
-    book.put(element, reduce(element.job, events.Hold(9.0)))
-    assert sorted(_texts(book)) == ["3 PENDING", "5-9%3"]
-    assert _texts(book, ids=("10_3",)) == ["3 PENDING"]
+    registry = _registry({3: State.PENDING}, waiting="5-9")
+    assert _texts(registry) == ["3,5-9%3"]
+    element = registry.elements(10)[3]
+    registry.put(element, reduce(element.job, events.Hold(9.0)))
+    assert sorted(_texts(registry)) == ["3 PENDING", "5-9%3"]
+    assert _texts(registry, ids=("10_3",)) == ["3 PENDING"]
 
 
 def test_an_id_with_an_index_of_a_job_that_is_no_array_names_nothing() -> None:
-    book = Book()
-    book.add(_entry(new_job(1, replace(SPEC, array=None), 5.0)))
-    assert _queue(book, ids=("1_3",)) == []
-    assert len(_queue(book, ids=("1",))) == 1
+    registry = Registry()
+    registry.add(_entry(new_job(1, replace(SPEC, array=None), 5.0)))
+    assert _queue(registry, ids=("1_3",)) == []
+    assert len(_queue(registry, ids=("1",))) == 1
 
 
 def test_short_rows_are_the_beginning_of_whole_ones() -> None:
-    book = _book(STATES)
-    whole = _queue(book)
+    registry = _registry(STATES)
+    whole = _queue(registry)
     for extent, columns in EXTENTS.items():
         assert COLUMNS[: len(columns)] == columns
-        assert [{name: row[name] for name in columns} for row in whole] == _queue(book, extent=extent)
+        assert [{name: row[name] for name in columns} for row in whole] == _queue(registry, extent=extent)
 
 
-async def _history(book: Book, ledger: FakeLedger, **wanted: Any) -> list[bytes]:
-    return [row async for page in list_history(book, ledger, Selection(**wanted)) for row in page]
+async def _history(registry: Registry, repository: FakeRepository, **wanted: Any) -> list[bytes]:
+    return [row async for page in list_history(registry, repository, Selection(**wanted)) for row in page]
 
 
 def test_ten_thousand_elements_are_one_row() -> None:
-    book = _book({}, waiting="0-9999")
-    (row,) = _queue(book)
+    registry = _registry({}, waiting="0-9999")
+    (row,) = _queue(registry)
     assert row["array_waiting"] == "0-9999%3"
 
 
 def test_the_history_has_what_is_left_behind_the_elements() -> None:
     async def scene() -> None:
-        book, ledger = _book(STATES), FakeLedger()
-        await ledger.insert([NewJob(entry.job, "local", "me") for entry in book])
-        rows = [dict(zip(COLUMNS, json.loads(row), strict=True)) for row in await _history(book, ledger)]
+        registry, repository = _registry(STATES), FakeRepository()
+        await repository.insert([NewJob(entry.job, "local", "me") for entry in registry])
+        rows = [dict(zip(COLUMNS, json.loads(row), strict=True)) for row in await _history(registry, repository)]
         assert [row["array_waiting"] or row["array_index"] for row in rows] == [0, 1, 3, "2,4-9%3"]
-        chosen = await _history(book, ledger, ids=("10_0", "10_4"))
+        chosen = await _history(registry, repository, ids=("10_0", "10_4"))
         assert [json.loads(row)[CORE.index("state")] for row in chosen] == ["COMPLETED", "PENDING"]
 
     asyncio.run(scene())

@@ -42,7 +42,7 @@ def test_ten_thousand_elements_are_one_job_until_they_start() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one array=0-9999")
         await turn()
-        assert len(bench.ledger.jobs) == 1 + AHEAD and waiting(bench) == f"{AHEAD}-9999"
+        assert len(bench.repository.jobs) == 1 + AHEAD and waiting(bench) == f"{AHEAD}-9999"
         assert element(bench, 3).id == 5 and element(bench, 3).spec is bench.job().spec
 
     play(scene)
@@ -87,7 +87,7 @@ def test_an_array_is_taken_up_where_a_killed_daemon_left_it() -> None:
         await bench.kill()
         await bench.start()
         await turn()
-        assert waiting(bench) == "4-9" and len(bench.ledger.jobs) == 5
+        assert waiting(bench) == "4-9" and len(bench.repository.jobs) == 5
         await run(bench, 1, exit_code=0)
         await until(lambda: waiting(bench) == "5-9")
         await bench.controller.orders.cancel(CancelRequest(("1_[4-9]",)))
@@ -140,7 +140,7 @@ def test_a_waiting_array_is_cancelled_at_once() -> None:
         await bench.submit("one hold array=0-9")
         await bench.controller.orders.cancel(CancelRequest(filters=Filters(users=frozenset({"me"}))))
         await until(lambda: bench.state() == "CANCELLED")
-        assert len(bench.ledger.jobs) == 1
+        assert len(bench.repository.jobs) == 1
 
     play(scene)
 
@@ -149,7 +149,7 @@ def test_a_held_array_draws_nothing_and_an_element_can_be_held_alone() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one hold array=0-3%1")
         await turn()
-        assert len(bench.ledger.jobs) == 1
+        assert len(bench.repository.jobs) == 1
         await give_order(bench, "1_2", events.Hold)
         assert element(bench, 2).held or bench.cluster.orders or bench.controller.recorder.outbox
         await give_order(bench, "1", events.Release)
@@ -186,9 +186,9 @@ def test_an_element_is_found_by_its_index_its_own_id_and_after_it_left_memory() 
         raw = element(bench, 0).id
         find = bench.controller.directory.find
         assert (await find("1_0")).entry.job.id == raw == (await find(str(raw))).entry.job.id
-        bench.controller.recorder.book.remove(raw)
+        bench.controller.recorder.registry.remove(raw)
         assert (await find("1_0")).entry.job.id == raw
-        stored = await bench.ledger.find(JobQuery(arrays=(1,)))
+        stored = await bench.repository.find(JobQuery(arrays=(1,)))
         assert [found.job.element.index for found in stored if found.job.element] == [0, 1]
 
     play(scene)
@@ -200,7 +200,7 @@ def test_changes_of_the_array_reach_elements_that_are_drawn_later() -> None:
         await turn()
         await bench.controller.orders.update("1", Update({"priority": 9, "time_limit": 30, "name": "other"}))
         await run(bench, 0, exit_code=0)
-        await until(lambda: 1 in bench.controller.recorder.book.elements(1))
+        await until(lambda: 1 in bench.controller.recorder.registry.elements(1))
         later = element(bench, 1)
         assert (later.priority, later.tasks[0].time, later.labels["name"]) == (9, 30, "other")
 
@@ -210,12 +210,12 @@ def test_changes_of_the_array_reach_elements_that_are_drawn_later() -> None:
 def test_a_full_disk_only_delays_the_drawing() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one hold array=0-3%1")
-        bench.ledger.broken = False
+        bench.repository.broken = False
         await give_order(bench, "1", events.Release)
-        bench.ledger.broken = True
+        bench.repository.broken = True
         await turn()
         assert waiting(bench) == "0-3"
-        bench.ledger.broken = False
+        bench.repository.broken = False
         bench.clock.advance(10)
         await until(lambda: waiting(bench) == "1-3")
 
@@ -304,7 +304,7 @@ def test_an_element_that_starts_again_after_its_array_keeps_the_throttle_as_subm
         await run(bench, 0, exit_code=1)
         await until(lambda: bench.job().over)
         job = element(bench, 0)
-        bench.controller.recorder.book.remove(1)
+        bench.controller.recorder.registry.remove(1)
         await give_order(bench, str(job.id), events.Requeue)
         await until(lambda: f"{job.id}.1" in bench.cluster.journals)
         assert isinstance(bench.cluster, ThrottlingCluster)
@@ -332,7 +332,7 @@ def test_single_jobs_are_answered_a_few_at_a_time() -> None:
         for _ in range(4):
             await bench.submit("one")
         await bench.submit("one array=0-9")
-        await until(lambda: len(bench.ledger.jobs) == 15)
+        await until(lambda: len(bench.repository.jobs) == 15)
         cluster.down = False
         cluster.batches.clear()
         bench.clock.advance(60)
@@ -354,7 +354,7 @@ def test_an_element_s_own_name_on_the_cluster_comes_with_its_news() -> None:
         await bench.submit("one array=0-1")
         await until(lambda: len(bench.cluster.handles) == 2)
         await run(bench, 1)
-        entry = bench.controller.recorder.book.elements(1)[1]
+        entry = bench.controller.recorder.registry.elements(1)[1]
         assert entry.native_id == f"own-{entry.job.id}.0"
 
     play(scene, Naming())

@@ -11,7 +11,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, u
 from overspan.adapters.contract import Accepted, Decider, Launch, Node, Refusal
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.orders.requests import Update
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.job import Job
@@ -63,9 +63,9 @@ run: "true"
 ASKED = {"near": ("A100:8", 4, 16384), "far": ("H100:8", 8, 65536)}
 
 
-def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
     """Everything is a job file."""
-    return Reading(read_submission(replace(submission, kind=JOB_FILE), kinds, now))
+    return ParsedSubmission(read_submission(replace(submission, kind=JOB_FILE), kinds, now))
 
 
 def watch(scene: Scene, near: FakeCluster, far: FakeCluster, kind: str = "local") -> None:
@@ -241,7 +241,7 @@ def submit(text: str, kind: str = JOB_FILE, argv: tuple[str, ...] = ()) -> tuple
     found: list[tuple[Job, tuple[str, ...]]] = []
 
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
-        bench.controller.submitter.reader = lambda submission, kinds, now: Reading(
+        bench.controller.submitter.reader = lambda submission, kinds, now: ParsedSubmission(
             read_submission(submission, kinds, now)
         )
         answer = await bench.controller.submitter.submit(Submission(kind, text, argv=argv, user="me"))

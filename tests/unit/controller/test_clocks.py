@@ -26,7 +26,7 @@ class Deciding(FakeCluster):
 async def set_clock(bench: Bench, seconds: float) -> None:
     """Set the machine's clock, and let the daemon notice it."""
     bench.clock.jump = seconds
-    await bench.controller.heed_clock()
+    await bench.controller.apply_clock_jump()
     await turn()
 
 
@@ -62,7 +62,7 @@ def test_a_limit_counts_the_time_that_has_passed(jump: float, caplog: pytest.Log
         assert kinds(bench) == ["Launch"]
         bench.clock.advance(1)
         await until(lambda: kinds(bench) == ["Launch", "Terminate"])
-        assert "clock was set" in " ".join(row.text for row in await bench.ledger.timeline(1))
+        assert "clock was set" in " ".join(row.text for row in await bench.repository.timeline(1))
 
     play(scene, Deciding())
 
@@ -91,10 +91,10 @@ def test_a_change_under_way_is_brought_in_line_first(jump: float) -> None:
         bench.clock.advance(10)
         bench.clock.jump = jump
         recorder = bench.controller.recorder
-        async with recorder.book.locked((1,)):
-            changed = asyncio.ensure_future(recorder.change((1,), lambda drafts: None))
+        async with recorder.registry.locked((1,)):
+            changed = asyncio.ensure_future(recorder.change((1,), lambda units: None))
             await turn()
-            noticed = asyncio.ensure_future(bench.controller.heed_clock())
+            noticed = asyncio.ensure_future(bench.controller.apply_clock_jump())
             await turn()
         await asyncio.gather(changed, noticed)
         assert kinds(bench) == ["Launch"] and bench.job().started_at == bench.clock.now - 10
@@ -118,7 +118,7 @@ def test_where_a_supervisor_decides_its_journal_tells(jump: float) -> None:
         bench.cluster.lose("1.0")
         await until(lambda: bench.state() == "PENDING")
         begins = bench.job().begin
-        await bench.controller.recorder.change((1,), lambda drafts: None)
+        await bench.controller.recorder.change((1,), lambda units: None)
         assert bench.job().begin == begins and 0.0 < (begins or 0.0) - bench.clock.now < 60
 
     play(scene)
@@ -236,10 +236,10 @@ def test_a_jump_that_cannot_be_written_is_written_later(jump: float) -> None:
         await run_job(bench)
         started = bench.job().started_at or 0.0
         bench.clock.advance(10)
-        bench.ledger.broken = True
+        bench.repository.broken = True
         await set_clock(bench, jump)
         assert bench.job().started_at == started
-        bench.ledger.broken = False
+        bench.repository.broken = False
         bench.clock.advance(5)
         await until(lambda: bench.job().started_at == started + jump)
         assert kinds(bench) == ["Launch"]
@@ -253,8 +253,8 @@ def test_a_jump_that_cannot_be_written_is_written_later(jump: float) -> None:
 def test_without_a_jump_nothing_is_written() -> None:
     async def scene(bench: Bench) -> None:
         await run_job(bench)
-        written, job = bench.ledger.transactions, bench.job()
+        written, job = bench.repository.transactions, bench.job()
         await set_clock(bench, 0.0)
-        assert (bench.ledger.transactions, bench.job()) == (written, job)
+        assert (bench.repository.transactions, bench.job()) == (written, job)
 
     play(scene, Deciding())

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.controller.fakes import Bench
 from tests.unit.controller.schedule_scenes import dues, facts, finish, pass_hours, play, quiet
 
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
 from overspan.bridge.readers.submission import Submission
 
@@ -28,7 +28,7 @@ def crontab_reader(bench: Bench) -> list[Submission]:
     seen: list[Submission] = []
     good = bench.controller.submitter.reader
 
-    def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> Reading:
+    def reader(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
         seen.append(submission)
         return good(replace(submission, text="one"), kinds, now)
 
@@ -58,7 +58,7 @@ def test_an_unchanged_entry_stays_what_it_was() -> None:
         await pass_hours(bench, 0.5)
         assert await bench.controller.crontabs.install("# new\n" + CRONTAB.replace("second", "third"), base()) == [1, 3]
         await quiet(bench)
-        assert sorted(bench.ledger.schedule_rows) == [1, 3]
+        assert sorted(bench.repository.schedule_rows) == [1, 3]
         assert (facts(bench).runs, facts(bench).first_line) == (1, 3)
         await finish(bench, 1)
         await pass_hours(bench, 1)
@@ -76,7 +76,7 @@ def test_a_wrong_crontab_changes_nothing() -> None:
             await bench.controller.crontabs.install("\n@daily other\n", base())
         assert str(caught.value.place) == "crontab:2"
         assert await bench.controller.crontabs.show("me") == CRONTAB
-        assert sorted(bench.ledger.schedule_rows) == [1, 2]
+        assert sorted(bench.repository.schedule_rows) == [1, 2]
 
     play(scene)
 
@@ -93,6 +93,6 @@ def test_a_paused_entry_is_shown_as_disabled_and_deleted_by_its_line_only() -> N
         await bench.controller.crontabs.remove("me")
         with pytest.raises(NotFound, match="no crontab for me"):
             await bench.controller.crontabs.show("me")
-        assert bench.ledger.schedule_rows == {} and bench.clock.due() == {}
+        assert bench.repository.schedule_rows == {} and bench.clock.due() == {}
 
     play(scene)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tests.unit.controller.fakes import Bench, FakeCluster, play, start_job, turn, until
 
 from overspan.adapters.abilities import Trace
-from overspan.bridge.controller.features.leftovers import Sweep
+from overspan.bridge.controller.features.orphans import OrphanRemoval
 from overspan.bridge.store.records import Damage
 
 TEXT = "the record of job 1 in the store cannot be read: not what Overspan writes"
@@ -33,8 +33,8 @@ class Keeping(FakeCluster):
 
 async def damage(bench: Bench) -> None:
     """The next daemon cannot read job 1."""
-    stored = bench.ledger.jobs.pop(1)
-    bench.ledger.damaged = [Damage(TEXT, 1, 0, stored.cluster, stored.handle)]
+    stored = bench.repository.jobs.pop(1)
+    bench.repository.damaged = [Damage(TEXT, 1, 0, stored.cluster, stored.handle)]
     await bench.controller.close()
     await bench.start()
 
@@ -45,17 +45,17 @@ def test_what_a_damaged_job_has_is_wanted_and_others_go_on() -> None:
     async def scene(bench: Bench) -> None:
         await start_job(bench)
         token = next(iter(cluster.handles))
-        rows = dict(bench.ledger.rows)
+        rows = dict(bench.repository.rows)
         await damage(bench)
         assert any(TEXT in problem for problem in bench.controller.problems)
         handles, tokens = bench.controller.releases.wanted()
         assert "1.0" in handles and token in tokens
-        findings = await bench.controller.leftovers.check("local", Sweep(release=True))
+        findings = await bench.controller.orphans.check("local", OrphanRemoval(release=True))
         assert [found.standing.value for found in findings.found] == ["live"] and findings.damaged == (TEXT,)
         number = await bench.submit("two")
         await until(lambda: f"{number}.0" in cluster.journals)
-        assert bench.controller.recorder.book.get(1) is None and cluster.orders == []
-        assert rows.items() <= bench.ledger.rows.items()
+        assert bench.controller.recorder.registry.get(1) is None and cluster.orders == []
+        assert rows.items() <= bench.repository.rows.items()
 
     play(scene, cluster)
 
@@ -65,14 +65,14 @@ def test_calls_of_a_damaged_job_stay_owed() -> None:
         bench.cluster.down = True
         await bench.submit()
         await turn()
-        rows = dict(bench.ledger.rows)
+        rows = dict(bench.repository.rows)
         assert rows
         bench.cluster.down = False
         await damage(bench)
         await turn()
-        assert bench.ledger.rows == rows and bench.cluster.launched == []
+        assert bench.repository.rows == rows and bench.cluster.launched == []
         # They are of no job in memory.
-        bench.ledger.rows.clear()
+        bench.repository.rows.clear()
 
     play(scene)
 
@@ -85,7 +85,7 @@ def test_whoever_depends_on_a_damaged_job_waits_and_its_members_stay() -> None:
         await turn()
         await damage(bench)
         await turn()
-        waiter = next(entry.job for entry in bench.controller.recorder.book if entry.job.dependency.needs)
+        waiter = next(entry.job for entry in bench.controller.recorder.registry if entry.job.dependency.needs)
         assert waiter.state.value == "PENDING" and waiter.reason == "Dependency" and waiter.resolved == ()
         assert bench.job(member).ending is None and not bench.job(member).over
 

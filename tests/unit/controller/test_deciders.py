@@ -48,7 +48,7 @@ def test_the_queue_of_the_cluster_is_told_of_what_waits_in_it() -> None:
         await until(lambda: [type(order.event) for order in cluster.orders] == [events.Hold])
         await turn()
         # It has had its effect, so nobody waits to see it.
-        assert bench.ledger.rows == {}
+        assert bench.repository.rows == {}
         await give_order(bench, "2", events.Release)
         assert not bench.job(2).held and bench.job(2).late == 0
         await until(lambda: len(cluster.orders) == 2)
@@ -78,6 +78,6 @@ def test_a_wall_time_is_in_force_when_the_cluster_has_told_it() -> None:
         assert cluster.orders[-1].event == wanted and bench.job(2).tasks[0].time is None
         cluster.tell("2.0", wanted)
         await until(lambda: bench.job(2).tasks[0].time == 90)
-        assert not any(row.payload["event"]["event"] == "SetTime" for row in bench.ledger.rows.values())
+        assert not any(row.payload["event"]["event"] == "SetTime" for row in bench.repository.rows.values())
 
     play(scene, cluster)

@@ -124,9 +124,9 @@ def test_an_end_that_a_killed_daemon_saw_still_counts() -> None:
         second = await bench.submit(f"two needs=afterok:{first}")
         await turn()
         bench.cluster.tell(f"{first}.0", *end(bench.job(first), bench.clock.now))
-        await until(lambda: bench.ledger.jobs[first].job.over)
+        await until(lambda: bench.repository.jobs[first].job.over)
         await bench.kill()
-        assert bench.ledger.jobs[second].job.reason == "Dependency"
+        assert bench.repository.jobs[second].job.reason == "Dependency"
         await bench.start()
         await until(lambda: f"{second}.0" in bench.cluster.journals)
         assert [job.id for job in bench.cluster.launched] == [first, second]
@@ -201,7 +201,7 @@ def test_a_job_that_joined_a_group_ends_with_it() -> None:
     async def scene(bench: Bench) -> None:
         group = await start_job(bench, "a b")
         member, other = await bench.submit(f"x hold parent={group}"), await bench.submit("y hold")
-        assert bench.controller.families.members(group) == [member]
+        assert bench.controller.joined_jobs.members(group) == [member]
         await bench.controller.orders.cancel(CancelRequest((str(group),)))
         await until(lambda: bool(bench.cluster.orders))
         bench.cluster.tell(f"{group}.0", bench.cluster.orders[0].event)

@@ -82,7 +82,7 @@ def test_what_all_refuse_is_refused_in_each_ones_words() -> None:
         with pytest.raises(Rejected) as caught:
             await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
         assert caught.value.message == f"local: {NEVER}\nfar: invalid partition specified: gpu"
-        assert bench.ledger.transactions == 0
+        assert bench.repository.transactions == 0
 
     watch(scene)
 
@@ -120,7 +120,7 @@ def test_a_verdict_leads_to_the_next() -> None:
         near.refusals = [Refusal("", "Invalid qos specification")]
         answer = await bench.controller.submitter.submit(Submission("script", LIST, user="me"))
         assert answer.cluster == cluster_of(bench) == "far"
-        assert list(bench.controller.recorder.book.watched("far")) == ["1.1"]
+        assert list(bench.controller.recorder.registry.watched("far")) == ["1.1"]
         assert "goes to the cluster far: Invalid qos specification" in await texts(bench)
         shown = await bench.controller.job("1")
         assert [(each["cluster"], each["why"], each["refused"]) for each in shown["passed"]] == [
@@ -138,7 +138,7 @@ def test_the_last_verdict_is_the_end_in_the_words_of_all() -> None:
         with pytest.raises(Rejected) as caught:
             await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
         assert caught.value.message == "local: Invalid qos specification\nfar: Invalid account"
-        assert (bench.ledger.jobs, bench.ledger.rows) == ({}, {})
+        assert (bench.repository.jobs, bench.repository.rows) == ({}, {})
 
     watch(scene, JudgingCluster(), JudgingCluster("far"))
 
@@ -181,7 +181,7 @@ def test_a_job_that_is_not_started_in_time_goes_to_the_next(crash: int) -> None:
         assert (len(near.orders), len(near.launched), len(far.launched)) == (1, 1, 1)
         assert bench.job().restarts == 0
         assert "goes to the cluster far: it did not start in time" in await texts(bench)
-        assert bench.controller.recorder.book.watched("local") == {}
+        assert bench.controller.recorder.registry.watched("local") == {}
 
     watch(scene)
 
@@ -196,7 +196,7 @@ def test_a_launch_that_starts_meanwhile_stays() -> None:
         await until(lambda: bench.state() == "RUNNING")
         await turn()
         # Nothing is left to be done about it.
-        assert (bench.ledger.rows, cluster_of(bench), far.submits) == ({}, "local", 0)
+        assert (bench.repository.rows, cluster_of(bench), far.submits) == ({}, "local", 0)
         bench.clock.advance(3600)
         await turn()
         assert len(near.orders) == 1
@@ -311,7 +311,7 @@ def test_a_cancel_on_the_way_is_obeyed_by_whoever_has_the_job() -> None:
         near.tell("1.0", near.orders[0].event)
         await until(lambda: bench.state() == "CANCELLED")
         await turn()
-        assert (far.submits, bench.ledger.rows) == (0, {})
+        assert (far.submits, bench.repository.rows) == (0, {})
 
     watch(scene)
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fake_ledger import FakeLedger
+from tests.unit.controller.fake_repository import FakeRepository
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, until
 
-from overspan.bridge.controller.core.book import Book, entry_of
-from overspan.bridge.controller.views import accounts, history
-from overspan.bridge.controller.views.accounts import keep_account, read_account
+from overspan.bridge.controller.core.registry import Registry, entry_of
+from overspan.bridge.controller.views import history, history_rows
 from overspan.bridge.controller.views.history import Handles, list_history
+from overspan.bridge.controller.views.history_rows import decode_history_rows, make_history_rows
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.controller.views.rows import COLUMNS
 from overspan.bridge.model import events
@@ -23,7 +23,7 @@ from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Array, Job, new_element, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Account, JobQuery, StoredJob
+from overspan.bridge.store.records import HistoryRows, JobQuery, StoredJob
 
 ORIGIN = Origin(user="me")
 ONE = (TaskSpec("a"),)
@@ -53,7 +53,7 @@ def make_jobs() -> list[Job]:
     ]
 
 
-class Ledger(FakeLedger):
+class Ledger(FakeRepository):
     """Jobs, those that are over with their rows where `kept`; `read` are those whose facts were asked for."""
 
     def __init__(self, kept: bool) -> None:
@@ -61,7 +61,7 @@ class Ledger(FakeLedger):
         self.read: set[int] = set()
         for job in make_jobs():
             self.jobs[job.id] = StoredJob(job, "here", f"0:{job.id}.0", "", "", "me")
-            self.account_rows[job.id] = keep_account(entry_of(self.jobs[job.id])) if kept else None
+            self.account_rows[job.id] = make_history_rows(entry_of(self.jobs[job.id])) if kept else None
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
         found = await super().find(query)
@@ -69,12 +69,12 @@ class Ledger(FakeLedger):
         return found
 
 
-def look(ledger: FakeLedger, **wanted: Any) -> tuple[list[list[Any]], Handles]:
+def look(repository: FakeRepository, **wanted: Any) -> tuple[list[list[Any]], Handles]:
     """The rows of the history, and the launches behind them."""
     shown: Handles = {}
 
     async def read() -> list[list[Any]]:
-        pages = list_history(Book(), ledger, Selection(**wanted), shown)
+        pages = list_history(Registry(), repository, Selection(**wanted), shown)
         return [json.loads(row) for rows in [rows async for rows in pages] for row in rows]
 
     return asyncio.run(read()), shown
@@ -114,41 +114,41 @@ def test_rows_that_were_kept_say_what_the_facts_say(
 
 
 def test_what_ended_under_an_earlier_version_is_read_once() -> None:
-    ledger = Ledger(kept=False)
-    first, ledger.read = look(ledger), set()
-    assert look(ledger) == first and ledger.read == {2, 6, 9}
+    repository = Ledger(kept=False)
+    first, repository.read = look(repository), set()
+    assert look(repository) == first and repository.read == {2, 6, 9}
 
 
 def test_a_disk_that_takes_nothing_keeps_no_rows_and_hinders_nobody() -> None:
-    ledger = Ledger(kept=False)
-    ledger.broken = True
-    assert ids(look(ledger)[0]) == [1, 5, 3, 6, 4, 7, 9]
+    repository = Ledger(kept=False)
+    repository.broken = True
+    assert ids(look(repository)[0]) == [1, 5, 3, 6, 4, 7, 9]
 
 
 def test_rows_of_other_columns_and_damaged_ones_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Ledger(kept=True).account_rows[1]
-    assert kept is not None and read_account(kept) is not None
-    assert read_account(kept[:-1]) is None and read_account(kept.replace(b"one", b"two")) is None
-    monkeypatch.setattr(accounts, "_FORMAT", 7)
-    assert read_account(kept) is None
+    assert kept is not None and decode_history_rows(kept) is not None
+    assert decode_history_rows(kept[:-1]) is None and decode_history_rows(kept.replace(b"one", b"two")) is None
+    monkeypatch.setattr(history_rows, "_FORMAT", 7)
+    assert decode_history_rows(kept) is None
 
 
 def test_an_end_counts_although_it_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(entry: object) -> bytes:
         raise ValueError("no such text")
 
-    monkeypatch.setattr(accounts, "job_row", fail)
-    assert keep_account(entry_of(StoredJob(make_jobs()[0], "here", "", "", "", "me"))) is None
+    monkeypatch.setattr(history_rows, "job_row", fail)
+    assert make_history_rows(entry_of(StoredJob(make_jobs()[0], "here", "", "", "", "me"))) is None
 
 
 def test_a_store_that_fails_in_the_middle_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "PAGE", 2)
 
     class Failing(Ledger):
-        async def accounts(self, ids: Any) -> list[Account]:
+        async def history_rows(self, ids: Any) -> list[HistoryRows]:
             if 7 in ids:
                 raise StoreFailed("the disk fails")
-            return await super().accounts(ids)
+            return await super().history_rows(ids)
 
     with pytest.raises(StoreFailed, match="the disk fails"):
         look(Failing(kept=True))
@@ -157,12 +157,12 @@ def test_a_store_that_fails_in_the_middle_is_told(monkeypatch: pytest.MonkeyPatc
 def test_the_end_of_a_job_keeps_its_rows_and_a_requeue_takes_them_away() -> None:
     async def scene(bench: Bench) -> None:
         number = await start_job(bench)
-        assert bench.ledger.account_rows[number] is None
+        assert bench.repository.account_rows[number] is None
         bench.cluster.tell(f"{number}.0", *end(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "COMPLETED")
-        (row,) = read_account(bench.ledger.account_rows[number]) or [b""]
+        (row,) = decode_history_rows(bench.repository.account_rows[number]) or [b""]
         assert json.loads(b"[" + row + b"]")[COLUMNS.index("state")] == "COMPLETED"
         await give_order(bench, str(number), events.Requeue)
-        assert bench.ledger.account_rows[number] is None
+        assert bench.repository.account_rows[number] is None
 
     play(scene)

@@ -57,7 +57,7 @@ def test_a_finished_job_can_be_requeued() -> None:
         await until(lambda: bench.state() == "COMPLETED")
         bench.clock.now += 10_000
         bench.controller.queue(Selection())
-        assert bench.controller.recorder.book.get(1) is None
+        assert bench.controller.recorder.registry.get(1) is None
         await give_order(bench, "1", events.Requeue)
         await until(lambda: "1.1" in bench.cluster.journals)
 
@@ -134,7 +134,7 @@ def test_a_restart_takes_up_where_the_other_stopped() -> None:
         await bench.submit("one begin=100")
         await bench.kill()
         # News while nobody is there.
-        bench.cluster.tell("1.0", *end(bench.ledger.jobs[1].job, bench.clock.now, exit_code=3))
+        bench.cluster.tell("1.0", *end(bench.repository.jobs[1].job, bench.clock.now, exit_code=3))
         await bench.start()
         await until(lambda: bench.state(1) == "FAILED")
         assert bench.job(1).exit_code == 3 and bench.job(1).late == 0
@@ -153,14 +153,14 @@ def test_killed_anywhere_a_job_runs_exactly_once(steps: int) -> None:
         asking.cancel()
         await bench.kill()
         await bench.start()
-        if not bench.ledger.jobs:
+        if not bench.repository.jobs:
             return
-        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        await until(lambda: bench.controller.recorder.registry.watched("local") != {})
         assert len(bench.cluster.launched) == 1
         if len(bench.cluster.journals["1.0"]) == 0:
             bench.cluster.tell("1.0", *begin(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "RUNNING")
-        assert bench.ledger.rows == {}
+        assert bench.repository.rows == {}
 
     play(scene)
 
@@ -184,13 +184,13 @@ def test_an_owed_cancel_is_delivered_by_the_next_daemon() -> None:
 def test_a_failed_write_of_news_is_made_up_for() -> None:
     async def scene(bench: Bench) -> None:
         await start_job(bench)
-        bench.ledger.broken = True
+        bench.repository.broken = True
         bench.cluster.tell("1.0", *end(bench.job(), bench.clock.now))
         asked = bench.cluster.asked
         await until(lambda: bench.cluster.asked > asked or bool(bench.clock.due()))
         assert bench.state() == "RUNNING"
         assert bench.controller.clusters.get("local").stale_since is None
-        bench.ledger.broken = False
+        bench.repository.broken = False
         bench.clock.advance(10)
         await until(lambda: bench.state() == "COMPLETED")
 
@@ -209,7 +209,7 @@ def test_a_launch_that_may_be_there_is_not_decided_about_by_the_next_daemon() ->
         # Its processes may run: whether the deadline ends it is for its supervisor to say.
         assert bench.state() == "PENDING"
         bench.cluster.gate.set()
-        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        await until(lambda: bench.controller.recorder.registry.watched("local") != {})
         assert len(bench.cluster.launched) == 1
 
     play(scene)
@@ -223,8 +223,8 @@ def test_a_caller_that_leaves_does_not_part_memory_from_the_store(steps: int) ->
             await asyncio.sleep(0)
         asking.cancel()
         await turn()
-        assert {entry.job.id for entry in bench.controller.recorder.book} == set(bench.ledger.jobs)
-        if bench.ledger.jobs:
+        assert {entry.job.id for entry in bench.controller.recorder.registry} == set(bench.repository.jobs)
+        if bench.repository.jobs:
             await until(lambda: bool(bench.cluster.launched))
 
     play(scene)
@@ -236,20 +236,20 @@ def test_a_launch_that_comes_while_the_observer_turns_round_is_seen(monkeypatch:
         await turn()
         observer = bench.controller.observer
         ask = observer._cursors
-        rung: list[bool] = []
+        count: list[bool] = []
 
         def look_away(cluster: Cluster) -> dict[str, str]:
             since = ask(cluster)
-            if not rung:
-                rung.append(True)
+            if not count:
+                count.append(True)
                 observer.wake(cluster.name)
             return since
 
         monkeypatch.setattr(observer, "_cursors", look_away)
         bench.cluster.tell("1.0", events.TaskReady(bench.clock.now, "one", 0))
-        await until(lambda: bool(rung))
+        await until(lambda: bool(count))
         asked = bench.cluster.asked
         await until(lambda: bench.cluster.asked > asked + 1)
-        assert rung == [True]
+        assert count == [True]
 
     play(scene)

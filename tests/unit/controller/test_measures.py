@@ -8,17 +8,17 @@ import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
 from overspan.adapters.abilities import Written
-from overspan.bridge.controller.core.book import Entry
-from overspan.bridge.controller.views.measures import given_spec, sizes, stream_paths, work_dir
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.views.derived_fields import given_spec, sizes, stream_paths, work_dir
 from overspan.bridge.model.job import Placement
 from overspan.bridge.model.spec import TaskSpec
 
 
 def test_the_folder_of_a_script_is_the_one_that_it_names() -> None:
-    assert work_dir(Entry(read_script("#!/bin/sh\n#SBATCH -D /data\ntrue\n"), "c", "ada")) == "/data"
-    assert work_dir(Entry(read_script("#!/bin/sh\ntrue\n"), "c", "ada")) == "/home/ada"
+    assert work_dir(JobEntry(read_script("#!/bin/sh\n#SBATCH -D /data\ntrue\n"), "c", "ada")) == "/data"
+    assert work_dir(JobEntry(read_script("#!/bin/sh\ntrue\n"), "c", "ada")) == "/home/ada"
     file = read_file("name: one\nworkdir: /data\nrun: echo\n")
-    assert work_dir(Entry(file, "c", "ada")) == file.spec.origin.directory
+    assert work_dir(JobEntry(file, "c", "ada")) == file.spec.origin.directory
 
 
 def test_where_a_launch_works_and_writes_is_its_clusters_to_say() -> None:
@@ -26,7 +26,7 @@ def test_where_a_launch_works_and_writes_is_its_clusters_to_say() -> None:
     name = job.tasks[0].name
 
     def paths(*written: str) -> tuple[str, ...]:
-        entry = Entry(job, "c", "ada", written=Written(*written))
+        entry = JobEntry(job, "c", "ada", written=Written(*written))
         return (work_dir(entry), *stream_paths(entry, name)[:2])
 
     assert paths() == ("/home/ada", "/home/ada/out.8", "/home/ada/err")

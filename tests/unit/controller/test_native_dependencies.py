@@ -57,7 +57,7 @@ class Scene:
         self.bench, self.cluster = bench, bench.cluster
 
     async def sent(self, job_id: int) -> None:
-        await until(lambda: self.bench.controller.recorder.book.get(job_id).launched)  # type: ignore[union-attr]
+        await until(lambda: self.bench.controller.recorder.registry.get(job_id).launched)  # type: ignore[union-attr]
 
     async def finish(self, job_id: int, exit_code: int = 0) -> None:
         """Let a running job end."""
@@ -200,7 +200,7 @@ def test_an_end_that_only_the_cluster_knows(exit_code: int) -> None:
             assert (bench.state(second), bench.job(second).reason) == ("PENDING", "DependencyNeverSatisfied")
             bench.clock.advance(3600)
             await turn()
-            assert second not in here.cluster.needs and bench.ledger.rows == {}
+            assert second not in here.cluster.needs and bench.repository.rows == {}
         else:
             # At once, not when the next try would have been.
             await here.sent(second)
@@ -221,7 +221,7 @@ def test_an_end_between_two_steps_of_the_daemon() -> None:
         here.cluster.deaf = False
         bench.clock.advance(3600)
         await until(lambda: bench.job(second).reason == "DependencyNeverSatisfied")
-        assert (bench.ledger.rows, second in here.cluster.needs, bench.state(second)) == ({}, False, "PENDING")
+        assert (bench.repository.rows, second in here.cluster.needs, bench.state(second)) == ({}, False, "PENDING")
 
     play(scene, WaitingCluster())
 
@@ -286,7 +286,7 @@ def test_an_operator_changes_what_the_cluster_waits_for() -> None:
         assert bench.job(second).dependency.needs[0].job == first
         here.cluster.tell(f"{second}.0", here.cluster.orders[0].event)
         await until(lambda: bench.job(second).dependency.needs[0].job == other)
-        await until(lambda: bench.ledger.rows == {})
+        await until(lambda: bench.repository.rows == {})
         with pytest.raises(Conflict):
             # That one cannot wait there.
             await bench.controller.orders.update(

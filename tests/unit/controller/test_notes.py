@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.unit.controller.fakes import Bench, play
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.readers.submission import Submission
 
 
 async def _notes(bench: Bench, cluster: str) -> tuple[str, ...]:
     spec = JobSpec(name="one", tasks=(TaskSpec("a", run="true", on_preemption="save"),), clusters=(cluster,))
-    bench.reader = lambda submission, kinds, now: Reading(spec, {"wait": False})
+    bench.reader = lambda submission, kinds, now: ParsedSubmission(spec, {"wait": False})
     await bench.start()
     answer = await bench.controller.submitter.submit(Submission("script", "one", user="me"))
     return tuple(answer.notes)

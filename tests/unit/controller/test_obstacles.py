@@ -72,7 +72,7 @@ def test_a_cancel_in_doubt_is_told_and_nothing_is_made_when_the_cluster_comes() 
         shown = await bench.controller.job("1")
         assert (shown["obstacle"], shown["configured"]) == (f"cancel ordered; {silence}", True)
         await answer_again(bench, cluster)
-        assert bench.state() == "CANCELLED" and cluster.launched == [] and bench.ledger.rows == {}
+        assert bench.state() == "CANCELLED" and cluster.launched == [] and bench.repository.rows == {}
         assert (await bench.controller.job("1"))["obstacle"] == ""
 
     play(scene, cluster)
@@ -191,7 +191,7 @@ def test_a_submission_without_an_answer_among_others_is_told() -> None:
         assert reason(bench) == f"cancel ordered; {doubt}"
         cluster.slow = set()
         bench.clock.advance(2)
-        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        await until(lambda: bench.controller.recorder.registry.watched("local") != {})
         assert "has not said" not in reason(bench)
 
     play(scene, cluster)

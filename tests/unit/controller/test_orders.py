@@ -81,10 +81,10 @@ def test_a_task_that_a_job_does_not_have_ends_nothing() -> None:
 def test_a_thousand_waiting_jobs_are_cancelled_in_one_transaction() -> None:
     async def scene(bench: Bench) -> None:
         await asyncio.gather(*(bench.submit("one hold") for _ in range(1000)))
-        before = bench.ledger.transactions
+        before = bench.repository.transactions
         outcome = await bench.controller.orders.cancel(CancelRequest(filters=Filters(users=frozenset({"me"}))))
-        assert len(outcome.done) == 1000 and bench.ledger.transactions == before + 1
-        assert all(stored.job.over for stored in bench.ledger.jobs.values())
+        assert len(outcome.done) == 1000 and bench.repository.transactions == before + 1
+        assert all(stored.job.over for stored in bench.repository.jobs.values())
 
     play(scene)
 
@@ -104,7 +104,7 @@ def test_a_cancel_during_a_submission_reaches_the_launch() -> None:
         assert order.handle == "1.0" and isinstance(order.event, events.Cancel)
         bench.cluster.tell("1.0", order.event)
         await until(lambda: bench.state() == "CANCELLED")
-        assert bench.ledger.rows == {}
+        assert bench.repository.rows == {}
 
     play(scene)
 
@@ -118,7 +118,7 @@ def test_a_cancel_during_a_submission_that_is_refused_for_now_counts_too() -> No
         await bench.controller.orders.cancel(CancelRequest(("1",)))
         bench.cluster.gate.set()
         await until(lambda: bench.state() == "CANCELLED")
-        assert bench.ledger.rows == {} and bench.cluster.launched == []
+        assert bench.repository.rows == {} and bench.cluster.launched == []
 
     play(scene)
 
@@ -132,7 +132,7 @@ def test_a_delivered_cancel_survives_the_loss_of_its_launch() -> None:
         bench.cluster.lose("1.0")
         await until(lambda: bench.state() == "CANCELLED")
         await turn()
-        assert len(bench.cluster.launched) == 1 and bench.ledger.rows == {}
+        assert len(bench.cluster.launched) == 1 and bench.repository.rows == {}
 
     play(scene)
 
@@ -175,7 +175,7 @@ def test_signals_go_to_the_task_that_is_meant() -> None:
         await until(lambda: bool(bench.cluster.orders))
         event = bench.cluster.orders[0].event
         assert isinstance(event, events.Signal) and (event.signal, event.task, event.batch_only) == (10, "b", True)
-        await until(lambda: bench.ledger.rows == {})
+        await until(lambda: bench.repository.rows == {})
 
     play(scene)
 
@@ -196,7 +196,7 @@ def test_updates_before_and_after_the_launch() -> None:
         assert bench.job().reason == "BeginTime"
         bench.clock.advance(61)
         await until(lambda: bool(bench.cluster.launched))
-        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        await until(lambda: bench.controller.recorder.registry.watched("local") != {})
         await bench.controller.orders.update("1", Update({"time_limit": None}))
         await until(lambda: bool(bench.cluster.orders))
 
@@ -246,7 +246,7 @@ def test_an_order_that_nobody_read_counts_for_the_next_launch() -> None:
         await bench.controller.orders.update("1", Update({"time_limit": 30}))
         await until(lambda: bool(bench.cluster.orders))
         await turn()
-        assert bench.job().tasks[0].time is None and len(bench.ledger.rows) == 1
+        assert bench.job().tasks[0].time is None and len(bench.repository.rows) == 1
         bench.cluster.tell("1.0", events.LaunchLost(bench.clock.now, 0, "node"))
         await until(lambda: bench.job().launch == 1)
         assert bench.job().tasks[0].time == 30
@@ -261,7 +261,7 @@ def test_an_order_in_the_journal_is_not_owed_any_more() -> None:
         await until(lambda: bool(bench.cluster.orders))
         bench.cluster.tell("1.0", bench.cluster.orders[0].event)
         await until(lambda: bench.job().priority == 30)
-        assert not bench.ledger.rows
+        assert not bench.repository.rows
 
     play(scene)
 

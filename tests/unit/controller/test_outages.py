@@ -31,7 +31,7 @@ class WatchedCluster(FakeCluster):
         self.patience = 0.0
         self.deaf = False
         """Takes no submissions, whatever else it does."""
-        self.away = False
+        self.dispatched = False
         self.gap = ""
         self.looks: list[float] = []
         self.calls: list[float] = []
@@ -39,10 +39,10 @@ class WatchedCluster(FakeCluster):
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         self.looks.append(self.clock())
         if self.down:
-            self.away = True
-        elif self.away:
+            self.dispatched = True
+        elif self.dispatched:
             # As the contract has it: the first answer is told, with news or without.
-            self.away = False
+            self.dispatched = False
             return Observation((), self.clock())
         found = await super().observe(since, timeout)
         return replace(found, gap=self.gap)

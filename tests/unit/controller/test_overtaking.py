@@ -13,7 +13,7 @@ from overspan.adapters.contract import Decider, Observation, Order, Refusal
 from overspan.bridge.controller import controller
 from overspan.bridge.controller.core.outbox import ORDER, Outbox
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import TimedOut
 from overspan.bridge.model.spec import Backoff, JobSpec, RestartScope, RetryPolicy, TaskSpec
@@ -84,7 +84,7 @@ def test_an_end_that_overtook_the_start_is_delivered_again_after_it() -> None:
         await until(lambda: cluster.told == ["Terminate", "Launch", "Terminate"])
         bench.cluster.tell("1.0", events.NodeEnded(bench.clock.now, "a", 0, 0, signal=15))
         await until(lambda: bench.state() == "CANCELLED")
-        assert bench.ledger.rows == {}
+        assert bench.repository.rows == {}
 
     play(scene, cluster)
 
@@ -114,7 +114,7 @@ def test_a_launch_whose_answer_was_lost_is_not_made_again_once_it_is_seen() -> N
         await until(lambda: cluster.told == ["Launch"])
         bench.cluster.tell("1.0", events.NodeStarted(bench.clock.now, "a", 0, 0))
         await until(lambda: bench.state() == "RUNNING")
-        assert bench.ledger.rows == {}
+        assert bench.repository.rows == {}
         bench.clock.advance(30)
         await turn()
         assert cluster.told == ["Launch"]
@@ -142,7 +142,7 @@ def test_a_node_that_cannot_be_started_again_does_not_hold_up_a_cancel() -> None
     task = TaskSpec("a", run="true", num_nodes=2, restart=RestartScope.NODE, retry=retry)
 
     def prepare(bench: Bench) -> None:
-        bench.reader = lambda submission, kinds, now: Reading(JobSpec("g", tasks=(task,)), {"wait": False})
+        bench.reader = lambda submission, kinds, now: ParsedSubmission(JobSpec("g", tasks=(task,)), {"wait": False})
 
     async def scene(bench: Bench) -> None:
         await bench.submit("a")
@@ -155,7 +155,7 @@ def test_a_node_that_cannot_be_started_again_does_not_hold_up_a_cancel() -> None
         cluster.tell("1.0", events.NodeEnded(now, "a", 0, 0, exit_code=1))
         # Its start is decided, and refused for now.
         await until(lambda: bench.job().tasks[0].restarts == 1)
-        await until(lambda: any(row.tries for row in bench.ledger.rows.values()))
+        await until(lambda: any(row.tries for row in bench.repository.rows.values()))
         await bench.controller.orders.cancel(CancelRequest(("1",)))
         cluster.tell("1.0", events.NodeEnded(now, "a", 0, 1, signal=15))
         await turn()

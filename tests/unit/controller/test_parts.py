@@ -1,4 +1,4 @@
-"""The controller's small parts: clusters, outbox, timers, bells, signals, states."""
+"""The controller's small parts: clusters, outbox, timers, wake-ups, signals, states."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.unit.controller.fakes import FakeCluster, turn
 from overspan.adapters.abilities import Admission, Plan
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.core.bell import Bell, JobBells
-from overspan.bridge.controller.core.book import Book, Entry, join_handle, split_handle
 from overspan.bridge.controller.core.clusters import Clusters, find_opener
 from overspan.bridge.controller.core.outbox import Outbox
+from overspan.bridge.controller.core.registry import JobEntry, Registry, join_handle, split_handle
+from overspan.bridge.controller.core.wakeups import JobWakeups, Wakeup
 from overspan.bridge.controller.orders.orders import parse_signal
 from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
@@ -73,10 +73,10 @@ def test_the_outbox_gives_the_oldest_first_and_each_once() -> None:
     outbox = Outbox()
     for number in range(5):
         outbox.add(_row(f"t{number}", number))
-    lane = ("local", "submit")
-    assert [row.token for row in outbox.take(lane, 0.0, 3)] == ["t0", "t1", "t2"]
-    assert [row.token for row in outbox.take(lane, 0.0, 3)] == ["t3", "t4"]
-    assert outbox.take(lane, 0.0, 3) == [] and outbox.tried("t0")
+    key = ("local", "submit")
+    assert [row.token for row in outbox.take(key, 0.0, 3)] == ["t0", "t1", "t2"]
+    assert [row.token for row in outbox.take(key, 0.0, 3)] == ["t3", "t4"]
+    assert outbox.take(key, 0.0, 3) == [] and outbox.tried("t0")
     outbox.done("t0")
     outbox.done("t0")
     assert len(outbox) == 4 and outbox.submit_of(0, "local") is None
@@ -84,35 +84,35 @@ def test_the_outbox_gives_the_oldest_first_and_each_once() -> None:
 
 def test_deferred_calls_wait_for_their_time() -> None:
     outbox = Outbox()
-    lane = ("local", "submit")
+    key = ("local", "submit")
     outbox.add(_row("a", 1))
     outbox.add(_row("b", 2, at=50.0))
-    outbox.take(lane, 0.0, 9)
+    outbox.take(key, 0.0, 9)
     outbox.defer("a", 20.0, "busy")
-    assert not outbox.tried("a") and outbox.next_time(lane) == 20.0
-    assert outbox.take(lane, 10.0, 9) == []
-    assert [row.token for row in outbox.take(lane, 30.0, 9)] == ["a"]
-    assert outbox.next_time(lane) == 50.0
+    assert not outbox.tried("a") and outbox.next_time(key) == 20.0
+    assert outbox.take(key, 10.0, 9) == []
+    assert [row.token for row in outbox.take(key, 30.0, 9)] == ["a"]
+    assert outbox.next_time(key) == 50.0
     outbox.done("b")
-    assert outbox.next_time(lane) is None and list(outbox.lanes()) == [lane]
+    assert outbox.next_time(key) is None and list(outbox.queue_keys()) == [key]
 
 
 def test_bells() -> None:
     async def scene() -> None:
-        bell = Bell()
-        assert not await bell.wait(0)
-        waiting = asyncio.ensure_future(bell.wait())
+        wakeup = Wakeup()
+        assert not await wakeup.wait(0)
+        waiting = asyncio.ensure_future(wakeup.wait())
         await turn()
-        bell.ring()
-        assert await waiting and bell.idle
-        assert await bell.wait(seen=0)
-        bells = JobBells()
-        many = [asyncio.ensure_future(bells.wait(1, 60)) for _ in range(3)]
+        wakeup.wake()
+        assert await waiting and wakeup.idle
+        assert await wakeup.wait(seen=0)
+        wakeups = JobWakeups()
+        many = [asyncio.ensure_future(wakeups.wait(1, 60)) for _ in range(3)]
         await turn()
-        bells.ring(2)
+        wakeups.wake(2)
         await turn()
         assert not any(task.done() for task in many)
-        bells.ring_all()
+        wakeups.wake_all()
         assert await asyncio.gather(*many) == [True] * 3
 
     asyncio.run(scene())
@@ -120,29 +120,29 @@ def test_bells() -> None:
 
 def test_locks_are_taken_in_order_and_let_go() -> None:
     async def scene() -> None:
-        book = Book()
+        registry = Registry()
         order: list[str] = []
 
         async def hold(name: str, ids: list[int]) -> None:
-            async with book.locked(ids):
+            async with registry.locked(ids):
                 order.append(name)
                 await turn(3)
                 order.append(name)
 
         await asyncio.gather(hold("a", [1, 2]), hold("b", [2, 1]), hold("c", [2]))
         assert order[::2] == order[1::2] and sorted(order[::2]) == ["a", "b", "c"]
-        assert book._locks == {}
+        assert registry._locks == {}
 
     asyncio.run(scene())
 
 
 def test_a_book_counts_live_jobs_and_knows_raw_ids() -> None:
-    book = Book()
+    registry = Registry()
     spec = JobSpec("g", (TaskSpec("a"), TaskSpec("b")), group=True)
-    book.add(Entry(new_job(4, spec, 0.0), "local", "me"))
-    assert (book.live, book.owner(5), book.owner(4), book.owner(9)) == (1, 4, 4, 9)
-    book.remove(4)
-    assert (book.live, book.owner(5), len(book)) == (0, 5, 0)
+    registry.add(JobEntry(new_job(4, spec, 0.0), "local", "me"))
+    assert (registry.live, registry.owner(5), registry.owner(4), registry.owner(9)) == (1, 4, 4, 9)
+    registry.remove(4)
+    assert (registry.live, registry.owner(5), len(registry)) == (0, 5, 0)
 
 
 def test_handles_know_their_launch() -> None:

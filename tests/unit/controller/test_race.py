@@ -62,7 +62,7 @@ def grant(bench: Bench, cluster: Racer, handle: str) -> None:
 
 
 def cluster_of(bench: Bench) -> str:
-    entry = bench.controller.recorder.book.get(1)
+    entry = bench.controller.recorder.registry.get(1)
     assert entry is not None
     return entry.cluster
 
@@ -135,7 +135,7 @@ def test_a_refusal_leaves_the_others_in_the_race() -> None:
         near.refusals = [Refusal("", "Invalid account")]
         await bench.submit(RACE)
         await until(lambda: "1.1" in far.journals and cluster_of(bench) == "far")
-        await until(lambda: bool(bench.controller.recorder.book.watched("far")))
+        await until(lambda: bool(bench.controller.recorder.registry.watched("far")))
         bench.clock.advance(100_000)
         await turn()
         assert (bench.job().bids, bench.job().restarts, near.launched) == ((), 0, [])
@@ -234,7 +234,7 @@ def test_a_cancel_ends_both() -> None:
         await bench.controller.orders.cancel(CancelRequest(("1",)))
         await until(lambda: bench.state() == "CANCELLED")
         await until(lambda: near.wanted == far.wanted == frozenset())
-        assert bench.ledger.rows == {} and bench.job().bids == ()
+        assert bench.repository.rows == {} and bench.job().bids == ()
 
     watch(scene)
 

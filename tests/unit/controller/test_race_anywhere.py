@@ -49,7 +49,7 @@ class RaceStory(Story):
     async def _calm_down(self) -> None:
         for world in self.worlds:
             world.trouble = 0.0
-        self.bench.ledger.broken = False
+        self.bench.repository.broken = False
         # A hold that is on its way has its effect before it is ended.
         await asyncio.sleep(SOON)
         await super()._calm_down()

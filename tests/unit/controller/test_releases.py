@@ -57,10 +57,10 @@ def test_an_ended_launch_is_let_go_and_the_others_stay() -> None:
         assert cluster.told == []
         await _end(bench, "1.0")
         await until(lambda: cluster.kept == {"2.0"})
-        assert list(bench.ledger.values.values()).count("owed") == 1
+        assert list(bench.repository.values.values()).count("owed") == 1
         await _end(bench, "2.0")
         await until(
-            lambda: cluster.told[-1] == (frozenset(), frozenset()) and "owed" not in bench.ledger.values.values()
+            lambda: cluster.told[-1] == (frozenset(), frozenset()) and "owed" not in bench.repository.values.values()
         )
 
     play(scene, cluster)
@@ -168,16 +168,16 @@ def test_a_launch_whose_end_is_not_recorded_yet_stays() -> None:
         await bench.submit()
         await until(lambda: "1.0" in cluster.journals)
         await turn()
-        bench.ledger.broken = True
+        bench.repository.broken = True
         await bench.controller.orders.cancel(CancelRequest(("1",), by="me"))
         assert bench.state() == "CANCELLED"
         await turn(200)
         assert cluster.told == []
-        bench.ledger.broken = False
+        bench.repository.broken = False
         bench.clock.advance(RETRY_SECONDS + 1)
         await turn(200)
         bench.clock.advance(600)
         await until(lambda: cluster.told == [(frozenset(), frozenset())])
-        assert bench.ledger.jobs[1].job.over
+        assert bench.repository.jobs[1].job.over
 
     play(scene, cluster)

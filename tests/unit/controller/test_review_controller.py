@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, start_job, turn, until
 
-from overspan.bridge.controller.core.book import KEEP_FINISHED, KEEP_SECONDS, Book, Entry
+from overspan.bridge.controller.core.registry import KEEP_FINISHED, KEEP_SECONDS, JobEntry, Registry
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.job import new_job
@@ -15,11 +15,11 @@ from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
 
 
-def _finished(job_id: int, ended_at: float) -> Entry:
+def _finished(job_id: int, ended_at: float) -> JobEntry:
     job = new_job(job_id, JobSpec("j", (TaskSpec("j"),)), 0.0)
     object.__setattr__(job, "state", State.COMPLETED)
     object.__setattr__(job, "ended_at", ended_at)
-    return Entry(job, "local", "me")
+    return JobEntry(job, "local", "me")
 
 
 def test_finished_jobs_leave_memory_though_nobody_looks_at_the_queue() -> None:
@@ -29,21 +29,21 @@ def test_finished_jobs_leave_memory_though_nobody_looks_at_the_queue() -> None:
         await until(lambda: bench.state() == "COMPLETED")
         bench.clock.now += KEEP_SECONDS + 1
         await start_job(bench)
-        assert bench.controller.recorder.book.get(1) is None
+        assert bench.controller.recorder.registry.get(1) is None
 
     play(scene)
 
 
 def test_a_finished_job_that_is_locked_leaves_memory_later() -> None:
     async def scene() -> None:
-        book = Book()
+        registry = Registry()
         for job_id in range(KEEP_FINISHED + 1):
-            book.add(_finished(job_id + 1, 10.0))
-        async with book.locked([1]):
-            book.forget_finished(10.0)
-            assert book.get(1) is not None
-        book.forget_finished(10.0 + 2 * KEEP_SECONDS)
-        assert len(book) == 0
+            registry.add(_finished(job_id + 1, 10.0))
+        async with registry.locked([1]):
+            registry.forget_finished(10.0)
+            assert registry.get(1) is not None
+        registry.forget_finished(10.0 + 2 * KEEP_SECONDS)
+        assert len(registry) == 0
 
     asyncio.run(scene())
 
@@ -60,7 +60,7 @@ def test_an_order_whose_job_left_memory_is_not_answered_as_done() -> None:
 
         given = asyncio.ensure_future(orders.give("1", make))
         await asyncio.sleep(0)
-        bench.controller.recorder.book.remove(1)
+        bench.controller.recorder.registry.remove(1)
         with pytest.raises(Conflict, match="try"):
             await given
 
@@ -78,7 +78,7 @@ def test_the_deadline_of_a_job_that_waits_on_its_cluster_is_an_order() -> None:
         assert [type(order.event) for order in bench.cluster.orders] == [events.Expire]
         bench.cluster.tell("1.0", bench.cluster.orders[0].event)
         await until(lambda: bench.state() == "DEADLINE")
-        assert not bench.ledger.rows
+        assert not bench.repository.rows
 
     play(scene)
 

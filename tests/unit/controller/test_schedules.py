@@ -24,7 +24,7 @@ from tests.unit.controller.schedule_scenes import (
 )
 
 from overspan.bridge.controller import controller
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.errors import Conflict, Denied, NotFound
 from overspan.bridge.model.schedule import Missed, Overlap
 from overspan.bridge.readers.submission import Submission
@@ -41,12 +41,12 @@ def no_catching_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_time_is_one_job_of_its_own() -> None:
     async def scene(bench: Bench) -> None:
         assert await schedule(bench) == 1
-        assert bench.ledger.jobs == {}
+        assert bench.repository.jobs == {}
         await pass_hours(bench, 0.5)
         await finish(bench, 1)
         await pass_hours(bench, 1)
         assert dues(bench) == [0, 1]
-        cron = bench.ledger.jobs[2].job.spec.cron
+        cron = bench.repository.jobs[2].job.spec.cron
         assert cron is not None and (cron.id, cron.text) == (1, "0 * * * *")
         assert (facts(bench).runs, facts(bench).last_job, facts(bench).message) == (2, 2, "")
         assert bench.clock.due()["schedule:1"] == NOON + 2 * HOUR
@@ -70,10 +70,10 @@ def test_a_file_that_is_sent_again_makes_one_schedule_whose_runs_are_jobs_of_the
 def test_the_run_and_what_was_dealt_with_are_one_transaction() -> None:
     async def scene(bench: Bench) -> None:
         await schedule(bench)
-        bench.ledger.broken = True
+        bench.repository.broken = True
         await pass_hours(bench, 0.5)
-        assert bench.ledger.jobs == {} and facts(bench).last_due == NOON - HOUR / 2
-        bench.ledger.broken = False
+        assert bench.repository.jobs == {} and facts(bench).last_due == NOON - HOUR / 2
+        bench.repository.broken = False
         bench.clock.advance(5)
         await quiet(bench)
         assert dues(bench) == [0] and facts(bench).last_due == NOON
@@ -85,7 +85,7 @@ def test_the_run_and_what_was_dealt_with_are_one_transaction() -> None:
 def test_a_crash_around_the_write_neither_loses_nor_doubles_a_run(written: bool) -> None:
     async def scene(bench: Bench) -> None:
         await schedule(bench)
-        good, reached = bench.ledger.insert, asyncio.Event()
+        good, reached = bench.repository.insert, asyncio.Event()
 
         async def insert(
             jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
@@ -95,12 +95,12 @@ def test_a_crash_around_the_write_neither_loses_nor_doubles_a_run(written: bool)
             reached.set()
             await asyncio.Event().wait()
 
-        bench.ledger.insert = insert  # type: ignore[method-assign]
+        bench.repository.insert = insert  # type: ignore[method-assign]
         bench.clock.advance(HOUR / 2)
         await asyncio.wait_for(reached.wait(), 60)
-        assert len(bench.ledger.jobs) == written
+        assert len(bench.repository.jobs) == written
         await bench.kill()
-        bench.ledger.insert = good  # type: ignore[method-assign]
+        bench.repository.insert = good  # type: ignore[method-assign]
         await bench.start()
         await quiet(bench)
         assert dues(bench) == [0]
@@ -227,7 +227,7 @@ def test_a_failure_nobody_foresaw_is_told_and_the_next_is_tried() -> None:
         await schedule(bench)
         good = bench.controller.submitter.reader
 
-        def broken(*_: object) -> Reading:
+        def broken(*_: object) -> ParsedSubmission:
             raise RuntimeError("a bug")
 
         bench.controller.submitter.reader = broken
@@ -243,9 +243,9 @@ def test_a_failure_nobody_foresaw_is_told_and_the_next_is_tried() -> None:
 def test_a_schedule_whose_zone_has_gone_is_still_shown() -> None:
     async def scene(bench: Bench) -> None:
         await schedule(bench)
-        old = bench.ledger.schedule_rows[1]
+        old = bench.repository.schedule_rows[1]
         gone = replace(old.facts, schedule=replace(HOURLY, timezone="Moon/Sea"))
-        bench.ledger.schedule_rows[1] = replace(old, facts=gone)
+        bench.repository.schedule_rows[1] = replace(old, facts=gone)
         await restart(bench, 1)
         (row,) = await bench.controller.schedules.describe()
         assert row["next_due"] is None and "no time zone 'Moon/Sea'" in row["message"]
@@ -271,7 +271,7 @@ def test_a_run_says_in_its_timeline_whose_it_is() -> None:
     async def scene(bench: Bench) -> None:
         await schedule(bench)
         await pass_hours(bench, 0.5)
-        assert bench.ledger.lines[0].text.startswith("submitted by the schedule c1, due at 2026-11-2")
+        assert bench.repository.lines[0].text.startswith("submitted by the schedule c1, due at 2026-11-2")
 
     play(scene)
 
@@ -310,7 +310,7 @@ def test_what_is_deleted_runs_no_more_and_its_number_is_not_used_again() -> None
             await bench.controller.schedules.delete(1, "you")
         await bench.controller.schedules.delete(1, "me")
         await pass_hours(bench, 1)
-        assert bench.ledger.jobs == {} and bench.clock.due() == {}
+        assert bench.repository.jobs == {} and bench.clock.due() == {}
         with pytest.raises(NotFound):
             await bench.controller.schedules.pause(1, "me")
         bench.clock.now = NOON - 60
@@ -327,7 +327,7 @@ def test_what_would_be_refused_makes_no_schedule() -> None:
         bench.cluster.impossible = ""
         submission = Submission("job_file", "one again", user="me", test_only=True)
         assert (await bench.controller.submitter.submit(submission)).schedule == 0
-        assert bench.ledger.schedule_rows == {} and bench.ledger.transactions == 0
+        assert bench.repository.schedule_rows == {} and bench.repository.transactions == 0
 
     play(scene)
 
@@ -340,6 +340,6 @@ def test_the_list_tells_all_but_secrets() -> None:
         wanted = {"id": 1, "last_job": 1, "last_state": "PENDING", "next_due": NOON + HOUR, "missed": "once"}
         assert {key: row[key] for key in wanted} == wanted
         assert "hush" not in json.dumps(row)
-        assert "hush" in json.dumps(dict(bench.ledger.schedule_rows[1].request))
+        assert "hush" in json.dumps(dict(bench.repository.schedule_rows[1].request))
 
     play(scene)

@@ -10,9 +10,9 @@ from tests.unit.controller.fakes import START, Bench, FakeCluster, end, play, st
 
 from overspan.adapters.contract import Node, Refusal
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import Reading
+from overspan.bridge.controller.submission.notes import note_size
+from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.controller.views.listing import Selection
-from overspan.bridge.controller.views.notes import note_size
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected, StoreFailed
 from overspan.bridge.model.job import Job, new_job
@@ -27,10 +27,10 @@ def test_a_job_from_submission_to_end() -> None:
         bench.clock.now += 5
         bench.cluster.tell("1.0", *end(bench.job(), bench.clock.now))
         await until(lambda: bench.state() == "COMPLETED")
-        assert bench.ledger.jobs[job_id].cursor == "4"
-        assert bench.ledger.rows == {} and len(bench.controller.recorder.outbox) == 0
+        assert bench.repository.jobs[job_id].cursor == "4"
+        assert bench.repository.rows == {} and len(bench.controller.recorder.outbox) == 0
         assert bench.job().spec.partition == "local"
-        assert bench.controller.recorder.book.watched("local") == {}
+        assert bench.controller.recorder.registry.watched("local") == {}
         rows = await bench.controller.timeline("1")
         assert [row.end for row in rows if not row.task] == ["PENDING", "CONFIGURING", "RUNNING", "COMPLETED"]
 
@@ -41,7 +41,7 @@ def test_the_answer_comes_after_the_commit_and_with_the_submission_owed() -> Non
     async def scene(bench: Bench) -> None:
         answer = await bench.controller.submitter.submit(Submission("script", "a b c", user="me"))
         assert (answer.id, answer.task_ids, answer.cluster) == (1, ("1+0", "1+1", "1+2"), "local")
-        assert [row.kind for row in bench.ledger.rows.values()] == ["submit"]
+        assert [row.kind for row in bench.repository.rows.values()] == ["submit"]
         assert await bench.submit() == 4
 
     play(scene)
@@ -60,7 +60,7 @@ def test_a_submission_that_is_sent_again_makes_one_job() -> None:
         bench.cluster.impossible = ""
         others = (replace(sent, token="0a1c"), replace(sent, user="you", token="0a1d"), replace(sent, token=""))
         assert len({(await bench.controller.submitter.submit(other)).id for other in others}) == 3
-        assert len(bench.ledger.jobs) == 4
+        assert len(bench.repository.jobs) == 4
 
     play(scene)
 
@@ -78,10 +78,10 @@ def test_a_resubmission_that_is_sent_again_makes_one_job() -> None:
 
 def test_a_full_disk_refuses_the_submission_as_a_whole() -> None:
     async def scene(bench: Bench) -> None:
-        bench.ledger.broken = True
+        bench.repository.broken = True
         with pytest.raises(StoreFailed):
             await bench.submit()
-        assert bench.ledger.jobs == {} and len(bench.controller.recorder.book) == 0
+        assert bench.repository.jobs == {} and len(bench.controller.recorder.registry) == 0
 
     play(scene)
 
@@ -112,7 +112,7 @@ def test_what_is_refused_is_not_written() -> None:
         bench.cluster.impossible = "Invalid generic resource (gres) specification"
         with pytest.raises(Rejected, match=r"^Invalid generic"):
             await bench.submit()
-        assert bench.ledger.transactions == 0
+        assert bench.repository.transactions == 0
 
     play(scene)
 
@@ -122,7 +122,7 @@ def test_of_several_partitions_the_first_that_takes_the_job() -> None:
         submitter = bench.controller.submitter
         read = submitter.reader
 
-        def read_listed(*given: Any) -> Reading:
+        def read_listed(*given: Any) -> ParsedSubmission:
             reading = read(*given)
             return replace(reading, spec=replace(reading.spec, partition="short,long,last"))
 
@@ -153,11 +153,11 @@ def test_refused_for_now_is_tried_again_with_the_reason_shown() -> None:
         await until(lambda: bench.job().reason == "QOSMaxSubmitJobPerUserLimit")
         document = await bench.controller.job("1")
         assert bench.clock.now < document["next_start"] <= bench.clock.now + 1.2
-        await until(lambda: bool([row for row in bench.ledger.rows.values() if row.tries == 1]))
+        await until(lambda: bool([row for row in bench.repository.rows.values() if row.tries == 1]))
         await turn()
         assert bench.cluster.submits == 1
         bench.clock.advance(2)
-        await until(lambda: bench.controller.recorder.book.watched("local") != {})
+        await until(lambda: bench.controller.recorder.registry.watched("local") != {})
         assert (await bench.controller.job("1"))["next_start"] is None
 
     play(scene)
@@ -178,7 +178,7 @@ def test_a_final_refusal_ends_the_job_in_the_clusters_words() -> None:
         await bench.submit()
         await until(lambda: bench.state() == "FAILED")
         assert "Invalid account" in [row.text for row in await bench.controller.timeline("1")]
-        assert bench.ledger.rows == {}
+        assert bench.repository.rows == {}
 
     play(scene)
 

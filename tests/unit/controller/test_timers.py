@@ -62,69 +62,69 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 def test_timers_ring_once_in_their_order_and_one_of_a_name(loop: Loop) -> None:
-    timers, rung = LoopTimers(loop.wall), list[str]()
+    timers, count = LoopTimers(loop.wall), list[str]()
     timers.drop("never set")
-    timers.set("far", 1e18, lambda: rung.append("far"))
-    timers.set("later", loop.wall() + 9, lambda: rung.append("later"))
-    timers.set("past", 5.0, lambda: rung.append("past"))
-    timers.set("gone", loop.wall() + 1, lambda: rung.append("gone"))
+    timers.set("far", 1e18, lambda: count.append("far"))
+    timers.set("later", loop.wall() + 9, lambda: count.append("later"))
+    timers.set("past", 5.0, lambda: count.append("past"))
+    timers.set("gone", loop.wall() + 1, lambda: count.append("gone"))
     timers.drop("gone")
-    timers.set("again", loop.wall() + 1, lambda: rung.append("first"))
-    timers.set("again", loop.wall() + 10, lambda: rung.append("again"))
+    timers.set("again", loop.wall() + 1, lambda: count.append("first"))
+    timers.set("again", loop.wall() + 10, lambda: count.append("again"))
     loop.run(8)
-    assert rung == ["past"]
+    assert count == ["past"]
     loop.run(8)
-    assert rung == ["past", "later", "again"]
+    assert count == ["past", "later", "again"]
     timers.close()
     loop.run(1e19)
-    assert rung == ["past", "later", "again"]
+    assert count == ["past", "later", "again"]
 
 
 def test_a_timer_may_set_itself_again(loop: Loop) -> None:
-    timers, rung = LoopTimers(loop.wall), list[float]()
+    timers, count = LoopTimers(loop.wall), list[float]()
 
-    def ring() -> None:
-        rung.append(loop.now)
-        timers.set("a", loop.wall() + 2, ring)
+    def wake() -> None:
+        count.append(loop.now)
+        timers.set("a", loop.wall() + 2, wake)
 
-    timers.set("a", loop.wall() + 2, ring)
+    timers.set("a", loop.wall() + 2, wake)
     loop.run(7)
-    assert rung == pytest.approx([102, 104, 106])
+    assert count == pytest.approx([102, 104, 106])
 
 
 @pytest.mark.parametrize("seconds", [10_800.0, -21_600.0])
 def test_a_clock_that_was_set_changes_no_distance(loop: Loop, seconds: float) -> None:
-    timers, rung = LoopTimers(loop.wall), list[float]()
+    timers, count = LoopTimers(loop.wall), list[float]()
     timers.look()
-    timers.set("a", loop.wall() + 60, lambda: rung.append(loop.now))
+    timers.set("a", loop.wall() + 60, lambda: count.append(loop.now))
     loop.run(10)
     loop.distance += seconds
     timers.move(seconds)
     timers.look()
     loop.run(100)
-    assert rung == pytest.approx([160])
+    assert count == pytest.approx([160])
 
 
 def test_what_was_due_while_the_machine_slept_rings_with_the_next_look(loop: Loop) -> None:
-    timers, rung = LoopTimers(loop.wall), list[str]()
+    timers, count = LoopTimers(loop.wall), list[str]()
     timers.look()
-    timers.set("a", loop.wall() + 600, lambda: rung.append("a"))
-    timers.set("b", loop.wall() + 900, lambda: rung.append("b"))
+    timers.set("a", loop.wall() + 600, lambda: count.append("a"))
+    timers.set("b", loop.wall() + 900, lambda: count.append("b"))
     loop.slept += 700
     loop.run(10)
-    assert rung == []
+    assert count == []
     timers.look()
     loop.run(1)
-    assert rung == ["a"]
+    assert count == ["a"]
     loop.run(200)
-    assert rung == ["a", "b"]
+    assert count == ["a", "b"]
 
 
 def test_none_rings_early(loop: Loop) -> None:
-    timers, rung = LoopTimers(loop.wall), list[float]()
-    timers.set("a", loop.wall() + 60, lambda: rung.append(loop.now))
+    timers, count = LoopTimers(loop.wall), list[float]()
+    timers.set("a", loop.wall() + 60, lambda: count.append(loop.now))
     loop.slept -= 1e-3
     loop.run(60.0005)
-    assert rung == []
+    assert count == []
     loop.run(1)
-    assert len(rung) == 1
+    assert len(count) == 1

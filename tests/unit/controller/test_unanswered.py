@@ -16,10 +16,10 @@ def test_a_submission_without_an_answer_holds_up_no_other() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one")
         await bench.submit("two")
-        await until(lambda: bench.controller.recorder.book.watched("local") != {})
-        entries = {entry.job.id: entry for entry in bench.controller.recorder.book}
+        await until(lambda: bench.controller.recorder.registry.watched("local") != {})
+        entries = {entry.job.id: entry for entry in bench.controller.recorder.registry}
         assert (entries[1].handle, entries[2].handle) == ("", "2.0")
-        owed = [row.job_id for row in bench.controller.recorder.outbox.of_lane(("local", "submit"))]
+        owed = [row.job_id for row in bench.controller.recorder.outbox.of_queue(("local", "submit"))]
         assert owed == [1] and bench.controller.recorder.outbox.tried(next(iter(cluster.handles)))
         await turn()
         calls = len(cluster.calls)
@@ -58,7 +58,7 @@ def test_an_order_without_an_answer_is_given_again() -> None:
 
     async def scene(bench: Bench) -> None:
         await bench.submit("one")
-        await until(lambda: bool(bench.controller.recorder.book.watched("local")))
+        await until(lambda: bool(bench.controller.recorder.registry.watched("local")))
         cluster.slow = {1}
         cluster.calls.clear()
         await bench.controller.orders.cancel(CancelRequest(("1",)))

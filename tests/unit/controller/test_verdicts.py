@@ -13,7 +13,7 @@ from overspan.bridge.cli.commands.show import job_text
 from overspan.bridge.cli.ends import describe_end
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.client import Outcome
-from overspan.bridge.controller.submission.submitter import Run
+from overspan.bridge.controller.submission.submitter import ScheduledRun
 from overspan.bridge.model.errors import Rejected, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.schedule import Schedule
@@ -41,7 +41,7 @@ class TryingCluster(JudgingCluster):
 def test_an_accepted_job_is_on_the_cluster_when_the_answer_comes() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
-        assert list(bench.controller.recorder.book.watched("local").values()) == [1]
+        assert list(bench.controller.recorder.registry.watched("local").values()) == [1]
 
     play(scene, JudgingCluster())
 
@@ -52,8 +52,13 @@ def test_a_refusal_is_the_answer_in_the_clusters_words_and_leaves_no_job() -> No
         with pytest.raises(Rejected, match=r"^Batch job submission failed: Invalid qos specification\n"):
             await bench.submit(token="a")
         recorder = bench.controller.recorder
-        assert (recorder.book.get(1), bench.ledger.jobs, bench.ledger.rows, bench.ledger.receipts) == (None, {}, {}, {})
-        assert (recorder.book.live, bench.clock.due()) == (0, {})
+        assert (recorder.registry.get(1), bench.repository.jobs, bench.repository.rows, bench.repository.receipts) == (
+            None,
+            {},
+            {},
+            {},
+        )
+        assert (recorder.registry.live, bench.clock.due()) == (0, {})
         # Its number is not given again.
         assert await bench.submit(token="a") == 2
 
@@ -68,7 +73,7 @@ def test_a_refusal_after_the_answer_is_a_failed_job_in_the_clusters_words() -> N
         bench.cluster.fail(False)
         bench.clock.advance(60)
         await until(lambda: bench.job().state is State.FAILED)
-        assert "Invalid qos specification" in (await bench.ledger.timeline(1))[-1].text
+        assert "Invalid qos specification" in (await bench.repository.timeline(1))[-1].text
         shown = await bench.controller.job("1")
         assert (shown["reason"], shown["refusal"]) == ("BadConstraints", "Invalid qos specification")
         text = "job 1 (one) is FAILED (BadConstraints); Invalid qos specification"
@@ -85,7 +90,7 @@ def test_a_refusal_that_cannot_be_taken_back_stays_as_a_job_and_says_so() -> Non
 
     async def scene(bench: Bench) -> None:
         bench.cluster.refusals = [Refusal("", "Invalid qos specification")]
-        bench.ledger.withdraw = withdraw  # type: ignore[method-assign]
+        bench.repository.withdraw = withdraw  # type: ignore[method-assign]
         with pytest.raises(Rejected, match="Invalid qos specification") as caught:
             await bench.submit()
         assert "`span show 1` keeps it" in caught.value.remedy
@@ -98,23 +103,23 @@ def test_a_refusal_that_a_dead_daemon_did_not_tell_is_asked_for_again() -> None:
     async def scene(bench: Bench) -> None:
         bench.cluster.refusals = [Refusal("", "Invalid qos specification")]
         held = asyncio.Event()
-        withdraw = bench.ledger.withdraw
+        withdraw = bench.repository.withdraw
 
         async def hang(job_id: int) -> bool:
             await held.wait()
             return True
 
-        bench.ledger.withdraw = hang  # type: ignore[method-assign]
+        bench.repository.withdraw = hang  # type: ignore[method-assign]
         asking = asyncio.ensure_future(bench.submit(token="a"))
-        await until(lambda: 1 in bench.ledger.jobs and bench.ledger.jobs[1].job.over)
+        await until(lambda: 1 in bench.repository.jobs and bench.repository.jobs[1].job.over)
         await bench.kill()
         await asyncio.gather(asking, return_exceptions=True)
-        bench.ledger.withdraw = withdraw  # type: ignore[method-assign]
+        bench.repository.withdraw = withdraw  # type: ignore[method-assign]
         await bench.start()
         bench.cluster.refusals = [Refusal("", "Invalid qos specification")]
         with pytest.raises(Rejected, match="Invalid qos specification"):
             await bench.submit(token="a")
-        assert bench.ledger.jobs == {}
+        assert bench.repository.jobs == {}
 
     play(scene, JudgingCluster())
 
@@ -136,8 +141,8 @@ def test_a_refused_run_of_a_schedule_is_kept() -> None:
         bench.cluster.refusals = [Refusal("", "Invalid qos specification")]
         schedule = Schedule("0 4 * * *")
         stored = StoredSchedule(7, 0, "me", ScheduleFacts("one", "local", schedule, 0.0, 0.0))
-        bench.ledger.schedule_rows[7] = stored
-        run = Run(schedule, lambda number: replace(stored, version=1))
+        bench.repository.schedule_rows[7] = stored
+        run = ScheduledRun(schedule, lambda number: replace(stored, version=1))
         with pytest.raises(Rejected):
             await bench.controller.submitter.submit(Submission("script", "one", user="me"), run)
         assert bench.job().state is State.FAILED
@@ -169,7 +174,7 @@ def test_what_is_sent_later_is_tried_at_its_submission(more: str) -> None:
         bench.cluster.impossible = "Invalid qos specification"
         with pytest.raises(Rejected, match=r"^Batch job submission failed: Invalid qos specification\n"):
             await bench.submit(f"one {more}")
-        assert (bench.cluster.submits, bench.ledger.jobs) == (0, {})
+        assert (bench.cluster.submits, bench.repository.jobs) == (0, {})
         bench.cluster.impossible = ""
         assert await bench.submit(f"one {more}") == 1
 

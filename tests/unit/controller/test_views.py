@@ -18,10 +18,10 @@ def test_the_queue_and_its_filters() -> None:
     async def scene(bench: Bench) -> None:
         await start_job(bench, "a b")
         await bench.submit("solo hold")
-        book = bench.controller.recorder.book
+        registry = bench.controller.recorder.registry
 
         def count(selection: Selection) -> int:
-            return len(list_queue(book, selection, bench.clock.now))
+            return len(list_queue(registry, selection, bench.clock.now))
 
         assert count(Selection()) == 2
         assert count(Selection(tasks=True)) == 3

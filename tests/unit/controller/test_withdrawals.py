@@ -42,7 +42,7 @@ def test_a_cluster_that_keeps_a_job_is_asked_again_after_a_while() -> None:
         for count in range(1, 4):
             bench.clock.advance(60 if count == 1 else 15)
             await until(lambda count=count: len(near.orders) == count)  # type: ignore[misc]
-            await until(lambda: bench.ledger.rows == {})
+            await until(lambda: bench.repository.rows == {})
             bench.clock.advance(0)
             await turn()
             assert len(near.orders) == count

@@ -18,14 +18,14 @@ class VirtualClock(FakeClock):
         self._handles: dict[str, asyncio.TimerHandle] = {}
 
     def set(self, name: str, at: float, call: Callable[[], None]) -> None:
-        def ring() -> None:
+        def wake() -> None:
             # The loop may be a rounding error early.
             self.now = max(self.now, at)
             self._handles.pop(name, None)
             call()
 
         self.drop(name)
-        self._handles[name] = asyncio.get_running_loop().call_at(max(at, self.now), ring)
+        self._handles[name] = asyncio.get_running_loop().call_at(max(at, self.now), wake)
 
     def drop(self, name: str) -> None:
         handle = self._handles.pop(name, None)

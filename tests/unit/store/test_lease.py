@@ -14,7 +14,7 @@ from overspan.bridge.model.errors import Conflict, StoreFailed
 from overspan.bridge.store import lease as leases
 from overspan.bridge.store.lease import (
     STALE,
-    Holder,
+    LeaseHolder,
     holds,
     identify,
     is_alive,
@@ -24,16 +24,16 @@ from overspan.bridge.store.lease import (
     take_lease,
 )
 
-HERE = Holder("login1", 10, 100, "boot-a", "pid:[1]", "/run/span.sock")
+HERE = LeaseHolder("login1", 10, 100, "boot-a", "pid:[1]", "/run/span.sock")
 BESIDE = HERE._replace(pid=11, start_time=200)
 THERE = HERE._replace(host="login2", boot_id="boot-b")
 
 
-def nobody(_: Holder) -> bool:
+def nobody(_: LeaseHolder) -> bool:
     return False
 
 
-def everybody(_: Holder) -> bool:
+def everybody(_: LeaseHolder) -> bool:
     return True
 
 
@@ -77,7 +77,7 @@ def test_holder_on_another_host_keeps_it_while_its_heart_beats(tmp_path: Path) -
         (THERE, -500.0, True),  # its clock is ahead
     ],
 )
-def test_holds(other: Holder, age: float, held: bool) -> None:
+def test_holds(other: LeaseHolder, age: float, held: bool) -> None:
     lease = leases.Lease(other, 1, 0.0, 1000.0)
     assert holds(lease, BESIDE, 1000.0 + age, everybody) is held
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import Change, NewJob, OutboxRow
-from overspan.bridge.store.rows import Atom, alteration, clean, insertion, merge, outbox_values
+from overspan.bridge.store.rows import RowBatch, alteration, clean, insertion, merge, outbox_values
 
 MakeJob = Callable[..., Job]
 
@@ -18,16 +18,18 @@ DONE = {"key": "1.0"}
 
 def test_merging_keeps_order_within_a_table() -> None:
     other = {"key": "2.0"}
-    whole = merge([Atom(timeline=[{"seq": 1}], outbox_add=[CALL]), Atom(timeline=[{"seq": 2}], outbox_done=[other])])
-    assert whole == Atom(timeline=[{"seq": 1}, {"seq": 2}], outbox_add=[CALL], outbox_done=[other])
+    whole = merge(
+        [RowBatch(timeline=[{"seq": 1}], outbox_add=[CALL]), RowBatch(timeline=[{"seq": 2}], outbox_done=[other])]
+    )
+    assert whole == RowBatch(timeline=[{"seq": 1}, {"seq": 2}], outbox_add=[CALL], outbox_done=[other])
 
 
 def test_atoms_whose_order_matters_are_not_merged() -> None:
-    assert merge([Atom(outbox_add=[CALL]), Atom(outbox_done=[DONE])]) is None
+    assert merge([RowBatch(outbox_add=[CALL]), RowBatch(outbox_done=[DONE])]) is None
 
 
 def test_atoms_of_other_tokens_are_merged() -> None:
-    assert merge([Atom(outbox_add=[CALL]), Atom(outbox_done=[{"key": "2.0"}])]) is not None
+    assert merge([RowBatch(outbox_add=[CALL]), RowBatch(outbox_done=[{"key": "2.0"}])]) is not None
 
 
 def test_spec_is_written_once_and_apart(make_job: MakeJob, start_of: Callable[[Job], NewJob]) -> None:

@@ -13,7 +13,7 @@ from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model.errors import Conflict, InvalidRequest, StoreFailed
 from overspan.bridge.model.job import Attempt, Element, Job, NodeRun, Placement
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import Account, Change, JobQuery, NewJob, OutboxRow, Receipt
+from overspan.bridge.store.records import Change, HistoryRows, JobQuery, NewJob, OutboxRow, Receipt
 from overspan.bridge.store.store import Store
 
 MakeJob = Callable[..., Job]
@@ -388,12 +388,12 @@ def test_an_account_stands_with_the_end_alone_and_jobs_are_listed_in_order(
     asyncio.run(store.apply([Change(ended(job, 9.0), 0, handle="0:h", account=b"\x00row") for job in jobs[:2]]))
     assert asyncio.run(store.find_ids(JobQuery())) == [1, 4, 2, 3]
     assert asyncio.run(store.find_ids(JobQuery(limit=2))) == [4, 3]
-    assert asyncio.run(store.accounts([1, 2, 4])) == [
-        Account(1, None, "local", "0:h", b"\x00row"),
-        Account(4, 2, "local", "", None),
-        Account(2, None, "local", "0:h", b"\x00row"),
+    assert asyncio.run(store.history_rows([1, 2, 4])) == [
+        HistoryRows(1, None, "local", "0:h", b"\x00row"),
+        HistoryRows(4, 2, "local", "", None),
+        HistoryRows(2, None, "local", "0:h", b"\x00row"),
     ]
     again = replace(ended(jobs[0], 9.0), state=State.PENDING, version=2)
     asyncio.run(store.apply([Change(again, 1)]))
-    asyncio.run(store.keep_accounts([(1, 1, b"old"), (3, 0, b"new")]))
-    assert [account.rows for account in asyncio.run(store.accounts([1, 3]))] == [None, b"new"]
+    asyncio.run(store.keep_history_rows([(1, 1, b"old"), (3, 0, b"new")]))
+    assert [account.rows for account in asyncio.run(store.history_rows([1, 3]))] == [None, b"new"]

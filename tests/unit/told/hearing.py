@@ -19,7 +19,7 @@ from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.core.clusters import find_opener
 from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.reading import read
+from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.controller.submission.submitter import Submitted
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.errors import OverspanError

@@ -66,7 +66,7 @@ def miss_a_right(stage: Stage) -> Told:
         api.objects.delete(Key("", "namespaces", "", "default"), {})
         found = await bench.controller.check("kube")
         said = await cancel(bench.controller, number, "USR1")
-        await until(lambda: any("Signal" in line.text for line in bench.ledger.lines), 20)
+        await until(lambda: any("Signal" in line.text for line in bench.repository.lines), 20)
         checked = [f"{one.what} {one.works}: {one.seen}\n{one.remedy}" for one in found if not one.works]
         return {**await hear(bench.controller, number), **said, "check": "\n".join(checked)}
 

@@ -20,7 +20,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.journal import Journal
 from overspan.bridge.runtime.core.losses import Loss, name_loss, word_damage, write_loss
-from overspan.bridge.store.failures import translate
+from overspan.bridge.store.sqlite_errors import translate
 
 SCRIPT = "#!/bin/sh\ntrain\n"
 WAITING = """
@@ -118,10 +118,10 @@ def fill_the_disk(stage: Stage) -> Told:
         await until(lambda: bench.state(number) == "RUNNING")
         full = sqlite3.OperationalError("database or disk is full")
         full.sqlite_errorcode = sqlite3.SQLITE_FULL
-        bench.ledger.broken, bench.ledger.trouble = True, translate(full, "overspan.db")
+        bench.repository.broken, bench.repository.trouble = True, translate(full, "overspan.db")
         said = await cancel(bench.controller, number)
         told = await hear(bench.controller, number)
-        bench.ledger.broken = False
+        bench.repository.broken = False
         return {**told, **said}
 
     return stage.daemon(story, local=configure(stage))

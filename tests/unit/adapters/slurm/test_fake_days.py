@@ -333,7 +333,7 @@ def test_what_is_shown_of_a_job_names_the_files_that_it_writes(world: SlurmWorld
 async def list_rows(daemon: Daemon, number: int) -> tuple[str, str, str]:
     """Folder, output and error of a job, as listings have them."""
     selection = Selection(ids=(str(number),))
-    pages = list_history(daemon.controller.recorder.book, daemon.world.store, selection)
+    pages = list_history(daemon.controller.recorder.registry, daemon.world.store, selection)
     (found,) = [row async for page in pages for row in page]
     row = dict(zip(COLUMNS, json.loads(found), strict=True))
     shown = await daemon.controller.job(str(number))

@@ -1,0 +1,194 @@
+"""What the client sends and returns besides listings: submissions, orders, logs, changes of state.
+
+Listings have a module of their own (`records`), because each class here would cost the busiest commands 0.1 ms.
+No future import here: NamedTuple would compile each annotation.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+from overspan.bridge.client.records import JobFilter
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What a submission changes about a job file. `overrides` are `path=value` texts, as `--set` takes them."""
+
+    cluster: str
+    name: str
+    hold: bool
+    overrides: Sequence[str]
+    env: Mapping[str, str]
+    secrets: Mapping[str, str]
+    args: Sequence[str]
+    """For a batch script: the words after `sbatch`, before the script (options) as the user would write them."""
+
+
+class Submission(NamedTuple):
+    """The body of a submission; see `Client.send`."""
+
+    kind: str
+    text: str
+    file: str = ""
+    argv: Sequence[str] = ()
+    command: Sequence[str] = ()
+    cluster: str = ""
+    name: str = ""
+    hold: bool = False
+    overrides: Sequence[str] = ()
+    env: Mapping[str, str] = {}
+    secrets: Mapping[str, str] = {}
+    test_only: bool = False
+
+
+class Accepted(NamedTuple):
+    """An answered submission: it is stored and will run. `notes` are options that have no effect here.
+
+    `options` are a script's effective client options (wait, parsable, quiet, clusters); `text` answers `--test-only`.
+    """
+
+    id: int
+    task_ids: tuple[str, ...] = ()
+    name: str = ""
+    cluster: str = ""
+    notes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = {}
+    text: str = ""
+    schedule: int = 0
+    """The schedule that was made of a file with `cron`; there is no job then, and `id` is 0."""
+    next_due: float | None = None
+
+
+class Outcome(NamedTuple):
+    """A job's state and how it ended; `over` is False while it can still change."""
+
+    over: bool
+    state: str
+    exit_code: int = 0
+    signal: int = 0
+
+
+class CancelOrder(NamedTuple):
+    """What to cancel or signal: `refs`, or every live job that `filter` lets pass, or both."""
+
+    refs: tuple[str, ...] = ()
+    task: str = ""
+    filter: JobFilter = JobFilter()
+    signal: str = ""
+    batch_only: bool = False
+    full: bool = False
+
+
+class FailedOrder(NamedTuple):
+    """An id for which an order could not be given, and why."""
+
+    ref: str
+    code: str
+    message: str
+    remedy: str = ""
+
+
+class Cancelled(NamedTuple):
+    """Which ids were cancelled, and which were not."""
+
+    done: tuple[str, ...]
+    errors: tuple[FailedOrder, ...]
+    note: str = ""
+
+
+class StreamKey(NamedTuple):
+    """Which log of a job: None and empty mean the only one or the newest; `stream` is output or error."""
+
+    task: str = ""
+    node: int | None = None
+    attempt: int | None = None
+    stream: str = "output"
+    job: str = ""
+
+
+class Stream(NamedTuple):
+    """A log that exists: where it is and its size in bytes; `job` is the element it is of where an array is read.
+
+    `marks` are (time, size) pairs: it had at least so many bytes then. None where nobody noted that, or was asked.
+    """
+
+    task: str
+    node: int
+    attempt: int
+    stream: str
+    path: str = ""
+    size: int = 0
+    job: str = ""
+    marks: tuple[tuple[float, int], ...] | None = None
+
+
+def stream_from_document(document: Mapping[str, Any]) -> Stream:
+    """Read a log's row; unknown keys are left out."""
+    known = {key: document[key] for key in Stream._fields if key in document}
+    marks = known.pop("marks", None)
+    return Stream(**known, marks=None if marks is None else tuple((at, size) for at, size in marks))
+
+
+class LogPart(NamedTuple):
+    """Bytes of a log from `offset`; `over` when no more can come."""
+
+    data: bytes
+    offset: int
+    size: int
+    path: str = ""
+    over: bool = False
+    gap: int = 0
+    """Bytes that are lost before `offset`."""
+
+
+class LogWish(NamedTuple):
+    """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node, -1 every one.
+
+    `stream` is output, error or empty for both; `tail` is how many last lines to begin with, None for all;
+    `follow` goes on until the job is over, newer attempts included. `times` merges what is there by the time at which
+    it came, and `since` (epoch seconds) leaves out what is older.
+    """
+
+    task: str = ""
+    node: int | None = None
+    attempt: int | None = None
+    stream: str = ""
+    tail: int | None = None
+    follow: bool = False
+    times: bool = False
+    since: float | None = None
+
+
+class Transition(NamedTuple):
+    """A change of state, of a job (`task` empty) or a task."""
+
+    seq: int = 0
+    job_id: int = 0
+    task: str = ""
+    at: float = 0.0
+    start: str = ""
+    end: str = ""
+    reason: str = ""
+    cause: str = ""
+    text: str = ""
+
+
+def transition_from_document(document: Mapping[str, Any], job_id: int = 0) -> Transition:
+    """Read a timeline row; unknown keys are left out."""
+    known = {key: document[key] for key in Transition._fields if document.get(key) is not None}
+    known.setdefault("job_id", job_id)
+    return Transition(**known)
+
+
+def accepted_from_document(document: Mapping[str, Any]) -> Accepted:
+    """Read the answer to a submission."""
+    return Accepted(
+        id=int(document.get("id") or 0),
+        task_ids=tuple(document.get("task_ids") or ()),
+        name=str(document.get("name") or ""),
+        cluster=str(document.get("cluster") or ""),
+        notes=tuple(document.get("notes") or ()),
+        options=document.get("options") or {},
+        text=str(document.get("text") or ""),
+        schedule=int(document.get("schedule") or 0),
+        next_due=document.get("next_due"),
+    )

@@ -1,0 +1,141 @@
+"""Binds a cluster's name to one place (a kind and an address) for as long as launches live there.
+
+A handle means nothing outside the place that gave it. Another place would answer that it does not know the launch, and
+the job would be started a second time. So nothing is asked of a name that leads elsewhere now, and the jobs of a name
+that is no longer configured are left as they are. Both are reported as troubles.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from overspan.adapters.abilities import Trace, Traces
+from overspan.adapters.contract import Accepted
+from overspan.bridge.controller.core.clusters import Cluster, Clusters
+from overspan.bridge.controller.core.outbox import SUBMIT
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.model.errors import OverspanError, Unreachable
+
+log = logging.getLogger(__name__)
+
+
+class ClusterLocations:
+    """Stores the place of each cluster's launches, and compares it with the configured one."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
+        self._recorder = recorder
+        self.clusters = clusters
+        self._homes: dict[str, str] = {}
+        """The places of clusters that are no longer configured."""
+
+    async def load(self) -> None:
+        """Read the places of launches, before any call to a cluster. Raises StoreFailed."""
+        for cluster in self.clusters:
+            cluster.home = await self._recorder.repository.meta(_key(cluster.name)) or ""
+            cluster.has_launches = lambda name=cluster.name: self._has_launches(name)  # type: ignore[misc]
+
+    async def look_for_absent(self) -> None:
+        """Read the places of clusters that the configuration does not name. Raises StoreFailed."""
+        for name in self.count_absent():
+            self._homes[name] = await self._recorder.repository.meta(_key(name)) or ""
+
+    async def leave(self, cluster: Cluster) -> None:
+        """Give up the old place before launches are sent. Raises Unreachable while launches live there."""
+        if cluster.displaced:
+            # If all that is left is a submission in doubt, no observation loop asks.
+            await self.find_again(cluster)
+        _ = cluster.adapter
+        if cluster.home and cluster.home != cluster.place:
+            await self._set(cluster, "")
+
+    async def keep(self, cluster: Cluster, answers: list[object]) -> None:
+        """Store the present place once the cluster has accepted a launch there."""
+        if any(isinstance(answer, Accepted) for answer in answers) and cluster.home != cluster.place:
+            await self._set(cluster, cluster.place)
+
+    async def find_again(self, cluster: Cluster) -> bool:
+        """Whether a displaced cluster is the same place at another address, since it has one of the launches.
+
+        Raises Unreachable.
+        """
+        adapter = cluster.open()
+        if not isinstance(adapter, Traces):
+            return False
+        in_doubt, watched = self._list_in_doubt(cluster.name), self._recorder.registry.watched(cluster.name)
+        if not any(trace.token in in_doubt or self._is_ours(trace, watched) for trace in await adapter.find_traces()):
+            return False
+        log.info(
+            "cluster %s: %s is the same place as %s",
+            cluster.name,
+            cluster.place,
+            cluster.home,
+            extra={"cluster": cluster.name},
+        )
+        await self._set(cluster, cluster.place)
+        # What was ordered meanwhile is due now.
+        await self._recorder.change(set(watched.values()), lambda units: None)
+        return True
+
+    def count_absent(self) -> Counter[str]:
+        """How many live jobs each cluster has that the configuration does not name."""
+        places = [name for entry in self._recorder.registry if not entry.job.over for name in set(entry.places())]
+        return Counter(name for name in places if name and self.clusters.find(name) is None)
+
+    def find_trouble(self, name: str) -> OverspanError | None:
+        """Why the jobs of a cluster are left as they are; None if they are watched."""
+        cluster = self.clusters.find(name)
+        if cluster is not None:
+            try:
+                _ = cluster.displaced and cluster.adapter
+            except OverspanError as error:
+                return error
+            return None
+        count = self.count_absent()[name]
+        if not count:
+            return None
+        home = f", which was {self._homes[name]}" if self._homes.get(name) else ""
+        jobs = "live job is left as it is" if count == 1 else "live jobs are left as they are"
+        return Unreachable(
+            f"the configuration does not name the cluster {name}{home}: its {count} {jobs}",
+            remedy=f"name it {name} again to follow them; `span config` shows the files",
+        )
+
+    def list_troubles(self) -> dict[str, OverspanError]:
+        """Every cluster whose jobs are left as they are, and why."""
+        names = [*(cluster.name for cluster in self.clusters if cluster.home), *sorted(self.count_absent())]
+        found = {name: self.find_trouble(name) for name in names}
+        return {name: trouble for name, trouble in found.items() if trouble is not None}
+
+    def _is_ours(self, trace: Trace, watched: Mapping[str, int]) -> bool:
+        """Whether a trace is of a watched launch: by its handle, or by its token."""
+        if trace.handle in watched:
+            return True
+        entry = self._recorder.registry.get(trace.job)
+        if trace.installation != self._recorder.completion.installation or entry is None:
+            return False
+        if entry.handle in watched and (
+            trace.launch == entry.handle_launch or (trace.resumes and trace.launch < entry.handle_launch)
+        ):
+            return True
+        return any(bid.handle in watched and bid.launch == trace.launch for bid in entry.job.bids)
+
+    def _has_launches(self, name: str) -> bool:
+        if self._recorder.registry.watched(name):
+            return True
+        return bool(self._list_in_doubt(name))
+
+    def _list_in_doubt(self, name: str) -> set[str]:
+        """The tokens of submissions in doubt: the cluster may have them although it has not answered."""
+        outbox = self._recorder.outbox
+        tokens = {row.token for row in outbox.of_queue((name, SUBMIT))}
+        return {token for token in tokens if outbox.tried(token) and not outbox.is_first(token)}
+
+    async def _set(self, cluster: Cluster, home: str) -> None:
+        await self._recorder.repository.set_meta(_key(cluster.name), home)
+        cluster.home = home
+
+
+def _key(cluster: str) -> str:
+    return f"place:{cluster}"

@@ -1,0 +1,122 @@
+"""The repository: what the controller asks of the store. `store.store.Store` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.store.records import (
+    Change,
+    Damage,
+    HistoryRows,
+    JobQuery,
+    NewJob,
+    OutboxRow,
+    Receipt,
+    StoredJob,
+    TimelineRow,
+)
+from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
+
+
+class Repository(Protocol):
+    """The store's port. Every write raises StoreFailed when nothing was written."""
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        """The rows that could not be read; they are left as they are."""
+
+    async def load_live(self) -> list[StoredJob]:
+        """Every job that is not over."""
+
+    async def next_ids(self, count: int) -> int:
+        """Reserve `count` consecutive ids; the first of them."""
+
+    async def reserve_ids(self, end: int) -> bool:
+        """Never give an id below `end` again; whether any of them was still free."""
+
+    async def insert(
+        self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+    ) -> None:
+        """Write new jobs with all that starts them, the schedule they are a run of, the receipt, in one transaction.
+
+        Conflict when the schedule's version is not the one before.
+        """
+
+    async def find_receipt(self, token: str, user: str) -> Receipt | None:
+        """What was made of a user's submission; None if nothing was."""
+
+    async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
+        """Write an array's new elements and the array without them, all or none; False for another version."""
+
+    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+        """Write changes in one transaction; False for one whose expected version was not there."""
+
+    async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
+        """The calls that are owed, oldest first."""
+
+    async def defer(self, token: str, next_try_at: float, error: str) -> bool:
+        """Count a failed try of a call; False when it is not owed any more."""
+
+    async def settle(self, tokens: Sequence[str]) -> int:
+        """Delete calls that were made and changed no job; how many."""
+
+    async def find(self, query: JobQuery) -> list[StoredJob]:
+        """Jobs of any age, newest last."""
+
+    async def find_ids(self, query: JobQuery) -> list[int]:
+        """The same jobs by id, in the order of listings: an array's elements together, and before it."""
+
+    async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
+        """What listings of the history need of these jobs, in their order."""
+
+    async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+        """Keep what listings say of jobs that are over: (id, version, rows) each, while they have that version."""
+
+    async def timeline(self, job_id: int) -> list[TimelineRow]:
+        """The transitions of a job, oldest first."""
+
+    async def events(self, since: int, limit: int) -> list[TimelineRow]:
+        """Transitions of all jobs after that seq, oldest first."""
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the newest transition; 0 for none."""
+
+    @property
+    def trouble(self) -> OverspanError | None:
+        """Why the last transaction failed; None when it went well."""
+
+    async def forget(self, before: float) -> int:
+        """Drop jobs that ended before that time; how many."""
+
+    async def withdraw(self, job_id: int) -> bool:
+        """Delete a job that is over and owes no call, with its receipt; False if it is not such a job."""
+
+    async def schedules(self) -> list[StoredSchedule]:
+        """Every schedule, by id."""
+
+    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        """Write a new schedule and its receipt; its id."""
+
+    async def change_schedule(self, changed: StoredSchedule) -> bool:
+        """Write a schedule's next facts; False when the stored version is not the one before."""
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        """Delete a schedule; False when there was none."""
+
+    async def crontab(self, user: str) -> str | None:
+        """The text of a user's crontab."""
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        """Write a crontab and its entries in place of the user's former one; the entries' ids."""
+
+    async def meta(self, key: str) -> str | None:
+        """A single value of the daemon's own."""
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """Write a single value."""
+
+    def close(self) -> None:
+        """Commit what is queued and close the database. Blocks."""

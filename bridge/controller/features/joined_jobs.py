@@ -1,0 +1,99 @@
+"""Jobs that have joined a group: shown under it, and ended with it."""
+
+from __future__ import annotations
+
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.orders.orders import place
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.job import Job
+from overspan.bridge.store.records import JobQuery
+
+MOST_JOINED = 10_000
+"""The most ended jobs of a group's lifetime that are searched."""
+BY = "group"
+"""Who has cancelled a job that ended with its group."""
+
+
+class JoinedJobs:
+    """An index of the jobs that have joined each group. It follows from the jobs, so it is not stored."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._members: dict[int, set[int]] = {}
+        self._ended: dict[int, set[int]] = {}
+        """Ended jobs that had joined a group, for the groups that were asked for."""
+        recorder.followers.append(self.follow)
+        recorder.notifications.withdrawn = self._withdraw
+
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
+        """A job has changed: it may have joined a group, or be one that ends."""
+        job = entry.job
+        group = job.spec.parent
+        if group is not None:
+            members = self._members.setdefault(group, set())
+            if job.over:
+                members.discard(job.id)
+                if group in self._ended:
+                    self._ended[group].add(job.id)
+            else:
+                members.add(job.id)
+                if before is None and self._ends(group):
+                    self._sweep(group)
+            if not members:
+                self._members.pop(group, None)
+        if job.id in self._members and self._ends(job.id):
+            self._sweep(job.id)
+
+    def _withdraw(self, job: Job) -> None:
+        """A job that was to join a group is no job any more."""
+        if job.spec.parent in self._ended:
+            self._ended[job.spec.parent].discard(job.id)
+
+    def members(self, group: int) -> list[int]:
+        """The live jobs that have joined a group."""
+        return sorted(self._members.get(group, ()))
+
+    async def list_joined(self, entry: JobEntry) -> list[int]:
+        """All jobs that have joined a group, ended ones too."""
+        group = entry.job.id
+        if not entry.job.spec.group:
+            return []
+        if group not in self._ended:
+            self._ended[group] = set()
+            # A job can join a group only while the group lives.
+            window = JobQuery(
+                users=(entry.user,),
+                since=entry.job.submitted_at,
+                until=entry.job.ended_at,
+                over=True,
+                limit=MOST_JOINED,
+            )
+            stored = await self.recorder.repository.find(window)
+            self._ended[group].update(each.job.id for each in stored if each.job.spec.parent == group)
+        return sorted({*self.members(group), *self._ended[group]})
+
+    def _ends(self, group: int) -> bool:
+        """Whether a group is over or about to be; a forgotten one is over."""
+        entry = self.recorder.registry.get(group)
+        if group in self.recorder.registry.aside:
+            return False
+        return entry is None or entry.job.over or entry.job.ending is not None
+
+    def _sweep(self, group: int) -> None:
+        members = self.members(group)
+        self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
+
+    async def _cancel(self, members: list[int]) -> None:
+        def work(units: list[UnitOfWork]) -> None:
+            now = self.recorder.clock()
+            for unit in units:
+                try:
+                    place(unit, events.Cancel(now, by=BY), now)
+                except Conflict:
+                    # It ends already.
+                    continue
+
+        await self.recorder.change(members, work)

@@ -1,0 +1,42 @@
+"""Checks at submission that the sources of `file_mounts` exist."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from overspan.bridge.controller.core.clusters import LOCAL, Cluster
+from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.readers.submission import Submission
+
+
+def check_sources(spec: JobSpec, cluster: Cluster, submission: Submission) -> JobSpec:
+    """The spec without the places of its mounts. InvalidRequest where a source is missing that the job would link to.
+
+    Only on this machine, and only for a daemon that sees what the submitter sees: elsewhere the cluster says it. What
+    a task waits for may yet make its sources.
+    """
+    here = cluster.config.kind == LOCAL and submission.uid == os.geteuid()
+    waits = bool(spec.dependency.needs) or spec.begin is not None or spec.cron is not None
+    if spec.mount_places and here and not waits:
+        missing = [
+            source
+            for task in spec.tasks
+            if not task.needs
+            for source in task.file_mounts.values()
+            if source in spec.mount_places and not os.path.exists(source)
+        ]
+        _refuse(spec, list(dict.fromkeys(missing)))
+    return _forget_places(spec)
+
+
+def _refuse(spec: JobSpec, missing: list[str]) -> None:
+    found = sorted((spec.mount_places[source], source) for source in missing)
+    if found:
+        lines = [f"there is no {found[0][1]} to mount", *(f"{place}: nor {source}" for place, source in found[1:])]
+        raise InvalidRequest("\n".join(lines), remedy="see `file_mounts`", place=found[0][0])
+
+
+def _forget_places(spec: JobSpec) -> JobSpec:
+    return replace(spec, mount_places={}) if spec.mount_places else spec

@@ -1,0 +1,260 @@
+"""The store as the controller sees it, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+from overspan.bridge.store.records import (
+    Change,
+    Damage,
+    HistoryRows,
+    JobQuery,
+    NewJob,
+    OutboxRow,
+    Receipt,
+    StoredJob,
+    TimelineEntry,
+    TimelineRow,
+)
+from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
+
+
+class FakeRepository:
+    """The store's contract over dictionaries; `broken` makes every write fail, and a crash loses nothing written."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, StoredJob] = {}
+        self.rows: dict[str, OutboxRow] = {}
+        self.lines: list[TimelineRow] = []
+        self.values: dict[str, str] = {}
+        self.broken = False
+        self.transactions = 0
+        self.trouble: OverspanError | None = None
+        self._ids = 1
+        self.schedule_rows: dict[int, StoredSchedule] = {}
+        self.crontabs: dict[str, str] = {}
+        self._schedule_ids = 1
+        self.receipts: dict[str, Receipt] = {}
+        self.damaged: list[Damage] = []
+        self.account_rows: dict[int, bytes | None] = {}
+
+    @property
+    def last_seq(self) -> int:
+        return len(self.lines)
+
+    def _write(self) -> None:
+        if self.broken:
+            raise StoreFailed("the disk is full")
+        self.transactions += 1
+
+    def _tell(self, job_id: int, timeline: Sequence[TimelineEntry]) -> None:
+        for line in timeline:
+            row = TimelineRow(
+                len(self.lines) + 1,
+                job_id,
+                line.task,
+                line.at,
+                line.start,
+                line.end,
+                line.reason,
+                line.cause,
+                line.text,
+            )
+            self.lines.append(row)
+
+    @property
+    def damages(self) -> list[Damage]:
+        return self.damaged
+
+    async def load_live(self) -> list[StoredJob]:
+        return [stored for stored in self.jobs.values() if not stored.job.over]
+
+    async def next_ids(self, count: int) -> int:
+        first, self._ids = self._ids, self._ids + count
+        return first
+
+    async def reserve_ids(self, end: int) -> bool:
+        before, self._ids = self._ids, max(self._ids, end)
+        return before < end
+
+    async def insert(
+        self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
+    ) -> None:
+        await asyncio.sleep(0)
+        self._write()
+        self._note(receipt)
+        if schedule is not None and not self._set_schedule(schedule):
+            raise Conflict("the schedule was changed")
+        for new in jobs:
+            self.jobs[new.job.id] = StoredJob(new.job, new.cluster, "", "", "", new.user)
+            self._owe(new.outbox)
+            self._tell(new.job.id, new.timeline)
+        # Written, but the caller does not know yet.
+        await asyncio.sleep(0)
+
+    def _note(self, receipt: Receipt | None) -> None:
+        if receipt is not None:
+            if receipt.token in self.receipts:
+                raise Conflict("the receipt exists")
+            self.receipts[receipt.token] = receipt
+
+    async def find_receipt(self, token: str, user: str) -> Receipt | None:
+        found = self.receipts.get(token)
+        return found if found is not None and found.user == user else None
+
+    async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
+        written = await self.apply((change,))
+        if written[0]:
+            await self.insert(elements)
+        return written[0]
+
+    def _owe(self, rows: Sequence[OutboxRow]) -> None:
+        for row in rows:
+            if row.token in self.rows:
+                raise Conflict(f"token {row.token} exists")
+            self.rows[row.token] = row
+
+    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+        await asyncio.sleep(0)
+        self._write()
+        written = [self._apply(change) for change in changes]
+        await asyncio.sleep(0)
+        return written
+
+    def _apply(self, change: Change) -> bool:
+        old = self.jobs[change.job.id]
+        if old.job.version != change.expected_version:
+            return False
+        assert change.job.version != change.expected_version
+        self.jobs[change.job.id] = StoredJob(
+            change.job,
+            old.cluster if change.cluster is None else change.cluster,
+            old.handle if change.handle is None else change.handle,
+            old.native_id if change.native_id is None else change.native_id,
+            old.cursor if change.cursor is None else change.cursor,
+            old.user,
+        )
+        self.account_rows[change.job.id] = change.account
+        for token in change.outbox_done:
+            self.rows.pop(token, None)
+        self._owe(change.outbox_add)
+        self._tell(change.job.id, change.timeline)
+        return True
+
+    async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
+        return [row for row in self.rows.values() if cluster in (None, row.cluster)]
+
+    async def defer(self, token: str, next_try_at: float, error: str) -> bool:
+        row = self.rows.get(token)
+        if row is not None:
+            self.rows[token] = row._replace(next_try_at=next_try_at, error=error, tries=row.tries + 1)
+        return row is not None
+
+    async def settle(self, tokens: Sequence[str]) -> int:
+        return sum(self.rows.pop(token, None) is not None for token in tokens)
+
+    async def find(self, query: JobQuery) -> list[StoredJob]:
+        found = [
+            stored
+            for stored in self.jobs.values()
+            if (not query.ids or stored.job.id in query.ids)
+            and (not query.users or stored.user in query.users)
+            and (not query.arrays or (stored.job.element is not None and stored.job.element.array in query.arrays))
+            and (query.over is None or stored.job.over is query.over)
+        ]
+        return found[-query.limit :] if query.limit else found
+
+    async def find_ids(self, query: JobQuery) -> list[int]:
+        def place(stored: StoredJob) -> tuple[int, bool, int]:
+            element = stored.job.element
+            return (stored.job.id if element is None else element.array, element is None, stored.job.id)
+
+        return [stored.job.id for stored in sorted(await self.find(query), key=place)]
+
+    async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
+        found = [(self.jobs[number], self.account_rows.get(number)) for number in ids]
+        arrays = [None if stored.job.element is None else stored.job.element.array for stored, _ in found]
+        return [
+            HistoryRows(stored.job.id, array, stored.cluster, stored.handle, rows)
+            for (stored, rows), array in zip(found, arrays, strict=True)
+        ]
+
+    async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
+        self._write()
+        for number, version, rows in accounts:
+            if self.jobs[number].job.version == version:
+                self.account_rows[number] = rows
+
+    async def timeline(self, job_id: int) -> list[TimelineRow]:
+        return [row for row in self.lines if row.job_id == job_id]
+
+    async def events(self, since: int, limit: int) -> list[TimelineRow]:
+        return self.lines[since : since + limit]
+
+    async def forget(self, before: float) -> int:
+        return 0
+
+    async def withdraw(self, job_id: int) -> bool:
+        self._write()
+        found = self.jobs.get(job_id)
+        if found is None or not found.job.over or any(row.job_id == job_id for row in self.rows.values()):
+            return False
+        del self.jobs[job_id]
+        self.receipts = {token: receipt for token, receipt in self.receipts.items() if receipt.job_id != job_id}
+        return True
+
+    def _set_schedule(self, changed: StoredSchedule) -> bool:
+        old = self.schedule_rows.get(changed.id)
+        if old is None or old.version != changed.version - 1:
+            return False
+        self.schedule_rows[changed.id] = changed
+        return True
+
+    async def schedules(self) -> list[StoredSchedule]:
+        return list(self.schedule_rows.values())
+
+    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        await asyncio.sleep(0)
+        self._write()
+        number, self._schedule_ids = self._schedule_ids, self._schedule_ids + 1
+        self._note(receipt and receipt._replace(schedule_id=number))
+        self.schedule_rows[number] = replace(new, id=number)
+        return number
+
+    async def change_schedule(self, changed: StoredSchedule) -> bool:
+        await asyncio.sleep(0)
+        self._write()
+        return self._set_schedule(changed)
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        self._write()
+        return self.schedule_rows.pop(schedule_id, None) is not None
+
+    async def crontab(self, user: str) -> str | None:
+        return self.crontabs.get(user)
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        self._write()
+        kept = {entry.id for entry in new.entries}
+        for number, row in list(self.schedule_rows.items()):
+            if (row.user, row.facts.source) == (new.user, "crontab") and number not in kept:
+                del self.schedule_rows[number]
+        self.crontabs.pop(new.user, None)
+        if new.text is not None:
+            self.crontabs[new.user] = new.text
+        return [
+            entry.id if entry.id and self._set_schedule(entry) else await self.add_schedule(entry)
+            for entry in new.entries
+        ]
+
+    async def meta(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    async def set_meta(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def close(self) -> None:
+        pass
