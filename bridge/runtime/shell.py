@@ -24,8 +24,6 @@ from overspan.bridge.runtime.core.commands import find_shell
 from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
-from overspan.bridge.runtime.slurm.folders import make_folder
-from overspan.bridge.runtime.slurm.following import follow, place_members
 from overspan.bridge.runtime.slurm.images import (
     carry_variables,
     find_home,
@@ -34,10 +32,12 @@ from overspan.bridge.runtime.slurm.images import (
     wrap_words,
     write_image_hosts,
 )
-from overspan.bridge.runtime.slurm.lodging import read_native
+from overspan.bridge.runtime.slurm.member_locations import read_seats, seats_path
+from overspan.bridge.runtime.slurm.node_folders import make_folder
+from overspan.bridge.runtime.slurm.node_staging import HERE
 from overspan.bridge.runtime.slurm.placement import read_placement
-from overspan.bridge.runtime.slurm.seating import read_seats, seats_path
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.shell_folder import read_native
+from overspan.bridge.runtime.slurm.task_reduction import follow, place_members
 from overspan.bridge.runtime.slurm.variables import merge_variables
 
 MARK = "OVERSPAN_SHELL"

@@ -26,7 +26,7 @@ from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.openssh import OpenSsh
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
 from overspan.bridge.model.hostlists import expand
-from overspan.bridge.runtime.slurm.visit import visit_words
+from overspan.bridge.runtime.slurm.remote_shell import visit_words
 
 _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
 _OPEN = ("RUNNING", "COMPLETING")

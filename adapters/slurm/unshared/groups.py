@@ -13,8 +13,8 @@ from overspan.adapters.slurm.files.library import build
 from overspan.adapters.slurm.rendering.script import Submission
 from overspan.adapters.slurm.unshared.parcels import Parcel, encode_parcel
 from overspan.bridge.model.errors import Rejected
-from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, pack_documents, select_sources
-from overspan.bridge.runtime.slurm.unshared import LOG
+from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, pack_documents, select_sources
+from overspan.bridge.runtime.slurm.unshared_supervisor import LOG
 
 __all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "unshared_words"]
 

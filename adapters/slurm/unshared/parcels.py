@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from overspan.adapters.slurm.commands.options import Options
 from overspan.bridge.model.errors import InvalidRequest, Rejected
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.node_staging import HERE
 
 SECRETS = "OVERSPAN_SECRETS"
 """The variable of sbatch's in which a task's secrets travel where no file of theirs would be seen."""

@@ -17,7 +17,7 @@ from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.runtime.slurm.relay import lock_name, taken_name
+from overspan.bridge.runtime.slurm.relay_login import lock_name, taken_name
 
 log = logging.getLogger(__name__)
 

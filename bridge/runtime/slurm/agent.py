@@ -23,11 +23,11 @@ from overspan.bridge.runtime.core.child import NodeLaunch, StartError
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
-from overspan.bridge.runtime.slurm import containers, images, parcels, settling
+from overspan.bridge.runtime.slurm import containers, images, inline_files, node_staging
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
-from overspan.bridge.runtime.slurm.folders import make_folder
 from overspan.bridge.runtime.slurm.images import carry_variables, find_home, is_held, wrap_words, write_image_hosts
-from overspan.bridge.runtime.slurm.mirror import Arrival, Mirror
+from overspan.bridge.runtime.slurm.node_folders import make_folder
+from overspan.bridge.runtime.slurm.output_tails import Arrival, Mirror
 from overspan.bridge.runtime.slurm.variables import merge_variables, pin_steps, render_hostfile
 
 _COMM = "span-agent"
@@ -67,7 +67,7 @@ class Agent:
             self._tell_rest()
         finally:
             if launch.parcel:
-                parcels.remove_links(launch.mounts, launch.cwd, folder.path)
+                inline_files.remove_links(launch.mounts, launch.cwd, folder.path)
             folder.remove()
         self._tell_end(launch, record)
         return record.exit_code if record.exit_code is not None else 128 + (record.signal or 0)
@@ -79,7 +79,7 @@ class Agent:
         if not launch.mirrored:
             return launch, None
         try:
-            launch = settling.settle_launch(launch, folder)
+            launch = node_staging.settle_launch(launch, folder)
         except OSError as error:
             return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
         awaited = Arrival(launch.awaited, launch.period)
@@ -179,7 +179,7 @@ class Agent:
             if message.get("terminate") and self._told_at is None:
                 tree.obey(signal.SIGTERM)
             if "notice" in message:
-                settling.add_notice(self._folder, str(message["notice"]["text"]))
+                node_staging.add_notice(self._folder, str(message["notice"]["text"]))
             if "members" in message:
                 show_members(self._folder, read_members(message["members"]))
             number = int(message.get("signal", 0))

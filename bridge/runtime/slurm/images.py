@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.runtime.core import isolation
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.node_staging import HERE
 
 HOME = "\x01"
 """Stands in words for the home on the node."""

@@ -29,7 +29,7 @@ from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, Paths
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
-from overspan.bridge.runtime.slurm.holders import Holders, holder_words
+from overspan.bridge.runtime.slurm.container_holders import Holders, holder_words
 from overspan.bridge.runtime.slurm.images import list_carried
 from overspan.bridge.runtime.slurm.placement import Component, Seats, srun_words
 from overspan.bridge.runtime.slurm.srun import Srun

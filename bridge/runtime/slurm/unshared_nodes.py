@@ -16,8 +16,8 @@ from overspan.bridge.runtime.core.node_runs import mark_setup
 from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_line
+from overspan.bridge.runtime.slurm.node_staging import HERE, NOTICE
 from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting, Work, refuse_batch
-from overspan.bridge.runtime.slurm.settling import HERE, NOTICE
 
 _SUFFIX = {"output": "out", "error": "err"}
 

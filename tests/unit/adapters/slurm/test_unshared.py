@@ -42,9 +42,9 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.slurm.carrying import take_documents
-from overspan.bridge.runtime.slurm.sender import OVER, TAKEN, find_folder
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.bootstrap import take_documents
+from overspan.bridge.runtime.slurm.node_staging import HERE
+from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, find_folder
 
 GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\nsecrets: {KEY: s3cret}\n"
 NODES = (Node("localhost", "main", "idle", 8, 0, 8000, 0),)

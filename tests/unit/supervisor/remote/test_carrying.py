@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.runtime.archive import build_archive
-from overspan.bridge.runtime.slurm.carrying import (
+from overspan.bridge.runtime.slurm.bootstrap import (
     MOST,
     entry_words,
     pack_application,

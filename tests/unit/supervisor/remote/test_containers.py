@@ -17,8 +17,8 @@ from tests.waiting import WaitUntil
 
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
+from overspan.bridge.runtime.slurm.container_holders import Holder, Holders, holder_words
 from overspan.bridge.runtime.slurm.containers import HOLD_WORDS, MARK, find_holder, merge_image, read_variables
-from overspan.bridge.runtime.slurm.holders import Holder, Holders, holder_words
 from overspan.bridge.runtime.slurm.images import FOLDER, HOME, HOSTS, wrap_words
 from overspan.bridge.runtime.slurm.placement import Seat
 

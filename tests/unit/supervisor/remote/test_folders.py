@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.runtime.slurm.folders import make_folder
+from overspan.bridge.runtime.slurm.node_folders import make_folder
 
 
 def test_it_is_private_and_removed_with_its_content(tmp_path: Path) -> None:

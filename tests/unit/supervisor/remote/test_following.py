@@ -11,7 +11,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.spec import JobSpec, RetryPolicy, TaskSpec
-from overspan.bridge.runtime.slurm.following import RULES, exit_of, follow, is_idle, list_patience, place_members
+from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, follow, is_idle, list_patience, place_members
 
 SPEC = JobSpec(
     name="g",

@@ -16,9 +16,9 @@ from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
 from overspan.bridge.runtime.core.run import Run, Services
 from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.slurm.following import RULES
-from overspan.bridge.runtime.slurm.member import START_SECONDS, Member, lock_orders
-from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path
+from overspan.bridge.runtime.slurm.member_locations import add_seats, read_seats, render_seats, seats_path
+from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, Member, lock_orders
+from overspan.bridge.runtime.slurm.task_reduction import RULES
 
 SPEC = JobSpec(name="g", group=True, start_timeout=60, tasks=(TaskSpec(name="a", run="x"), TaskSpec(name="b", run="y")))
 PEER = Placement("b", 0, "n9", "10.0.0.9")

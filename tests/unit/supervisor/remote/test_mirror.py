@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.mirror import Arrival, Mirror
-from overspan.bridge.runtime.slurm.settling import HERE, add_notice, settle_launch
+from overspan.bridge.runtime.slurm.node_staging import HERE, add_notice, settle_launch
+from overspan.bridge.runtime.slurm.output_tails import Arrival, Mirror
 
 NOTHING = Arrival("", 0.0)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.parcels import clear_links, read_parcel, remove_links, unpack_parcel
-from overspan.bridge.runtime.slurm.settling import HERE, settle_launch
+from overspan.bridge.runtime.slurm.inline_files import clear_links, read_parcel, remove_links, unpack_parcel
+from overspan.bridge.runtime.slurm.node_staging import HERE, settle_launch
 
 
 def pack() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from overspan.bridge.model.job import Placement
-from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path
+from overspan.bridge.runtime.slurm.member_locations import add_seats, read_seats, render_seats, seats_path
 
 HERE = [Placement("a", 0, "n1", "10.0.0.1"), Placement("a", 1, "n2", "10.0.0.2")]
 THERE = [Placement("a", 0, "n5", "10.0.0.5"), Placement("a", 1, "n6", "10.0.0.6")]

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, take_documents
-from overspan.bridge.runtime.slurm.folders import make_folder
-from overspan.bridge.runtime.slurm.leader import Leader, log, run_leader
+from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, take_documents
+from overspan.bridge.runtime.slurm.inline_files import read_parcel
+from overspan.bridge.runtime.slurm.node_folders import make_folder
 from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting
-from overspan.bridge.runtime.slurm.parcels import read_parcel
-from overspan.bridge.runtime.slurm.sender import OVER, PLACES, TAKEN, mark_name
+from overspan.bridge.runtime.slurm.relay_node import OVER, PLACES, TAKEN, mark_name
+from overspan.bridge.runtime.slurm.supervisor import Leader, log, run_leader
 from overspan.bridge.runtime.slurm.unshared_nodes import UnsharedNodes
 
 LOG = "/tmp/overspan-%j.log"

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import IO
 
 from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, select_sources
+from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader
-from overspan.bridge.runtime.slurm.lodging import APPLICATION, pack_visit
+from overspan.bridge.runtime.slurm.shell_folder import APPLICATION, pack_visit
 
 LEAVE_SECONDS = 10.0
 _END = "--"

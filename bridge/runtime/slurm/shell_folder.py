@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.folders import make_folder
+from overspan.bridge.runtime.slurm.node_folders import make_folder
 
 APPLICATION = "application.pyz"
 """The file of the folder that is the supervisor's application."""

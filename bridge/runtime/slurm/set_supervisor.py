@@ -20,9 +20,9 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Start
 from overspan.bridge.runtime.core.run import Run
 from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.slurm.following import RULES, exit_of, is_idle, list_patience, place_members
-from overspan.bridge.runtime.slurm.leader import LOOK_SECONDS, Leader, log, run_leader
-from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path
+from overspan.bridge.runtime.slurm.member_locations import add_seats, read_seats, render_seats, seats_path
+from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Leader, log, run_leader
+from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, list_patience, place_members
 
 START_SECONDS = 600
 """How long a job waits at the barrier where the job file says no `start_timeout`."""

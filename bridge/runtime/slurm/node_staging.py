@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from overspan.bridge.runtime.slurm import parcels
+from overspan.bridge.runtime.slurm import inline_files
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch
 
 HERE = "@FOLDER@"
@@ -22,8 +22,8 @@ def settle_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
     if launch.parcel:
         for name in ("files", "work"):
             os.mkdir(os.path.join(folder, name))
-        parcels.unpack_parcel(launch.parcel, os.path.join(folder, "files"), launch.umask or 0)
-        parcels.clear_links(mounts, launch.cwd)
+        inline_files.unpack_parcel(launch.parcel, os.path.join(folder, "files"), launch.umask or 0)
+        inline_files.clear_links(mounts, launch.cwd)
     if launch.mounts:
         # Of few: the model is not loaded for all others.
         from overspan.bridge.model.spec import TaskSpec

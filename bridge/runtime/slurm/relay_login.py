@@ -19,10 +19,10 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any
 
-from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, select_sources
+from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.leader import log
 from overspan.bridge.runtime.slurm.placement import read_placement
+from overspan.bridge.runtime.slurm.supervisor import log
 
 ORDER_SECONDS = 0.25
 LEAVE_SECONDS = 10.0

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.folders import name_parent
+from overspan.bridge.runtime.slurm.node_folders import name_parent
 
 PLACES = ("/tmp",)
 """Where the supervisor's folder may be, before the node's own TMPDIR."""
