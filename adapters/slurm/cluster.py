@@ -39,19 +39,19 @@ from overspan.adapters.contract import (
     before_sending,
 )
 from overspan.adapters.slurm.access.imports import Importer
+from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
 from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.shells import Shells
-from overspan.adapters.slurm.access.traces import end_words, index_handles, list_traces
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.commands.job_steps import Steps
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.handles import is_handle
-from overspan.adapters.slurm.observation.watching import Watch, next_kill
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch, next_kill
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.forms import needs_nodes, refuse_unknown
 from overspan.adapters.slurm.rendering.notes import list_notes
@@ -72,11 +72,11 @@ from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.submitter import BATCH, Submitter
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
-from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.transports.rate_limit import Paced
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from overspan.adapters.slurm.groups.plans import Plan
 from overspan.adapters.slurm.groups.script import render_sruns
 from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS, quote_words
-from overspan.adapters.slurm.rendering.needs import Need, render_gres
+from overspan.adapters.slurm.rendering.node_resources import Need, render_gres
 from overspan.adapters.slurm.rendering.script import Submission
-from overspan.adapters.slurm.unshared.parcels import SECRETS
+from overspan.adapters.slurm.unshared.inline_files import SECRETS
 from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.runtime.slurm.images import is_held

@@ -15,7 +15,7 @@ from tests.fakes.slurm_jobs import Behaviour, NativeJob
 from tests.fakes.slurm_shell import RealShell
 from tests.fakes.slurm_supervisor import FakeSupervisor, Key, Programs, is_supervisor
 
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Interrupted, Item, Piece
+from overspan.adapters.slurm.transports.transport import NO_VARIABLES, Call, Done, Interrupted, Item, Piece
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 
 COST = 0.01

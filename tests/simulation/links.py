@@ -11,7 +11,7 @@ from tests.fakes.slurm_controller import FakeSlurm
 from tests.fakes.slurm_transport import FakeTransport, Trouble, strip_words
 from tests.simulation.clockwork import LIFE, Chaos
 
-from overspan.adapters.slurm.transports.channel import Call, Done, Item, Piece
+from overspan.adapters.slurm.transports.transport import Call, Done, Item, Piece
 from overspan.bridge.model.errors import Unreachable
 
 LATE = 8.0

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from overspan.adapters.abilities import Foreign
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.listings import read_number
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.files.logs import read_paths

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import StepEntrance, StepRequest
 from overspan.adapters.slurm.access.allocations import GUARD, choose_variables, render_step, step_words
 from overspan.adapters.slurm.access.shells import CLEAN, open_terminal
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import InvalidRequest
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from overspan.adapters.abilities import Entrance, ShellRequest
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.files.application import Library
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
@@ -22,8 +22,8 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.sets.handles import SetHandle, is_set_handle, parse_set
 from overspan.adapters.slurm.sets.members import split_token
 from overspan.adapters.slurm.settings import LOCAL, Settings
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.openssh import OpenSsh
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.runtime.slurm.remote_shell import visit_words

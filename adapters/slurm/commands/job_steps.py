@@ -23,7 +23,7 @@ from overspan.adapters.slurm.commands.listings import (
     split_parsable,
     split_records,
 )
-from overspan.adapters.slurm.commands.questions import SACCT_IDS, Questions
+from overspan.adapters.slurm.commands.queries import SACCT_IDS, Questions
 from overspan.adapters.slurm.commands.sacct import JOB_ID, SUBMIT_LINE, SUBMIT_LINE_SINCE
 from overspan.adapters.slurm.commands.squeue import read_nodes
 from overspan.adapters.slurm.commands.states import NativeState, read_state

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from overspan.adapters.slurm.commands.listings import ExitStatus, Limit
-from overspan.adapters.slurm.commands.questions import Questions, read_version
+from overspan.adapters.slurm.commands.queries import Questions, read_version
 from overspan.adapters.slurm.commands.squeue import QueueRecord, read_nodes
 from overspan.adapters.slurm.commands.states import read_reason, read_state
 from overspan.adapters.slurm.submission.arrays import Lookup
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.ids import ArraySpec, parse_array
 
 log = logging.getLogger(__name__)

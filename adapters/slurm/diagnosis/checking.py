@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Questions, Site
 from overspan.adapters.slurm.diagnosis.findings import (
     judge_compute,
     judge_hetjobs,
@@ -18,7 +18,7 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.reaching import word_unreached
+from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 

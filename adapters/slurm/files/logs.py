@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from overspan.adapters.abilities import Written
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.groups.logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
-from overspan.adapters.slurm.transports.channel import Piece
+from overspan.adapters.slurm.transports.transport import Piece
 from overspan.adapters.slurm.unshared.jobs import read_there
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job

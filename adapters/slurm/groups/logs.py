@@ -11,7 +11,7 @@ from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.log_parts import Part, find_part
 from overspan.adapters.log_times import Marks, find_marks
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
 
 _PART = 4 << 20

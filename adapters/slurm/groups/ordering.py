@@ -12,7 +12,7 @@ from overspan.adapters.contract import Order
 from overspan.adapters.slurm.groups.files import append_words
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.orders.order_words import SCANCEL, VERBS, Steps, Words, render_change, withdraw_words
+from overspan.adapters.slurm.orders.command_lines import SCANCEL, VERBS, Steps, Words, render_change, withdraw_words
 from overspan.adapters.slurm.rendering.script import render_limit
 from overspan.bridge.model import events
 

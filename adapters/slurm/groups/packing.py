@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from overspan.adapters.slurm.groups.plans import Bin, MemberId
-from overspan.adapters.slurm.rendering.needs import Need
+from overspan.adapters.slurm.rendering.node_resources import Need
 from overspan.bridge.model.resources import parse_gres
 
 _MOST_SIZES = 4

@@ -15,7 +15,7 @@ from overspan.adapters.slurm.commands.options import inherited, native_options
 from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends, longest_primary
 from overspan.adapters.slurm.groups.packing import Atom, Key, NodeSize, add_needs, fits, pack, partition_of
 from overspan.adapters.slurm.groups.plans import Bin, Component, MemberId, Plan, Step
-from overspan.adapters.slurm.rendering.needs import Need, choose_gpus, count_gpus, round_need
+from overspan.adapters.slurm.rendering.node_resources import Need, choose_gpus, count_gpus, round_need
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from overspan.adapters.slurm.rendering.needs import Need
+from overspan.adapters.slurm.rendering.node_resources import Need
 
 
 @dataclass(frozen=True, order=True)

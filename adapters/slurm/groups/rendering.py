@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
-from overspan.adapters.slurm.files.library import name_archive
+from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.placement import measure_sizes, plan_on_nodes
 from overspan.adapters.slurm.groups.plans import Plan

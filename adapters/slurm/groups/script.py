@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.commands.options import render_directives, render_words
 from overspan.adapters.slurm.groups.plans import Component, Plan, Step
-from overspan.adapters.slurm.rendering.needs import Need, own_cpus, render_gres, render_memory
+from overspan.adapters.slurm.rendering.node_resources import Need, own_cpus, render_gres, render_memory
 from overspan.adapters.slurm.rendering.script import Setting, Submission, mark_comment, render_instant, render_limit
 from overspan.adapters.slurm.submission.dependencies import render_dependency
 from overspan.bridge.model.job import Job

@@ -16,7 +16,7 @@ from overspan.adapters.slurm.observation.journals import (
     read_parts,
     render_reads,
 )
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import Event
 

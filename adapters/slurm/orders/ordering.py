@@ -7,16 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.commands.errors import Kind, read_failure
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER
 from overspan.adapters.slurm.groups.limits import list_limits
 from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
 from overspan.adapters.slurm.handles import GroupHandle, parse_any
 from overspan.adapters.slurm.observation.journals import Part, read_orders
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
-from overspan.adapters.slurm.orders.order_words import (
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.command_lines import (
     GAVE_UP,
     Steps,
     Words,
@@ -26,11 +25,12 @@ from overspan.adapters.slurm.orders.order_words import (
     render_order,
     share_answer,
 )
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.ordering import SET_ECHOED, SetOrderer
 from overspan.adapters.slurm.submission.dependencies import name_needs, render_dependency
 from overspan.adapters.slurm.submission.predecessors import Predecessors
-from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import NotFound

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.access.allocations import check_terminal
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
 from overspan.adapters.slurm.groups.placement import list_kinds
 from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, render_launch
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
-from overspan.adapters.slurm.rendering.needs import count_gpus
+from overspan.adapters.slurm.rendering.node_resources import count_gpus
 from overspan.adapters.slurm.rendering.script import Setting, Submission, render_job
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
@@ -24,10 +24,10 @@ from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import identify, is_element
 from overspan.adapters.slurm.submission.dependencies import name_needs
-from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.transports.transport import Call
 from overspan.adapters.slurm.unshared.groups import FOLDER, carry_group
+from overspan.adapters.slurm.unshared.inline_files import SECRETS, Parcel, check_size
 from overspan.adapters.slurm.unshared.jobs import refuse_member, refuse_unshared
-from overspan.adapters.slurm.unshared.parcels import SECRETS, Parcel, check_size
 from overspan.adapters.slurm.unshared.relocation import relocate_single
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import OverspanError, Rejected

@@ -22,10 +22,16 @@ from overspan.adapters.slurm.commands.options import (
     render_words,
 )
 from overspan.adapters.slurm.rendering.images import PYXIS, Container, ImagePlace, make_container, split_options
-from overspan.adapters.slurm.rendering.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
-from overspan.adapters.slurm.rendering.run_text import MAX_TEXT, Surroundings, render_body
+from overspan.adapters.slurm.rendering.node_resources import (
+    choose_gpus,
+    count_processes,
+    render_gres,
+    render_memory,
+    round_need,
+)
+from overspan.adapters.slurm.rendering.task_script import MAX_TEXT, Surroundings, render_body
 from overspan.adapters.slurm.submission.dependencies import join_dependencies, render_dependency
-from overspan.adapters.slurm.unshared.parcels import SECRETS, Parcel, check_export, is_brought
+from overspan.adapters.slurm.unshared.inline_files import SECRETS, Parcel, check_export, is_brought
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest

@@ -13,9 +13,9 @@ from overspan.adapters.slurm.groups.limits import list_limits
 from overspan.adapters.slurm.groups.ordering import plan_limits
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.journals import Part, read_orders
-from overspan.adapters.slurm.orders.order_words import Steps, Words
+from overspan.adapters.slurm.orders.command_lines import Steps, Words
 from overspan.adapters.slurm.sets.handles import SetHandle
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import SetTime
 

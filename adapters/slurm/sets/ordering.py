@@ -11,16 +11,16 @@ from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.first_look import await_look
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER, append_words
 from overspan.adapters.slurm.groups.ordering import hint_words
-from overspan.adapters.slurm.groups.stories import MARGIN
+from overspan.adapters.slurm.groups.projection import MARGIN
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.order_words import SCANCEL, VERBS, Steps, Words, render_change
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.command_lines import SCANCEL, VERBS, Steps, Words, render_change
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.limits import plan_times
-from overspan.adapters.slurm.sets.stories import Missed, Relaunch
+from overspan.adapters.slurm.sets.projection import Missed, Relaunch
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.sets.watching import Doom, Known
+from overspan.adapters.slurm.sets.watch import Doom, Known
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.orders.order_words import TOGETHER
+from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, join_natives, parse_set
 from overspan.adapters.slurm.sets.limits import read_limits
 from overspan.adapters.slurm.sets.members import Member, MemberLaunch, list_members, member_of, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
-from overspan.adapters.slurm.submission.doubts import Answer
+from overspan.adapters.slurm.submission.in_doubt import Answer
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut

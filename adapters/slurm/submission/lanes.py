@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from overspan.adapters.slurm.transports.channel import Call, Done, Transport
-from overspan.adapters.slurm.transports.pacing import Paced
+from overspan.adapters.slurm.transports.rate_limit import Paced
+from overspan.adapters.slurm.transports.transport import Call, Done, Transport
 from overspan.bridge.model.errors import OverspanError
 
 LANES = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overspan.adapters.contract import Unmet
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.handles import parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.sets.handles import is_set_handle

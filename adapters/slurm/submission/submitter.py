@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.errors import Failure, Kind, read_failure, read_submitted
-from overspan.adapters.slurm.commands.questions import Questions, Site
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.commands.queries import Questions, Site
+from overspan.adapters.slurm.files.application import Library
 from overspan.adapters.slurm.files.references import References, list_links
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
 from overspan.adapters.slurm.observation.requeues import Successor, find_successor, is_held, list_alive
-from overspan.adapters.slurm.orders.order_words import TOGETHER
+from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
 from overspan.adapters.slurm.rendering.renderer import Rendered, Renderer, Scene, explain, name_run, resolve_root
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
@@ -32,7 +32,7 @@ from overspan.adapters.slurm.submission.arrays import (
     make_units,
     native_of,
 )
-from overspan.adapters.slurm.submission.doubts import (
+from overspan.adapters.slurm.submission.in_doubt import (
     Answer,
     Doubt,
     find_newest,
@@ -43,8 +43,8 @@ from overspan.adapters.slurm.submission.doubts import (
 from overspan.adapters.slurm.submission.lanes import call_together
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.channel import Done
-from overspan.adapters.slurm.unshared.parcels import Parcel
+from overspan.adapters.slurm.transports.transport import Done
+from overspan.adapters.slurm.unshared.inline_files import Parcel
 from overspan.adapters.slurm.unshared.staging import Files
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 

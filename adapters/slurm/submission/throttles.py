@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.commands.errors import Kind, read_failure
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.submission.arrays import Share, count_shares, find_room, identify, is_element, share_limit
-from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.transports.transport import Call
 from overspan.bridge.model.errors import Unreachable
 
 

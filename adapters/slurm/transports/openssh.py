@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass
 from hashlib import sha256
 
-from overspan.adapters.slurm.transports.attempts import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.processes import Ended, feed_process
 from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.reconnection import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import Denied, Unreachable
 

@@ -14,7 +14,6 @@ import threading
 import time
 from typing import Any
 
-from overspan.adapters.slurm.transports.attempts import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.openssh import (
     ALIVE_SECONDS,
     ALIVE_TIMES,
@@ -24,6 +23,7 @@ from overspan.adapters.slurm.transports.openssh import (
     Address,
 )
 from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.reconnection import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from overspan.adapters.slurm.transports.channel import Call, Done, Item
+from overspan.adapters.slurm.transports.transport import Call, Done, Item
 
 INTERPRETER = "/bin/sh"
 NO_FILE, NO_RIGHT, NO_REGULAR = 44, 45, 46

@@ -7,15 +7,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from overspan.adapters.slurm.transports.channel import (
-    NO_VARIABLES,
-    Call,
-    Done,
-    Interrupted,
-    Item,
-    Piece,
-    name_command,
-)
 from overspan.adapters.slurm.transports.programs import (
     INTERPRETER,
     NO_FILE,
@@ -27,6 +18,15 @@ from overspan.adapters.slurm.transports.programs import (
     render_list,
     render_read,
     render_write,
+)
+from overspan.adapters.slurm.transports.transport import (
+    NO_VARIABLES,
+    Call,
+    Done,
+    Interrupted,
+    Item,
+    Piece,
+    name_command,
 )
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from overspan.adapters.slurm.files.library import build
+from overspan.adapters.slurm.files.application import build
 from overspan.adapters.slurm.rendering.script import Submission
-from overspan.adapters.slurm.unshared.parcels import Parcel, encode_parcel
+from overspan.adapters.slurm.unshared.inline_files import Parcel, encode_parcel
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, pack_documents, select_sources
 from overspan.bridge.runtime.slurm.unshared_supervisor import LOG

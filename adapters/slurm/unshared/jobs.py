@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from overspan.adapters.slurm.commands.errors import Kind, read_failure
 from overspan.adapters.slurm.sets.members import is_set
-from overspan.adapters.slurm.transports.channel import Piece, Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
+from overspan.adapters.slurm.transports.transport import Piece, Transport
 from overspan.adapters.slurm.unshared.groups import REMEDY
 from overspan.bridge.model.errors import Conflict, Denied, NotFound, Rejected
 from overspan.bridge.model.job import Job

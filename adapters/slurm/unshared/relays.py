@@ -8,11 +8,11 @@ import shlex
 import time
 from collections.abc import Collection
 
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.files.application import Library
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.observation.turns import Turn
+from overspan.adapters.slurm.observation.single_flight import Turn
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER

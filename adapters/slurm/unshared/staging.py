@@ -24,10 +24,10 @@ from overspan.adapters.archives import Item, describe_items, list_items, write_a
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.files.references import FOLDER, References
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import word_unwritten
-from overspan.adapters.slurm.unshared.parcels import EMPTY, REMEDY, Parcel, is_brought, name_place
+from overspan.adapters.slurm.transports.transport import Transport
+from overspan.adapters.slurm.unshared.inline_files import EMPTY, REMEDY, Parcel, is_brought, name_place
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, ReadyKind, TaskSpec

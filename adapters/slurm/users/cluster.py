@@ -35,6 +35,7 @@ from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe
 from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.submitter import BATCH
 from overspan.adapters.slurm.transports.local import UserTransport
+from overspan.adapters.slurm.users.concurrent_calls import Works
 from overspan.adapters.slurm.users.handles import (
     group_handles,
     join_owner,
@@ -43,9 +44,8 @@ from overspan.adapters.slurm.users.handles import (
     split_cursors,
     split_owner,
 )
+from overspan.adapters.slurm.users.observation import Watches
 from overspan.adapters.slurm.users.users import Users
-from overspan.adapters.slurm.users.watches import Watches
-from overspan.adapters.slurm.users.works import Works
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 

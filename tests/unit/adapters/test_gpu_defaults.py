@@ -13,7 +13,7 @@ from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.booking import list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Settings as LocalSettings
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.groups.packing import NodeSize
 from overspan.adapters.slurm.groups.placement import plan_group
 from overspan.adapters.slurm.rendering.renderer import Renderer, Scene

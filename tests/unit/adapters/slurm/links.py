@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from overspan.adapters.slurm.commands.questions import Site
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
+from overspan.adapters.slurm.commands.queries import Site
+from overspan.adapters.slurm.transports.transport import NO_VARIABLES, Call, Done, Item, Piece
 from overspan.bridge.model.errors import NotFound
 
 OK = Done(0, b"", b"")

@@ -12,8 +12,8 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watching import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.observation.watching import Watch, next_kill
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch, next_kill
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle
 from overspan.adapters.slurm.sets.ordering import SetOrderer

@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Node, Refusal
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Questions, Site
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.rendering.renderer import Renderer
@@ -20,7 +20,7 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import Key
 from overspan.adapters.slurm.submission.submitter import Submitter
-from overspan.adapters.slurm.transports.channel import Call, Done, Piece
+from overspan.adapters.slurm.transports.transport import Call, Done, Piece
 from overspan.bridge.model.errors import NotFound, OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 

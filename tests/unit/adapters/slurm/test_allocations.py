@@ -13,7 +13,7 @@ from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.access.allocations import GUARD, HOLDING, choose_variables, render_step, step_words
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.rendering.script import Setting, render_job

@@ -18,13 +18,13 @@ from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from tests.unit.adapters.slurm.submissions import launch, play
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
-from overspan.adapters.slurm.commands.questions import Questions, name_record
+from overspan.adapters.slurm.commands.queries import Questions, name_record
 from overspan.adapters.slurm.commands.sacct import read_accounts
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.stories import view_ended_array
-from overspan.adapters.slurm.orders.order_words import cancel_words, merge_words, share_answer
+from overspan.adapters.slurm.observation.projection import view_ended_array
+from overspan.adapters.slurm.orders.command_lines import cancel_words, merge_words, share_answer
 from overspan.adapters.slurm.rendering.renderer import Renderer, Scene, name_run
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import (
@@ -40,12 +40,12 @@ from overspan.adapters.slurm.submission.arrays import (
     make_units,
     share_limit,
 )
-from overspan.adapters.slurm.submission.doubts import Answer
+from overspan.adapters.slurm.submission.in_doubt import Answer
 from overspan.adapters.slurm.submission.lanes import call_together
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.channel import Call, Done
-from overspan.adapters.slurm.transports.pacing import Bucket, Limit, Paced
+from overspan.adapters.slurm.transports.rate_limit import Bucket, Limit, Paced
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.ids import parse_array

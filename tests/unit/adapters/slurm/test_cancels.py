@@ -20,12 +20,12 @@ from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import Handle, make_handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
-from overspan.adapters.slurm.orders.order_words import cancel_arrays
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.command_lines import cancel_arrays
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.sets.ordering import SetOrderer
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.states import State

@@ -16,7 +16,7 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Questions, Site
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.diagnosis.findings import (
     judge_compute,
@@ -28,12 +28,12 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.reaching import word_unreached
+from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.attempts import Attempts
-from overspan.adapters.slurm.transports.channel import Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+from overspan.adapters.slurm.transports.reconnection import Attempts
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 

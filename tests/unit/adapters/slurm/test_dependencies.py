@@ -14,10 +14,10 @@ from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.handles import make_group_handle, make_handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.settings import Settings

@@ -31,7 +31,7 @@ from overspan.adapters.slurm.observation.journals import (
     render_reads,
 )
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.orders.order_words import Steps, withdraw_words
+from overspan.adapters.slurm.orders.command_lines import Steps, withdraw_words
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model import events

@@ -11,7 +11,7 @@ from tests.unit.adapters.slurm.journal_lines import AFTER, START, page
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file
 from tests.unit.adapters.slurm.views import view
 
-from overspan.adapters.slurm.groups.stories import MARGIN, Sight, tell_group
+from overspan.adapters.slurm.groups.projection import MARGIN, Sight, tell_group
 from overspan.adapters.slurm.handles import (
     GroupCursor,
     GroupHandle,
@@ -20,7 +20,7 @@ from overspan.adapters.slurm.handles import (
     parse_any,
     parse_group_cursor,
 )
-from overspan.adapters.slurm.observation.stories import Ordered
+from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import (

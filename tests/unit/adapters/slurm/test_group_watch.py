@@ -19,8 +19,8 @@ from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.observation import journal_watch
 from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
 from overspan.adapters.slurm.observation.journals import LIMIT
-from overspan.adapters.slurm.observation.watching import next_kill
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.observation.watch import next_kill
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import event_to_document

@@ -15,13 +15,13 @@ from tests.unit.adapters.slurm.samples import NOW, read_script
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.access.imports import Importer
 from overspan.adapters.slurm.commands.listings import Limit
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Questions, Site
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.observation.ownership import list_own
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import new_job

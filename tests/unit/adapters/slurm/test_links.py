@@ -23,12 +23,11 @@ from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import NOTHING, Cursor, make_handle
 from overspan.adapters.slurm.observation.outcomes import judge
-from overspan.adapters.slurm.observation.stories import View, tell
-from overspan.adapters.slurm.transports.attempts import LONGEST_REFUSED, LONGEST_WAIT, Attempts
-from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
+from overspan.adapters.slurm.observation.projection import View, tell
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
-from overspan.adapters.slurm.transports.pacing import (
+from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.transports.rate_limit import (
     DEFAULT,
     HANG_SECONDS,
     Bucket,
@@ -37,7 +36,8 @@ from overspan.adapters.slurm.transports.pacing import (
     asks_controller,
     read_limit,
 )
-from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.transports.reconnection import LONGEST_REFUSED, LONGEST_WAIT, Attempts
+from overspan.adapters.slurm.transports.transport import Call, Done, Interrupted
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.states import State

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.slurm_jobs import Behaviour
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
-from overspan.adapters.slurm.observation.look_times import BURST, Budget, Youth
+from overspan.adapters.slurm.observation.poll_times import BURST, Budget, Youth
 from overspan.bridge.model.states import State
 
 SCRIPT = "#!/bin/bash\ntrain\n"

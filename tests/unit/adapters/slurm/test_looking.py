@@ -19,13 +19,13 @@ from tests.unit.adapters.slurm.watching import Bench
 
 from overspan.adapters.contract import Order
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.files.application import Library
 from overspan.adapters.slurm.handles import Cursor, Handle
-from overspan.adapters.slurm.observation import watching
+from overspan.adapters.slurm.observation import watch
 from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
-from overspan.adapters.slurm.observation.stories import Told, tell
+from overspan.adapters.slurm.observation.projection import Told, tell
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
@@ -165,7 +165,7 @@ class TestAccounting:
             books.down = True
             await bench.look(3, JOB)
             books.down = False
-            monkeypatch.setattr(watching, "LAG", 0.0)
+            monkeypatch.setattr(watch, "LAG", 0.0)
             assert lost(await bench.look(2, JOB)) == ["launch"]
 
         play(story())
@@ -192,7 +192,7 @@ def test_of_jobs_that_were_told_nothing_is_worked_out_again_until_slurm_is_asked
             told.append(handle)
             return tell(handle, *given)
 
-        monkeypatch.setattr(watching, "tell", count)
+        monkeypatch.setattr(watch, "tell", count)
         bench.asked.records[42] = record(42, "t", "PENDING", 0)
         await bench.look(2, JOB)
         since = {str(JOB): bench.place}
@@ -221,7 +221,7 @@ class TestNumbers:
             bench.asked.records[42] = record(42, "inst-7-0", "RUNNING", 0)
             await bench.look(1, JOB)
             assert bench.watch.overdue(since, NOW + 1) == ["42"]
-            monkeypatch.setattr(watching, "KILL_AGAIN", 0.0)
+            monkeypatch.setattr(watch, "KILL_AGAIN", 0.0)
             assert bench.watch.overdue(since, NOW + 1) == ["42"]
             # slurmctld and the accounting were killed, and the user has given Slurm another job since.
             books.down = True

@@ -12,9 +12,9 @@ from tests.unit.adapters.slurm.samples import NOW
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
-from overspan.adapters.slurm.observation.answers import Accounts, Answer, take_view
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.ownership import is_another, list_own
+from overspan.adapters.slurm.observation.snapshot import Accounts, Answer, take_view
 from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model.causes import Cause
 

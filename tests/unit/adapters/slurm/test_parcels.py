@@ -18,8 +18,8 @@ from tests.waiting import wait_until
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Call
-from overspan.adapters.slurm.unshared.parcels import SCRIPT_LIMIT, Parcel, check_size, find_limit
+from overspan.adapters.slurm.transports.transport import Call
+from overspan.adapters.slurm.unshared.inline_files import SCRIPT_LIMIT, Parcel, check_size, find_limit
 from overspan.adapters.slurm.unshared.staging import Packer, apply_staged, list_carried
 from overspan.bridge.model.errors import InvalidRequest, Rejected
 from overspan.bridge.model.job import Job

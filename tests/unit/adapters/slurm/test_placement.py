@@ -12,7 +12,7 @@ from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends, longes
 from overspan.adapters.slurm.groups.packing import Atom, NodeSize, fits, pack
 from overspan.adapters.slurm.groups.placement import list_kinds, measure_sizes, plan_group, plan_on_nodes
 from overspan.adapters.slurm.groups.plans import MemberId, Plan
-from overspan.adapters.slurm.rendering.needs import Need
+from overspan.adapters.slurm.rendering.node_resources import Need
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Resources

@@ -13,7 +13,7 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.cluster import open_questions
 from overspan.adapters.slurm.commands.listings import ExitStatus, Limit
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions, open_library, read_job
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Questions, Site
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.settings import read_settings

@@ -17,10 +17,10 @@ from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import BASES, FLAGS, read_reason, read_state
 from overspan.adapters.slurm.handles import Cursor, Handle
-from overspan.adapters.slurm.observation.answers import Accounts, Answer
 from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.observation.projection import View, tell
 from overspan.adapters.slurm.observation.requeues import Future, find_successor, foresee, is_unstarted, may_be_unstarted
-from overspan.adapters.slurm.observation.stories import View, tell
+from overspan.adapters.slurm.observation.snapshot import Accounts, Answer
 from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause

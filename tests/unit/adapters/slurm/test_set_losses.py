@@ -19,10 +19,10 @@ from tests.unit.adapters.slurm.watching import open_over
 
 from overspan.adapters import first_look
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.groups.stories import MARGIN
+from overspan.adapters.slurm.groups.projection import MARGIN
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.members import Member
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event, event_to_document

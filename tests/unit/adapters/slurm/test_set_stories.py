@@ -13,9 +13,9 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.views import view
 
-from overspan.adapters.slurm.groups.stories import Sight
+from overspan.adapters.slurm.groups.projection import Sight
 from overspan.adapters.slurm.handles import is_handle
-from overspan.adapters.slurm.observation.stories import Ordered
+from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.adapters.slurm.sets.handles import (
     MemberCursor,
     Part,
@@ -25,7 +25,7 @@ from overspan.adapters.slurm.sets.handles import (
     parse_set,
     parse_set_cursor,
 )
-from overspan.adapters.slurm.sets.stories import SetSight, tell_set
+from overspan.adapters.slurm.sets.projection import SetSight, tell_set
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import (

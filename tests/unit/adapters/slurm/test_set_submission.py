@@ -17,7 +17,7 @@ from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
 from overspan.adapters.slurm.sets.members import Member
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.errors import OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 

@@ -33,8 +33,8 @@ from overspan.adapters.slurm.opening import open_configured
 from overspan.adapters.slurm.transports import processes
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.transports.processes import feed_process
-from overspan.adapters.slurm.users import watches as watching
-from overspan.adapters.slurm.users import works as working
+from overspan.adapters.slurm.users import concurrent_calls as working
+from overspan.adapters.slurm.users import observation as watching
 from overspan.adapters.slurm.users.cluster import SharedCluster
 from overspan.adapters.slurm.users.handles import join_owner, split_owner
 from overspan.bridge.config.settings import Settings

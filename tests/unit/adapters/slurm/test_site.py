@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.fakes.slurm_world import SlurmWorld
 
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 

@@ -13,9 +13,9 @@ from tests.unit.adapters.slurm.samples import read_script
 from overspan.adapters.abilities import Step
 from overspan.adapters.slurm.commands.job_steps import Steps
 from overspan.adapters.slurm.commands.listings import FIELD_END, RECORD_END
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Questions
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 JOB = read_script("#!/bin/sh\n")

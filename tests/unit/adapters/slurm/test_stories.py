@@ -14,7 +14,7 @@ from tests.unit.adapters.slurm.views import END, NODES, START, view
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import ENDED, NOTHING, Cursor, Handle, make_handle, parse_cursor, parse_handle
 from overspan.adapters.slurm.observation.outcomes import judge
-from overspan.adapters.slurm.observation.stories import Ordered, View, tell, tell_gone
+from overspan.adapters.slurm.observation.projection import Ordered, View, tell, tell_gone
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound

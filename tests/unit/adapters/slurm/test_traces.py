@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.adapters.slurm.records import record
 
-from overspan.adapters.slurm.access.traces import end_words, index_handles, list_traces
+from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.bridge.model.ids import parse_array
 

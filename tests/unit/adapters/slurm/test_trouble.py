@@ -12,9 +12,9 @@ from tests.unit.adapters.slurm.journal_lines import START
 from tests.unit.adapters.slurm.watching import Bench
 
 from overspan.adapters.contract import Observation
-from overspan.adapters.slurm.observation.turns import Turn
+from overspan.adapters.slurm.observation.single_flight import Turn
 from overspan.adapters.slurm.submission.arrays import Lookup
-from overspan.adapters.slurm.users.watches import Watches
+from overspan.adapters.slurm.users.observation import Watches
 from overspan.bridge.model.errors import Unreachable
 
 LONG = 3600.0

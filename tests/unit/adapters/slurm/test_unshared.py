@@ -23,19 +23,19 @@ from tests.unit.adapters.slurm.submissions import Asked, World
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
-from overspan.adapters.slurm.groups.stories import Sight, tell_group
+from overspan.adapters.slurm.groups.projection import Sight, tell_group
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.journals import Page
 from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
-from overspan.adapters.slurm.observation.stories import View
+from overspan.adapters.slurm.observation.projection import View
 from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS
 from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
 from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.submission import submitter as submission
 from overspan.adapters.slurm.unshared.groups import LOG
+from overspan.adapters.slurm.unshared.inline_files import encode_parcel
 from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
-from overspan.adapters.slurm.unshared.parcels import encode_parcel
 from overspan.adapters.slurm.unshared.relays import render_starts
 from overspan.adapters.slurm.unshared.staging import Packer
 from overspan.bridge.model.causes import Cause

@@ -11,10 +11,10 @@ from tests.unit.adapters.slurm.watching import Asked
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 

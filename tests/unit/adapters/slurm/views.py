@@ -6,7 +6,7 @@ from tests.unit.adapters.slurm.samples import NOW
 
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.observation.stories import View
+from overspan.adapters.slurm.observation.projection import View
 
 NODES = ("n1", "n2")
 

@@ -14,11 +14,11 @@ from tests.unit.adapters.slurm.records import record
 
 from overspan.adapters.contract import ClusterConfig, Order, Refusal, Report
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Questions, Site
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import Lookup

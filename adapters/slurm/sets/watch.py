@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from overspan.adapters.slurm.groups.stories import Sight
+from overspan.adapters.slurm.groups.projection import Sight
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.stories import Ordered
+from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.adapters.slurm.sets.handles import (
     MemberCursor,
     SetCursor,
@@ -21,7 +21,7 @@ from overspan.adapters.slurm.sets.handles import (
     parse_set_cursor,
 )
 from overspan.adapters.slurm.sets.members import Member
-from overspan.adapters.slurm.sets.stories import Missed, Relaunch, SetSight, SetTold, tell_set
+from overspan.adapters.slurm.sets.projection import Missed, Relaunch, SetSight, SetTold, tell_set
 from overspan.bridge.model.events import Granted
 
 Look = Callable[[GroupHandle, int], Sight]

@@ -7,7 +7,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.runtime.archive import build_archive, hash_sources, read_sources
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.rendering.script import render_instant, render_limit
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 

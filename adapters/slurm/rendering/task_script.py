@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from overspan.adapters.slurm.rendering.images import PYXIS, Container, apptainer_words, pyxis_options, quote_words
-from overspan.adapters.slurm.unshared.parcels import (
+from overspan.adapters.slurm.unshared.inline_files import (
     SECRETS,
     Parcel,
     quote_path,

@@ -11,7 +11,7 @@ from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import is_handle, parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.observation.requeues import Future, foresee
-from overspan.adapters.slurm.orders.order_words import TOGETHER
+from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
 from overspan.adapters.slurm.sets.members import split_token

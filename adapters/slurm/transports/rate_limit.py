@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.slurm.commands.errors import RATE_LIMIT
-from overspan.adapters.slurm.transports.channel import (
+from overspan.adapters.slurm.transports.transport import (
     NO_VARIABLES,
     Call,
     Done,

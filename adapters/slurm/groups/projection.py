@@ -13,8 +13,8 @@ from typing import NamedTuple
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.journals import Page
 from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
+from overspan.adapters.slurm.observation.projection import BY_SLURM, Ordered, View, is_before, list_known
 from overspan.adapters.slurm.observation.requeues import is_held
-from overspan.adapters.slurm.observation.stories import BY_SLURM, Ordered, View, is_before, list_known
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.events import (
     Cancel,

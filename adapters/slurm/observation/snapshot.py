@@ -10,14 +10,14 @@ from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.ownership import is_another, list_own
-from overspan.adapters.slurm.observation.requeues import may_be_unstarted
-from overspan.adapters.slurm.observation.stories import (
+from overspan.adapters.slurm.observation.projection import (
     View,
     view_accounts,
     view_ended_array,
     view_queue,
     view_unstarted,
 )
+from overspan.adapters.slurm.observation.requeues import may_be_unstarted
 from overspan.adapters.slurm.submission.arrays import Lookup
 
 OVER = (Phase.ENDED, Phase.REQUEUED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from overspan.adapters.slurm.observation.stories import Ordered
+from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.bridge.model.events import Event
 
 UNSURE_SECONDS = 120.0

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.contract import Report
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.groups.stories import GroupTold, Sight, tell_group
+from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.groups.projection import GroupTold, Sight, tell_group
 from overspan.adapters.slurm.handles import (
     GROUP,
     Cursor,
@@ -27,16 +27,16 @@ from overspan.adapters.slurm.handles import (
     parse_group_cursor,
     parse_place,
 )
-from overspan.adapters.slurm.observation.answers import OVER, Accounts, Answer, take_view
 from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
-from overspan.adapters.slurm.observation.look_times import Budget, Youth
 from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
+from overspan.adapters.slurm.observation.poll_times import Budget, Youth
+from overspan.adapters.slurm.observation.projection import Told, View, tell, tell_gone
 from overspan.adapters.slurm.observation.requeues import is_unstarted
-from overspan.adapters.slurm.observation.stories import Told, View, tell, tell_gone
-from overspan.adapters.slurm.observation.turns import Turn
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.single_flight import Turn
+from overspan.adapters.slurm.observation.snapshot import OVER, Accounts, Answer, take_view
+from overspan.adapters.slurm.orders.delivered import Orders
 from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
-from overspan.adapters.slurm.sets.watching import Sets
+from overspan.adapters.slurm.sets.watch import Sets
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event

@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from overspan.adapters.slurm.groups.stories import Sight
+from overspan.adapters.slurm.groups.projection import Sight
 from overspan.adapters.slurm.observation.journals import Line
 from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
-from overspan.adapters.slurm.observation.stories import Ordered
+from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.events import (

@@ -15,7 +15,7 @@ from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.rendering.script import list_tokens
 from overspan.adapters.slurm.submission.arrays import DEFAULT_SIZE, Key, Lookup, find_keys, has_index
-from overspan.adapters.slurm.transports.channel import Call, Transport
+from overspan.adapters.slurm.transports.transport import Call, Transport
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 _NO_ACCOUNTING = ("accounting_storage/none", "(null)", "")
