@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.observation.watch import Watch, next_kill

@@ -14,7 +14,7 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import OK, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import read_script
-from tests.unit.adapters.slurm.watching import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.commands.listings import ExitStatus

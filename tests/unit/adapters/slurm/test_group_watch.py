@@ -13,7 +13,7 @@ from tests.unit.adapters.slurm.journal_lines import START
 from tests.unit.adapters.slurm.links import OK, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Bench
+from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.observation import journal_watch

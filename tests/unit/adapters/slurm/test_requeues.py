@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Bench
+from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.sacct import AccountingRecord

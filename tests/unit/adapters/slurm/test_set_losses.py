@@ -15,7 +15,7 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.set_orders import Bench
 from tests.unit.adapters.slurm.submissions import play
-from tests.unit.adapters.slurm.watching import open_over
+from tests.unit.adapters.slurm.watch_bench import open_over
 
 from overspan.adapters import first_look
 from overspan.adapters.contract import Order, Refusal, Report

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.samples import NOW, read_script
-from tests.unit.adapters.slurm.watching import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.handles import make_handle

@@ -15,7 +15,7 @@ from tests.unit.adapters.slurm.journal_lines import START
 from tests.unit.adapters.slurm.links import OK
 from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Bench
+from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.contract import Order
 from overspan.adapters.slurm.commands.sacct import AccountingRecord

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.adapters.slurm.journal_lines import START
-from tests.unit.adapters.slurm.watching import Bench
+from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.contract import Observation
 from overspan.adapters.slurm.observation.single_flight import Turn
