@@ -40,10 +40,10 @@ from overspan.adapters.slurm.submission.in_doubt import (
     was_taken_back,
     word_doubts,
 )
-from overspan.adapters.slurm.submission.lanes import call_together
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.transport import Done
+from overspan.adapters.slurm.transports.rate_limit import Paced
+from overspan.adapters.slurm.transports.transport import Call, Done, Transport
 from overspan.adapters.slurm.unshared.inline_files import Parcel
 from overspan.adapters.slurm.unshared.staging import Files
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
@@ -55,6 +55,10 @@ BATCH_BYTES = 32 << 20
 SIZE_WORDS = "job submit limit"
 """What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
 STILL_ENDING = "Slurm is still ending its former run"
+MOST_BATCHES = 4
+"""Batches beside each other: while one sbatch waits for the controller, another goes on."""
+LEAST_CALLS = 4
+"""Calls of a batch, before there is another one beside it."""
 LOOKS = 2
 LAST_LOOKS = 3
 """Of a launch that is not wanted any more: nobody looks again, so what comes late would run."""
@@ -473,3 +477,24 @@ class Submitter:
 def _stays_held(launch: Launch) -> bool:
     """Whether a native job is to wait as it was submitted: for a person, or for the others of its set."""
     return launch.job.held or starts_together(launch)
+
+
+async def call_together(
+    transport: Transport, calls: Sequence[Call], timeout: float
+) -> list[Done | OverspanError | None]:
+    """Run calls in concurrent batches, roughly in order; in one batch where the site limits the rate of questions.
+
+    Gives each call's end, None where its end is unknown, or an error where the call was surely not made.
+    """
+    free = not isinstance(transport, Paced) or transport.bucket is None
+    count = min(MOST_BATCHES, -(-len(calls) // LEAST_CALLS)) if free else 1
+    batches = [transport.run_all(calls[number::count], timeout) for number in range(count)]
+    outcomes: list[Done | OverspanError | None] = [None] * len(calls)
+    for number, found in enumerate(await asyncio.gather(*batches, return_exceptions=True)):
+        if isinstance(found, OverspanError):
+            outcomes[number::count] = [found] * len(calls[number::count])
+        elif isinstance(found, BaseException):
+            raise found
+        else:
+            outcomes[number::count] = found
+    return outcomes

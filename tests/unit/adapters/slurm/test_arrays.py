@@ -41,8 +41,7 @@ from overspan.adapters.slurm.submission.arrays import (
     share_limit,
 )
 from overspan.adapters.slurm.submission.in_doubt import Answer
-from overspan.adapters.slurm.submission.lanes import call_together
-from overspan.adapters.slurm.submission.submitter import Submitter
+from overspan.adapters.slurm.submission.submitter import Submitter, call_together
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.adapters.slurm.transports.rate_limit import Bucket, Limit, Paced
 from overspan.adapters.slurm.transports.transport import Call, Done

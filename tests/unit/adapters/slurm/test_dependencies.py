@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.adapters.slurm import watching
+from tests.unit.adapters.slurm import watch_bench
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
@@ -150,7 +150,7 @@ class TestWords:
         assert text.count("--dependency=afterok:1012") == 1 and "after:" not in text
 
 
-class Asked(watching.Asked):
+class Asked(watch_bench.Asked):
     """A cluster with these native jobs."""
 
     def __init__(self, states: dict[int, str]) -> None:
