@@ -44,21 +44,21 @@ from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.shells import Shells
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
-from overspan.adapters.slurm.commands.job_steps import Steps
+from overspan.adapters.slurm.commands.job_steps import JobSteps
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions
-from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.watch import Watch, next_kill
-from overspan.adapters.slurm.orders.delivered import Orders
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.forms import needs_nodes, refuse_unknown
 from overspan.adapters.slurm.rendering.notes import list_notes
 from overspan.adapters.slurm.rendering.renderer import (
     DEFAULT_ROOT,
+    ClusterFacts,
     Renderer,
-    Scene,
     explain,
     resolve_root,
     without_array,
@@ -75,7 +75,7 @@ from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
-from overspan.adapters.slurm.transports.rate_limit import Paced
+from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
@@ -100,14 +100,14 @@ class SlurmCluster:
         self._settings = read_settings(config)
         self._root = config.root
         self.transport = transport or open_transport(config.name, self._settings)
-        self._paced = Paced(self.transport)
+        self._paced = RateLimited(self.transport)
         self._questions = open_questions(self._paced, self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
         self._throttles = Throttles(self._questions)
         self._submitter = Submitter(self._questions, self._renderer, find_start(), self._throttles)
         self._predecessors = Predecessors(self._questions)
         self._importer = Importer(self._questions)
-        self._orders = Orders()
+        self._orders = DeliveredOrders()
         self.watch = Watch(self._questions, self._orders, self._settings.tick, self._throttles)
         self._turn = asyncio.Lock()
         self._set_submitter = SetSubmitter(self._submitter)
@@ -116,7 +116,7 @@ class SlurmCluster:
         self._logs = Logs(self._questions, self._settings.shared_root)
         self._relays = None if self._settings.shared_root else Relays(self._questions, self._settings, config.root)
         self.watch.apart = self._relays is not None
-        self._steps = Steps(self._questions, self.watch.nodes_of)
+        self._steps = JobSteps(self._questions, self.watch.nodes_of)
         self._closed = False
         self._troubled = False
         self._gap = self._hang = ""
@@ -374,7 +374,7 @@ class SlurmCluster:
 
     async def _try(self, job: Job) -> Refusal | None:
         site = await self._questions.site()
-        scene = Scene(site, await self._questions.nodes() if needs_nodes(job) else ())
+        scene = ClusterFacts(site, await self._questions.nodes() if needs_nodes(job) else ())
         launch = Launch(_TRIAL, job)
         parts: Sequence[Launch] = list_members(launch) if await self._becomes_set(job) else [launch]
         calls = [self._renderer.render(part, scene, test_only=True).call for part in parts]
@@ -400,9 +400,9 @@ def word_trouble(trouble: Exception | None) -> str:
     return trouble.message if isinstance(trouble, OverspanError) else f"{type(trouble).__name__}: {trouble}"
 
 
-def open_questions(transport: Transport, settings: Settings) -> Questions:
+def open_questions(transport: Transport, settings: Settings) -> Queries:
     """Who asks: the commands, or the library for what is in the queue."""
-    kind = LibraryQuestions if settings.reader == PYSLURM else Questions
+    kind = LibraryQuestions if settings.reader == PYSLURM else Queries
     return kind(transport, settings.timeout)
 
 

@@ -32,12 +32,12 @@ from overspan.bridge.runtime.slurm.images import (
     wrap_words,
     write_image_hosts,
 )
-from overspan.bridge.runtime.slurm.member_locations import read_seats, seats_path
+from overspan.bridge.runtime.slurm.member_locations import locations_path, read_locations
 from overspan.bridge.runtime.slurm.node_folders import make_folder
 from overspan.bridge.runtime.slurm.node_staging import HERE
 from overspan.bridge.runtime.slurm.placement import read_placement
 from overspan.bridge.runtime.slurm.shell_folder import read_native
-from overspan.bridge.runtime.slurm.task_reduction import follow, place_members
+from overspan.bridge.runtime.slurm.task_reduction import place_members, reduce_task
 from overspan.bridge.runtime.slurm.variables import merge_variables
 
 MARK = "OVERSPAN_SHELL"
@@ -82,7 +82,7 @@ def main(words: Sequence[str]) -> int:
 
 def replay(directory: RunDirectory, job: Job) -> Job:
     """The job's facts by its journal, of which the last line may be half written. Raises OSError and ValueError."""
-    apply = follow if directory.own != directory.path else reduce
+    apply = reduce_task if directory.own != directory.path else reduce
     with open(directory.file("journal.jsonl"), "rb") as file:
         data = file.read()
     for line in data[: data.rfind(b"\n") + 1].splitlines():
@@ -96,7 +96,7 @@ def place_others(directory: RunDirectory, job: Job, task: str) -> Job:
     """The job with the members of its other tasks where their own supervisors say that they are."""
     for other in job.spec.tasks:
         if other.name != task:
-            job = place_members(job, read_seats(seats_path(directory.path, other.name, directory.launch)))
+            job = place_members(job, read_locations(locations_path(directory.path, other.name, directory.launch)))
     return job
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from overspan.adapters.abilities import Foreign
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.listings import read_number
-from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.files.logs import read_paths
@@ -29,7 +29,7 @@ Submit = Callable[[Sequence[Launch]], Awaitable[dict[str, Answer]]]
 class Importer:
     """Finds foreign jobs of one cluster, and takes launches that are such."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: Queries) -> None:
         self._questions = questions
 
     async def find_job(self, native: str) -> Foreign:

@@ -23,7 +23,7 @@ Natives = Mapping[tuple[int, int | None], str]
 """The handles that are watched, by native job and element."""
 
 
-class _Place(NamedTuple):
+class _LaunchKey(NamedTuple):
     """What is listed together: one launch, or what is left of one native job."""
 
     token: str
@@ -47,7 +47,7 @@ def index_handles(handles: Iterable[str]) -> dict[tuple[int, int | None], str]:
 
 def list_traces(records: Iterable[QueueRecord], natives: Natives) -> list[Trace]:
     """The launches that have native jobs which are not over, and those that are watched, by installation and job."""
-    places: dict[_Place, list[QueueRecord]] = {}
+    places: dict[_LaunchKey, list[QueueRecord]] = {}
     for record in records:
         token = find_token(record.comment)
         member = split_token(token)
@@ -57,12 +57,12 @@ def list_traces(records: Iterable[QueueRecord], natives: Natives) -> list[Trace]
         leader = record.array_job or record.het_job or record.raw
         handle = natives.get((leader, record.array_index)) or natives.get((leader, None), "")
         if handle or foresee(record.state, bool(record.nodes)) is not Future.OVER:
-            places.setdefault(_Place(token, handle or f"native.{leader}"), []).append(record)
+            places.setdefault(_LaunchKey(token, handle or f"native.{leader}"), []).append(record)
     traces = [_trace(place, listed) for place, listed in places.items()]
     return sorted(traces, key=lambda trace: (trace.installation, trace.job, trace.launch, trace.handle))
 
 
-def _trace(place: _Place, records: Sequence[QueueRecord]) -> Trace:
+def _trace(place: _LaunchKey, records: Sequence[QueueRecord]) -> Trace:
     match = _TOKEN.fullmatch(place.token)
     assert match is not None
     words = [f"job {record.shown} {_name_state(record)}" for record in records]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import StepEntrance, StepRequest
 from overspan.adapters.slurm.access.allocations import GUARD, choose_variables, render_step, step_words
 from overspan.adapters.slurm.access.shells import CLEAN, open_terminal
-from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.sets.handles import is_set_handle
@@ -25,7 +25,7 @@ from overspan.bridge.model.errors import InvalidRequest
 class NativeSteps:
     """Prepares steps on one cluster: `transport` is the user's, `root` is the setting."""
 
-    questions: Questions
+    questions: Queries
     transport: Transport
     settings: Settings
     root: str

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from overspan.adapters.abilities import Entrance, ShellRequest
-from overspan.adapters.slurm.commands.queries import Questions
-from overspan.adapters.slurm.files.application import Library
+from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
@@ -41,7 +41,7 @@ CLEAN = (
 """A command for sh that removes them."""
 
 
-class Allocation(NamedTuple):
+class NativeAllocation(NamedTuple):
     """One native job, or one component of a hetjob, with its nodes; its name is N, N+k or N_i (squeue(1), %i).
 
     `text` is its working directory, or the comment of a set's job.
@@ -53,25 +53,25 @@ class Allocation(NamedTuple):
     text: str
 
 
-def list_allocations(text: str) -> list[Allocation]:
+def list_allocations(text: str) -> list[NativeAllocation]:
     """What squeue has told of a job, a line for each component."""
     found = []
     for line in text.splitlines():
         if line.count("|") < 3:
             continue  # what some site's squeue says besides
         name, state, nodes, told = line.split("|", 3)
-        found.append(Allocation(name, state, tuple(expand(nodes)) if nodes else (), told))
+        found.append(NativeAllocation(name, state, tuple(expand(nodes)) if nodes else (), told))
     return found
 
 
-def list_parts(found: Sequence[Allocation], handle: SetHandle, task: str) -> list[tuple[int, Allocation]]:
+def list_parts(found: Sequence[NativeAllocation], handle: SetHandle, task: str) -> list[tuple[int, NativeAllocation]]:
     """The native jobs of a task of a set, by the attempt that each began with, the newest first."""
     named = [(split_token(find_token(allocation.text)), allocation) for allocation in found]
     own = [(name[2], allocation) for name, allocation in named if name and name[:2] == (handle.token, task)]
     return sorted(own, key=lambda part: part[0], reverse=True)
 
 
-def choose_allocation(found: Sequence[Allocation], request: ShellRequest, native: str) -> Allocation:
+def choose_allocation(found: Sequence[NativeAllocation], request: ShellRequest, native: str) -> NativeAllocation:
     """The one that has the member's node. Raises Conflict where Slurm has given it back, or not given it yet."""
     for allocation in found:
         if allocation.state in _OPEN and request.host in allocation.nodes:
@@ -85,7 +85,7 @@ def choose_allocation(found: Sequence[Allocation], request: ShellRequest, native
 
 
 def step_words(
-    allocation: Allocation, request: ShellRequest, program: Sequence[str], version: tuple[int, ...] = ()
+    allocation: NativeAllocation, request: ShellRequest, program: Sequence[str], version: tuple[int, ...] = ()
 ) -> list[str]:
     """The srun that runs the program; it takes nothing from the steps that are there. No version is a present one."""
     native, plus, component = allocation.name.partition("+")
@@ -141,7 +141,7 @@ def open_terminal(
 class Shells:
     """Finds ways in on one cluster: `transport` is the user's, `questions` ask Slurm, `root` is the setting."""
 
-    questions: Questions
+    questions: Queries
     transport: Transport
     settings: Settings
     root: str
@@ -179,10 +179,10 @@ class Shells:
             allocation, request, member_program(await self._bring_archive(), handle, request, folder)
         )
 
-    async def _start(self, allocation: Allocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
+    async def _start(self, allocation: NativeAllocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
         return step_words(allocation, request, program, (await self.questions.site()).version)
 
-    async def _ask(self, *options: str) -> list[Allocation]:
+    async def _ask(self, *options: str) -> list[NativeAllocation]:
         done = await self.questions.transport.run(["squeue", "-h", *options], timeout=_TIMEOUT)
         if done.rc != 0 and "Invalid job id" not in done.words:
             raise Unreachable(done.words.strip() or "squeue does not answer")
@@ -191,5 +191,5 @@ class Shells:
     async def _bring_archive(self) -> tuple[str, ...]:
         """The words of the application, which an earlier version of the daemon may not have left there."""
         root = resolve_root(self.root, (await self.questions.site()).home)
-        await Library(self.questions.transport).bring(root)
+        await InstalledApplication(self.questions.transport).bring(root)
         return supervisor_words(self.settings, root)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.commands.listings import (
     FIELD_END,
     ExitStatus,
@@ -23,7 +23,7 @@ from overspan.adapters.slurm.commands.listings import (
     split_parsable,
     split_records,
 )
-from overspan.adapters.slurm.commands.queries import SACCT_IDS, Questions
+from overspan.adapters.slurm.commands.queries import SACCT_IDS, Queries
 from overspan.adapters.slurm.commands.sacct import JOB_ID, SUBMIT_LINE, SUBMIT_LINE_SINCE
 from overspan.adapters.slurm.commands.squeue import read_nodes
 from overspan.adapters.slurm.commands.states import NativeState, read_state
@@ -58,10 +58,10 @@ class StepRecord(NamedTuple):
     line: str
 
 
-class Steps:
+class JobSteps:
     """Asks for steps; `nodes_of` gives the nodes of a launch, in the order of its members, where they are known."""
 
-    def __init__(self, questions: Questions, nodes_of: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, questions: Queries, nodes_of: Callable[[str], Sequence[str]]) -> None:
         self._questions = questions
         self._nodes_of = nodes_of
         self._ended: dict[str, list[Step]] = {}
@@ -106,7 +106,7 @@ class Steps:
         done = await self._questions.transport.run(words, timeout=SECONDS)
         if done.rc != 0:
             failure = read_failure(done.words, done.rc)
-            if failure.kind is not Kind.UNKNOWN_JOB:
+            if failure.kind is not FailureKind.UNKNOWN_JOB:
                 raise failure.error()
         return done.text
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from overspan.adapters.contract import Node
 from overspan.adapters.slurm.commands import nodes, sacct, squeue
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.commands.listings import ask, read_pairs
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
@@ -55,7 +55,7 @@ class Site:
         return float(read_seconds(self.config.get("MessageTimeout", "")) or 10)
 
 
-class Questions:
+class Queries:
     """Asks; one question for all jobs each time."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
@@ -64,7 +64,7 @@ class Questions:
         self.known_nodes: tuple[Node, ...] = ()
         """The nodes as they were told last; none before the first time."""
         self._site: Site | None = None
-        self._queue = squeue.Queue(())
+        self._queue = squeue.QueueListing(())
         """The last answer about all that was asked for: most of the next one is the same, and is not read again."""
         self._addresses: dict[str, str] = {}
         self._asking: asyncio.Task[Site] | None = None
@@ -129,7 +129,7 @@ class Questions:
         done = await self.transport.run(words, timeout=self.timeout)
         if done.rc != 0:
             failure = read_failure(done.words, done.rc)
-            if failure.kind is not Kind.UNKNOWN_JOB:
+            if failure.kind is not FailureKind.UNKNOWN_JOB:
                 raise _unanswered(failure.error())
         answer = squeue.read_queue(done.text, self._queue.by_fields)
         if answer.torn:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.slurm.commands.queries import Questions, Site
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.findings import (
     judge_compute,
     judge_hetjobs,
@@ -36,7 +36,7 @@ echo free=$(df -Pm "${2%/*}" 2>/dev/null | awk 'NR == 2 { print $4 }')
 _PROBE_SECONDS = 40.0
 
 
-async def check_cluster(questions: Questions, settings: Settings, root: str) -> list[Finding]:
+async def check_cluster(questions: Queries, settings: Settings, root: str) -> list[Finding]:
     """Try each thing that jobs need there; may take some ten seconds."""
     where = settings.host or "this machine"
     try:
@@ -64,7 +64,7 @@ async def _try(what: str, remedy: str, check: Callable[[], Awaitable[Finding]]) 
         return [Finding(what, False, error.message, error.remedy or remedy)]
 
 
-async def _check_nodes(questions: Questions) -> Finding:
+async def _check_nodes(questions: Queries) -> Finding:
     nodes = await questions.nodes()
     names = list(dict.fromkeys(node.partition for node in nodes))
     up = len({node.name for node in nodes if node.state in ("idle", "mixed", "allocated", "completing")})
@@ -72,7 +72,7 @@ async def _check_nodes(questions: Questions) -> Finding:
     return Finding("nodes", up > 0, seen, "" if up else "no node is up: ask the site")
 
 
-async def _check_trial(questions: Questions, settings: Settings) -> Finding:
+async def _check_trial(questions: Queries, settings: Settings) -> Finding:
     words = ["sbatch", "--test-only", "--time=1", *_choices(settings, "account", "qos"), "--wrap=true"]
     return judge_trial(await questions.transport.run(words, timeout=questions.timeout), settings)
 
@@ -83,7 +83,7 @@ def _choices(settings: Settings, *names: str) -> list[str]:
     return [f"--{name}={value}" for name, value in chosen.items() if value]
 
 
-async def _check_accounting(questions: Questions, site: Site) -> list[Finding]:
+async def _check_accounting(questions: Queries, site: Site) -> list[Finding]:
     if not site.accounting:
         seen = f"none: ends of jobs are known for {site.config.get('MinJobAge', 'MinJobAge')} only, with a daemon"
         return [Finding("accounting", True, seen)]
@@ -94,7 +94,7 @@ async def _check_accounting(questions: Questions, site: Site) -> list[Finding]:
     return [Finding("accounting", True, "sacct answers")]
 
 
-async def _check_clock(questions: Questions) -> Finding:
+async def _check_clock(questions: Queries) -> Finding:
     before = time.time()
     done = await questions.transport.run(["date", "+%s.%N"], timeout=questions.timeout)
     after = time.time()
@@ -107,7 +107,7 @@ async def _check_clock(questions: Questions) -> Finding:
     return Finding("clock", works, f"{skew:+.1f} s against this machine", "" if works else remedy)
 
 
-async def _check_places(questions: Questions, settings: Settings, root: str) -> list[Finding]:
+async def _check_places(questions: Queries, settings: Settings, root: str) -> list[Finding]:
     """Probe the login node, and a compute node where one is free at once."""
     marker = f"{root}/check-{secrets.token_hex(4)}"
     try:

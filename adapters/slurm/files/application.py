@@ -24,7 +24,7 @@ def build() -> bytes:
         return Path(build_archive(folder)).read_bytes()
 
 
-class Library:
+class InstalledApplication:
     """Knows what is there already. A file of this name is whole: it is moved into its place."""
 
     def __init__(self, transport: Transport) -> None:

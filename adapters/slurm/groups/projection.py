@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
-from overspan.adapters.slurm.observation.journals import Page
-from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
-from overspan.adapters.slurm.observation.projection import BY_SLURM, Ordered, View, is_before, list_known
+from overspan.adapters.slurm.observation.journals import JournalPage
+from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
+from overspan.adapters.slurm.observation.projection import BY_SLURM, NativeView, Ordered, is_before, list_known
 from overspan.adapters.slurm.observation.requeues import is_held
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.events import (
@@ -36,7 +36,7 @@ _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
 """Ends of the batch program that say nothing of the work: the supervisor has ended without a word."""
 
 
-class GroupTold(NamedTuple):
+class GroupProjection(NamedTuple):
     """Events in their order, and the cursor behind them."""
 
     events: tuple[Event, ...]
@@ -44,24 +44,26 @@ class GroupTold(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sight:
+class GroupView:
     """What was seen of a group: Slurm's view of the leader, its journal, the numbered orders that were given it.
 
     `given` is read only where Slurm's end is known. `gone` says why nobody knows the job, empty where somebody does.
     `apart`: the journal was written on a node, and what was not brought from there in time is lost.
     """
 
-    view: View | None
-    page: Page | None
+    view: NativeView | None
+    page: JournalPage | None
     given: tuple[tuple[int, Event], ...] = ()
     gone: str = ""
     apart: bool = False
 
 
-def tell_group(handle: GroupHandle, sight: Sight, cursor: GroupCursor, orders: Sequence[Ordered]) -> GroupTold:
+def project_group(
+    handle: GroupHandle, sight: GroupView, cursor: GroupCursor, orders: Sequence[Ordered]
+) -> GroupProjection:
     """The events behind a cursor."""
     if cursor.over:
-        return GroupTold((), cursor)
+        return GroupProjection((), cursor)
     lines = [line for line in sight.page.lines if line.end > cursor.offset] if sight.page else []
     late = _settled(orders, cursor, sight, bool(lines))
     events: list[Event] = []
@@ -79,7 +81,7 @@ def tell_group(handle: GroupHandle, sight: Sight, cursor: GroupCursor, orders: S
         if not isinstance(line.event, (Suspend, Resume)):
             events.append(line.event)
     if sight.page is not None and sight.page.closed:
-        return GroupTold(tuple(events), cursor)
+        return GroupProjection(tuple(events), cursor)
     if sight.view is not None and cursor.offset:
         told, cursor = _tell_suspension(sight.view, cursor)
         events += told
@@ -87,10 +89,10 @@ def tell_group(handle: GroupHandle, sight: Sight, cursor: GroupCursor, orders: S
     if end:
         events += end
         cursor = replace(cursor, over=True)
-    return GroupTold(tuple(events), cursor)
+    return GroupProjection(tuple(events), cursor)
 
 
-def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: Sight, started: bool) -> list[Ordered]:
+def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: GroupView, started: bool) -> list[Ordered]:
     """The orders that are not told yet, up to one of which it is not known whether the supervisor will tell it.
 
     It will not where Slurm kept the group waiting after the order: then it is told here, and the journal repeats it.
@@ -106,7 +108,7 @@ def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: Sight, start
     return found
 
 
-def _is_closing(sight: Sight) -> bool:
+def _is_closing(sight: GroupView) -> bool:
     """Whether Slurm has told the end, and the journal was read after that."""
     page, view = sight.page, sight.view
     ended = view is not None and view.outcome.phase in (Phase.ENDED, Phase.REQUEUED)
@@ -138,7 +140,7 @@ def _set_kill(handle: GroupHandle, cursor: GroupCursor, event: Cancel) -> GroupC
     return replace(cursor, kill_at=int(event.at) + grace + MARGIN)
 
 
-def _tell_hold(view: View, cursor: GroupCursor, orders: Sequence[Ordered]) -> tuple[list[Event], GroupCursor]:
+def _tell_hold(view: NativeView, cursor: GroupCursor, orders: Sequence[Ordered]) -> tuple[list[Event], GroupCursor]:
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
@@ -149,7 +151,7 @@ def _tell_hold(view: View, cursor: GroupCursor, orders: Sequence[Ordered]) -> tu
     return [event], replace(cursor, held=held)
 
 
-def _tell_suspension(view: View, cursor: GroupCursor) -> tuple[list[Event], GroupCursor]:
+def _tell_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Event], GroupCursor]:
     suspended = view.outcome.phase is Phase.SUSPENDED
     if suspended == cursor.suspended or view.outcome.phase is Phase.ENDED:
         return [], cursor
@@ -157,7 +159,7 @@ def _tell_suspension(view: View, cursor: GroupCursor) -> tuple[list[Event], Grou
     return [event], replace(cursor, suspended=suspended)
 
 
-def _tell_end(handle: GroupHandle, sight: Sight, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
+def _tell_end(handle: GroupHandle, sight: GroupView, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
     """Slurm's verdict on a launch whose journal stays open, once that was read after Slurm had told the end."""
     page, view = sight.page, sight.view
     if page is None or page.more:
@@ -183,7 +185,7 @@ def _ends(event: Event) -> bool:
     return isinstance(event, (Requeue, Preempt, Expire)) or (isinstance(event, Cancel) and not event.task)
 
 
-def _judge_loss(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
+def _judge_loss(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
     """The cause of a loss and its words."""
     if outcome.phase is Phase.REQUEUED:
         return Cause.NODE.value, "Slurm has requeued the allocation; it is submitted again"
@@ -197,7 +199,7 @@ def _judge_loss(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
     return cause.value, outcome.detail
 
 
-def _judge_apart(handle: GroupHandle, outcome: Outcome) -> tuple[str, str]:
+def _judge_apart(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
     """As for others, but the supervisor may have ended in order with nobody there to take its record."""
     if outcome.phase is Phase.REQUEUED or outcome.cause not in (Cause.SUCCESS, Cause.EXIT):
         return _judge_loss(handle, outcome)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 RATE = 9 / 60
 BURST = 3.0
 """Questions that may be asked at once after a while of few; with RATE they make 12 in any minute."""
-EARLY = (1.0, 2.0, 4.0)
+EARLY_LOOKS = (1.0, 2.0, 4.0)
 """After how long a launch is looked at that waits, or was ordered about: most start, or end, at once or much later."""
 SHORT = 60.0
 """A job that runs is looked at sooner for so long: what ends then is what somebody tries out."""
@@ -18,7 +18,7 @@ SHORT_STEP = 5.0
 
 
 @dataclass(frozen=True)
-class Youth:
+class LaunchAge:
     """Since when a launch is watched, is known to run, and has its last order; None: it waits, or has none."""
 
     watched: float
@@ -28,13 +28,13 @@ class Youth:
     def find_wish(self, looked: float) -> float | None:
         """When it is to be looked at next after a look; None: with the tick."""
         begun = [self.ordered, self.watched if self.running is None else None]
-        wishes = [since + seconds for since in begun if since is not None for seconds in EARLY]
+        wishes = [since + seconds for since in begun if since is not None for seconds in EARLY_LOOKS]
         if self.running is not None and looked + SHORT_STEP <= self.running + SHORT:
             wishes.append(looked + SHORT_STEP)
         return min((wish for wish in wishes if wish > looked), default=None)
 
 
-class Budget:
+class QueryBudget:
     """How many questions may be asked: a token bucket, which those of each tick draw from too."""
 
     def __init__(self) -> None:

@@ -13,7 +13,14 @@ from typing import NamedTuple
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupHandle, Handle
-from overspan.adapters.slurm.observation.outcomes import Outcome, Phase, Ran, end_events, judge, restart_cause
+from overspan.adapters.slurm.observation.outcomes import (
+    NativeAttempt,
+    NativeOutcome,
+    Phase,
+    end_events,
+    judge,
+    restart_cause,
+)
 from overspan.adapters.slurm.observation.requeues import Future, foresee, is_back, is_held
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import (
@@ -39,7 +46,7 @@ _STOPPING = (9, 15)
 
 
 @dataclass(frozen=True)
-class View:
+class NativeView:
     """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
 
     `asked` is when the question was asked (this machine's time): orders that came later are not in the answer. `heard`
@@ -48,7 +55,7 @@ class View:
     `native` is the own id of an element that has one by now.
     """
 
-    outcome: Outcome
+    outcome: NativeOutcome
     reason: str
     nodes: tuple[str, ...]
     start: float | None
@@ -67,7 +74,7 @@ class View:
         return self.heard or self.asked
 
 
-class Told(NamedTuple):
+class Projection(NamedTuple):
     """Events in their order, and the cursor behind them."""
 
     events: tuple[Event, ...]
@@ -86,7 +93,7 @@ class Ordered(NamedTuple):
     there: float | None = None
 
 
-def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> View:
+def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> NativeView:
     """The view of a run from squeue's record, and from the accounting's where the run is over already."""
     outcome = judge(record.state, record.reason, record.exit)
     if record.restarts > run:
@@ -101,22 +108,22 @@ def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], 
         past = runs[run] if run < len(runs) and (run < len(runs) - 1 or (runs[run].submit or again) < again) else None
         return _view_past(past, again, asked, foresee(record.state, bool(record.nodes)) is not Future.OVER)
     if is_back(record, run):
-        outcome = Outcome(Phase.QUEUED, detail=outcome.detail)
+        outcome = NativeOutcome(Phase.QUEUED, detail=outcome.detail)
     # The nodes of a requeued job that waits are those of its former run; while it is COMPLETING they may be.
     waits = outcome.phase is Phase.QUEUED
     nodes = () if waits or (run and outcome.phase is Phase.ENDING) else record.nodes
-    view = View(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
+    view = NativeView(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
     # The last element of an array keeps the array's own number; one that waits only shares it.
     own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)
     return replace(view, native=record.raw) if own else view
 
 
-def view_unstarted(view: View) -> View:
+def view_unstarted(view: NativeView) -> NativeView:
     """The view of a run that Slurm gave back without having run anything: no failure of the user's program."""
-    return replace(view, outcome=Outcome(Phase.ENDED, Cause.BOOT, detail=GAVE_BACK), nodes=(), start=None)
+    return replace(view, outcome=NativeOutcome(Phase.ENDED, Cause.BOOT, detail=GAVE_BACK), nodes=(), start=None)
 
 
-def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> View | None:
+def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> NativeView | None:
     """The view of a run from the accounting alone: records of one job, oldest first; None where it has no such run."""
     if run >= len(runs):
         return None
@@ -124,10 +131,10 @@ def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> V
     if run < len(runs) - 1:
         return _view_past(record, runs[run + 1].submit or asked, asked, False)
     outcome = judge(record.state, record.reason, record.exit)
-    return View(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+    return NativeView(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
 
 
-def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord], asked: float) -> View | None:
+def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord], asked: float) -> NativeView | None:
     """The view of an element that neither listing has, from its array: one that never started has no elements.
 
     Slurm keeps an array that was cancelled whole as a job without indices (measured on 22.05).
@@ -136,27 +143,29 @@ def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord
     for one in found:
         outcome = judge(one.state, one.reason, one.exit)
         if one.array_index is None and not one.nodes and outcome.phase is Phase.ENDED and outcome.cause is Cause.CANCEL:
-            return View(outcome, one.reason, (), None, one.end, None, asked)
+            return NativeView(outcome, one.reason, (), None, one.end, None, asked)
     return None
 
 
-def _view_past(record: AccountingRecord | None, again: float, asked: float, waits: bool) -> View:
+def _view_past(record: AccountingRecord | None, again: float, asked: float, waits: bool) -> NativeView:
     if record is None:
         # Without accounting nothing is known of it but that it is over.
-        view = View(Outcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again)
+        view = NativeView(NativeOutcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again)
     else:
         end = min(record.end or again, again)
         cause = restart_cause(record.state)
-        outcome = Outcome(Phase.REQUEUED, cause)
-        view = View(outcome, "None", record.nodes, record.start, end, None, asked, end, cause)
+        outcome = NativeOutcome(Phase.REQUEUED, cause)
+        view = NativeView(outcome, "None", record.nodes, record.start, end, None, asked, end, cause)
     return replace(view, waits=waits)
 
 
-def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], addresses: Mapping[str, str]) -> Told:
+def project(
+    handle: Handle, view: NativeView, cursor: Cursor, orders: Sequence[Ordered], addresses: Mapping[str, str]
+) -> Projection:
     """The events behind a cursor: orders that were carried out, then what Slurm has done."""
     events: list[Event] = []
     if cursor.phase == ENDED:
-        return Told((), cursor)
+        return Projection((), cursor)
     ran = bool(view.nodes) or view.over_at is not None
     late = list_known(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
     known = handle.run or handle.index is None  # An element that is taken out of its waiting array leaves no record.
@@ -176,14 +185,14 @@ def tell(handle: Handle, view: View, cursor: Cursor, orders: Sequence[Ordered], 
     events += [order.event for order in rest]
     if cursor.kill_at and view.waits:
         # Cancelled, and in Slurm's queue again: it is over when it has left that.
-        return Told(tuple(events), cursor)
+        return Projection(tuple(events), cursor)
     if view.outcome.phase in (Phase.ENDED, Phase.REQUEUED):
         events += _tell_end(handle, view, cursor, ran)
         cursor = cursor.at(ENDED)
     elif cursor.phase == STARTED:
         told, cursor = _tell_suspension(view, cursor)
         events += told
-    return Told(tuple(events), cursor)
+    return Projection(tuple(events), cursor)
 
 
 def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Ordered]:
@@ -196,7 +205,7 @@ def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Orde
     return late if settled else late[: next(waits, len(late))]
 
 
-def _hold_back(late: Sequence[Ordered], view: View, cursor: Cursor) -> tuple[list[Ordered], Cursor]:
+def _hold_back(late: Sequence[Ordered], view: NativeView, cursor: Cursor) -> tuple[list[Ordered], Cursor]:
     """The orders before a cancel of a job that waits, and a cursor by which it is cancelled once more.
 
     A look that is older than the cancel does not tell whether the job was still waiting when it came. One that came
@@ -219,7 +228,7 @@ def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> C
     return cursor
 
 
-def _tell_hold(view: View, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
+def _tell_hold(view: NativeView, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
@@ -230,7 +239,9 @@ def _tell_hold(view: View, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[l
     return [event], replace(cursor, held=held)
 
 
-def _tell_start(handle: Handle, view: View, cursor: Cursor, addresses: Mapping[str, str]) -> tuple[list[Event], Cursor]:
+def _tell_start(
+    handle: Handle, view: NativeView, cursor: Cursor, addresses: Mapping[str, str]
+) -> tuple[list[Event], Cursor]:
     at = view.start or view.end or view.over_at or view.asked
     events: list[Event] = []
     if cursor.phase == NOTHING:
@@ -244,7 +255,7 @@ def _tell_start(handle: Handle, view: View, cursor: Cursor, addresses: Mapping[s
     return events, cursor
 
 
-def _tell_suspension(view: View, cursor: Cursor) -> tuple[list[Event], Cursor]:
+def _tell_suspension(view: NativeView, cursor: Cursor) -> tuple[list[Event], Cursor]:
     suspended = view.outcome.phase is Phase.SUSPENDED
     if suspended == cursor.suspended:
         return [], cursor
@@ -252,7 +263,7 @@ def _tell_suspension(view: View, cursor: Cursor) -> tuple[list[Event], Cursor]:
     return [event], replace(cursor, suspended=suspended)
 
 
-def _is_moot(order: Ordered, view: View) -> bool:
+def _is_moot(order: Ordered, view: NativeView) -> bool:
     """Whether the job had surely ended by itself before the order to end it."""
     if view.outcome.phase is not Phase.ENDED or view.outcome.cause is Cause.CANCEL or view.end is None:
         return False
@@ -265,21 +276,21 @@ def is_before(end: float, order: Ordered) -> bool:
     return end + 1 <= (order.event.at if order.there is None else order.there)
 
 
-def _tell_end(handle: Handle, view: View, cursor: Cursor, ran: bool) -> list[Event]:
+def _tell_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
     if view.over_at is not None:
         # The order that nobody gave keeps the budgets out of it: Slurm has the job in its queue again. Whether it is
         # held there is told of the next launch, which is the same native job.
         lost = LaunchLost(view.over_at, handle.launch, view.why.value, "requeued by Slurm")
         return [lost] if cursor.kill_at else [Requeue(view.over_at, BY_SLURM), lost]
     at = view.end or view.asked
-    ended = list(end_events(view.outcome, Ran(handle.task, handle.attempt, handle.launch, handle.nodes), at))
+    ended = list(end_events(view.outcome, NativeAttempt(handle.task, handle.attempt, handle.launch, handle.nodes), at))
     if not ran and any(isinstance(event, NodeEnded) for event in ended):
         cause = view.outcome.cause or Cause.LAUNCH
         return [LaunchLost(at, handle.launch, cause.value, view.outcome.detail)]
     return ended
 
 
-def tell_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
+def project_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
     """The end of a launch that Slurm has no trace of. It is never run again: it may have run to its end."""
     missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
     detail = f"Slurm no longer knows the job {handle.name}, and {missing}: how it ended is not known"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 
-class Turn:
+class SingleFlight:
     """One question under way at most; `fresh` is set when it has an answer or none."""
 
     def __init__(self, fresh: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.ownership import is_another, list_own
 from overspan.adapters.slurm.observation.projection import (
-    View,
+    NativeView,
     view_accounts,
     view_ended_array,
     view_queue,
@@ -25,7 +25,7 @@ OVER = (Phase.ENDED, Phase.REQUEUED)
 
 
 @dataclass(frozen=True)
-class Accounts:
+class AccountingSnapshot:
     """What the accounting has said. `kept`: the site has one. `answered`: nothing of it is missing.
 
     `unstarted` are jobs whose present run had no program in it.
@@ -38,12 +38,12 @@ class Accounts:
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueueSnapshot:
     """What squeue has said, and when it was asked (this machine's time); the accounting's part comes later."""
 
     queue: Lookup
     asked: float
-    accounts: Accounts = field(default_factory=Accounts)
+    accounts: AccountingSnapshot = field(default_factory=AccountingSnapshot)
 
     def record(self, handle: Handle | GroupHandle) -> QueueRecord | None:
         """The record of the launch; None where there is none, or its number is another's."""
@@ -67,9 +67,9 @@ class Answer:
         # An array that was ended before its elements were told apart is one job.
         return {handle.name, str(handle.native)}
 
-    def view(self, handle: Handle | GroupHandle, last: View | None) -> View | None:
+    def view(self, handle: Handle | GroupHandle, last: NativeView | None) -> NativeView | None:
         """What is known of the launch, whose view was `last`; None where nobody knows it."""
-        view: View | None
+        view: NativeView | None
         record, own = self.record(handle), list_own(handle, self.accounts.runs.get(handle.name, ()))
         if record is not None:
             view = view_queue(record, handle.run, own, self.asked)
@@ -85,13 +85,13 @@ class Answer:
         found = self.queue.find(handle.native, handle.index)
         return found is not None and is_another(handle, found.comment)
 
-    def _view_array(self, handle: Handle | GroupHandle) -> View | None:
+    def _view_array(self, handle: Handle | GroupHandle) -> NativeView | None:
         whole = self.queue.find(handle.native)
         runs = list_own(handle, self.accounts.runs.get(str(handle.native), ()))
         return view_ended_array(None if whole and is_another(handle, whole.comment) else whole, runs, self.asked)
 
 
-def take_view(last: View | None, view: View, heard: float) -> View:
+def take_view(last: NativeView | None, view: NativeView, heard: float) -> NativeView:
     """A view that was heard now; of an end, when that was heard first."""
     was_over = last is not None and last.outcome.phase in OVER
     first = last.heard if last is not None and was_over and view.outcome.phase in OVER else 0.0

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.contract import Report
-from overspan.adapters.slurm.commands.queries import Questions
-from overspan.adapters.slurm.groups.projection import GroupTold, Sight, tell_group
+from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.groups.projection import GroupProjection, GroupView, project_group
 from overspan.adapters.slurm.handles import (
     GROUP,
     Cursor,
@@ -27,14 +27,14 @@ from overspan.adapters.slurm.handles import (
     parse_group_cursor,
     parse_place,
 )
-from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
-from overspan.adapters.slurm.observation.poll_times import Budget, Youth
-from overspan.adapters.slurm.observation.projection import Told, View, tell, tell_gone
+from overspan.adapters.slurm.observation.poll_times import LaunchAge, QueryBudget
+from overspan.adapters.slurm.observation.projection import NativeView, Projection, project, project_gone
 from overspan.adapters.slurm.observation.requeues import is_unstarted
-from overspan.adapters.slurm.observation.single_flight import Turn
-from overspan.adapters.slurm.observation.snapshot import OVER, Accounts, Answer, take_view
-from overspan.adapters.slurm.orders.delivered import Orders
+from overspan.adapters.slurm.observation.single_flight import SingleFlight
+from overspan.adapters.slurm.observation.snapshot import OVER, AccountingSnapshot, QueueSnapshot, take_view
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
 from overspan.adapters.slurm.sets.watch import Sets
 from overspan.adapters.slurm.submission.throttles import Throttles
@@ -57,11 +57,11 @@ LAG = 60.0
 
 
 @dataclass
-class Seen:
+class WatchedLaunch:
     """What is known of one native job and run."""
 
     handle: Handle | GroupHandle
-    view: View | None = None
+    view: NativeView | None = None
     misses: int = 0
     accounting: bool = True
     taken: bool = False
@@ -76,24 +76,26 @@ class Seen:
     """When the last order was carried out (monotonic time)."""
     missed_at: float = 0.0
     """When it was known that nobody knows it (this machine's time)."""
-    quiet: tuple[View, str, int] | None = None
-    """The view, the cursor and the number of orders of a single job of which there was nothing to tell."""
+    quiet: tuple[NativeView, str, int] | None = None
+    """The view, the cursor and the number of orders of a single job of which there was nothing to report."""
 
 
 class Watch:
     """Knows what was seen last, and asks again when a tick has passed."""
 
-    def __init__(self, questions: Questions, orders: Orders, tick: float, throttles: Throttles | None = None) -> None:
+    def __init__(
+        self, questions: Queries, orders: DeliveredOrders, tick: float, throttles: Throttles | None = None
+    ) -> None:
         self._throttles = throttles or Throttles(questions)
         self._questions = questions
         self._orders = orders
         self._tick = tick
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, WatchedLaunch] = {}
         self.next_ask = self.next_accounts = 0.0
         """When Slurm, and its accounting, may be asked again (monotonic time)."""
         self._looked = self._rested = 0.0
         """When Slurm was asked last, and until when it is left alone because that took long."""
-        self._budget = Budget()
+        self._budget = QueryBudget()
         self._silent_at = -LAG
         """When the accounting has not answered last (monotonic time)."""
         self._addresses: Mapping[str, str] = {}
@@ -107,7 +109,7 @@ class Watch:
         self.fresh = asyncio.Event()
         self.gap = ""
         """What cannot be known at the moment of jobs that have left the queue."""
-        self._looking, self._reading = Turn(self.fresh), Turn(self.fresh)
+        self._looking, self._reading = SingleFlight(self.fresh), SingleFlight(self.fresh)
 
     @property
     def next_look(self) -> float:
@@ -132,7 +134,7 @@ class Watch:
         seen = self._seen.get(text)
         return parse_any(text) if seen is None else seen.handle
 
-    def view_of(self, handle: str) -> View | None:
+    def view_of(self, handle: str) -> NativeView | None:
         """What was seen of a launch last."""
         seen = self._seen.get(handle)
         return seen.view if seen else None
@@ -209,7 +211,9 @@ class Watch:
         self._looked, self.next_ask = began, began + self._tick
         self._budget.take(began)
         handles = {text: self._read(text) for text in texts}
-        answer = Answer(await self._questions.look(sorted({handle.native for handle in handles.values()})), asked)
+        answer = QueueSnapshot(
+            await self._questions.look(sorted({handle.native for handle in handles.values()})), asked
+        )
         self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
         self.next_ask = max(self.next_ask, self._rested - self._tick)
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
@@ -217,7 +221,7 @@ class Watch:
         unclear = {text: handle for text, handle in handles.items() if answer.is_unclear(handle)}
         await self._take(answer, {text: handle for text, handle in handles.items() if text not in unclear})
         for text, handle in unclear.items():
-            seen = self._seen.setdefault(text, Seen(handle))
+            seen = self._seen.setdefault(text, WatchedLaunch(handle))
             seen.taken = answer.is_taken(handle)
             # What was seen of it before is not so any more, and nobody is to be ended for that.
             seen.view = None if seen.taken else seen.view
@@ -235,15 +239,15 @@ class Watch:
         singles = [text for text in texts if not text.startswith(GROUP)]
         for text in singles:
             if text not in self._seen:
-                self._seen[text] = Seen(parse_any(text))
+                self._seen[text] = WatchedLaunch(parse_any(text))
         youths = (
-            Youth(seen.since, seen.running_since, seen.ordered_at) for seen in map(self._seen.__getitem__, singles)
+            LaunchAge(seen.since, seen.running_since, seen.ordered_at) for seen in map(self._seen.__getitem__, singles)
         )
         wishes = [wish for youth in youths if (wish := youth.find_wish(self._looked)) is not None]
         if wishes and self._looking.task is None:
             self.next_ask = min(self.next_ask, max(min(wishes), self._rested, self._budget.find_time(time.monotonic())))
 
-    async def _take(self, answer: Answer, handles: Mapping[str, Handle | GroupHandle]) -> None:
+    async def _take(self, answer: QueueSnapshot, handles: Mapping[str, Handle | GroupHandle]) -> None:
         """Note what was answered of these."""
         views = {text: answer.view(handle, self.view_of(text)) for text, handle in handles.items()}
         single = [view for text, view in views.items() if view is not None and not text.startswith(GROUP)]
@@ -256,7 +260,7 @@ class Watch:
         heard, accounts = time.time(), answer.accounts
         settled = not accounts.kept or time.monotonic() - self._silent_at >= LAG
         for text, handle in handles.items():
-            seen, view = self._seen.setdefault(text, Seen(handle)), views[text]
+            seen, view = self._seen.setdefault(text, WatchedLaunch(handle)), views[text]
             if view is not None:
                 seen.view, seen.misses = take_view(seen.view, view, heard), 0
                 runs = seen.view.outcome.phase is Phase.RUNNING
@@ -266,14 +270,14 @@ class Watch:
                 seen.misses, seen.accounting = seen.misses + 1, accounts.kept
                 seen.missed_at = heard if seen.misses == MISSES else seen.missed_at
 
-    async def _ask_accounts(self, names: Collection[str]) -> Accounts | None:
+    async def _ask_accounts(self, names: Collection[str]) -> AccountingSnapshot | None:
         """What the accounting tells of what squeue does not; None where it took so long that it is asked later."""
         if not names:
             self.gap = ""
-            return Accounts()
+            return AccountingSnapshot()
         if not (await self._questions.site()).accounting:
             self.gap = ""
-            return Accounts(kept=False)
+            return AccountingSnapshot(kept=False)
         began = time.monotonic()
         if began < self.next_accounts:
             return None
@@ -283,15 +287,15 @@ class Watch:
             # What has vanished waits for an answer; all others are told.
             _log.debug("the accounting does not answer: %s", error.message)
             self.gap, self._silent_at = word_gap(error.message), time.monotonic()
-            return Accounts(answered=False)
+            return AccountingSnapshot(answered=False)
         finally:
             self.next_accounts = time.monotonic() + SLOW * (time.monotonic() - began) - self._tick
         self.gap = ""
-        return Accounts(runs)
+        return AccountingSnapshot(runs)
 
     async def _ask_steps(
-        self, answer: Answer, accounts: Accounts, handles: dict[str, Handle | GroupHandle]
-    ) -> tuple[Accounts, dict[str, Handle | GroupHandle]]:
+        self, answer: QueueSnapshot, accounts: AccountingSnapshot, handles: dict[str, Handle | GroupHandle]
+    ) -> tuple[AccountingSnapshot, dict[str, Handle | GroupHandle]]:
         """Find out which of them had no program in their run; those whose steps are not known yet wait a while."""
         suspects = {text: handle for text, handle in handles.items() if answer.is_suspect(handle)}
         if not suspects or not accounts.kept:
@@ -316,7 +320,7 @@ class Watch:
 
     # --- journals ----------------------------------------------------------------------------------------------------
 
-    def _choose(self, since: Mapping[str, str]) -> list[Reading]:
+    def _choose(self, since: Mapping[str, str]) -> list[JournalReading]:
         """The journals that are to be read now."""
         if self._reading.task is not None:
             return []
@@ -325,7 +329,7 @@ class Watch:
             if not text.startswith(GROUP):
                 continue
             handle, cursor = parse_group(text), parse_group_cursor(place)
-            seen = self._seen.setdefault(text, Seen(handle))
+            seen = self._seen.setdefault(text, WatchedLaunch(handle))
             view = seen.view
             phase = Phase.QUEUED if view is None else view.outcome.phase
             young = time.monotonic() - seen.since < YOUNG
@@ -333,7 +337,7 @@ class Watch:
             if seen.misses >= MISSES and ended_at is None:
                 ended_at = seen.missed_at
             if not cursor.over:
-                readings.append(Reading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
+                readings.append(JournalReading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
         return self.journals.choose(readings, self._tick)
 
     # --- telling -----------------------------------------------------------------------------------------------------
@@ -358,16 +362,16 @@ class Watch:
         cursor = parse_place(seen.handle, place)
         if cursor.over:
             return None
-        told: Told | GroupTold
+        told: Projection | GroupProjection
         if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
             sight = self._see(seen.handle, seen, cursor)
-            told, gone = tell_group(seen.handle, sight, cursor, orders), bool(sight.gone)
+            told, gone = project_group(seen.handle, sight, cursor, orders), bool(sight.gone)
         elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
             if gone:
-                return Report(text, (tell_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
+                return Report(text, (project_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
             if seen.view is None:
                 return None
-            told = tell(seen.handle, seen.view, cursor, orders, self._addresses)
+            told = project(seen.handle, seen.view, cursor, orders, self._addresses)
         else:
             return None
         events = (*told.events, *self._waiting(seen, told.cursor))
@@ -394,20 +398,20 @@ class Watch:
         natives = join_natives(handle.native for handle in self.sets.members(text))
         return Report(text, events, str(told.cursor), native_id=natives)
 
-    def _see_member(self, handle: GroupHandle, offset: int) -> Sight:
+    def _see_member(self, handle: GroupHandle, offset: int) -> GroupView:
         """What was seen of one native job of a set."""
-        seen = self._seen.get(str(handle)) or Seen(handle)
+        seen = self._seen.get(str(handle)) or WatchedLaunch(handle)
         return self._see(handle, seen, GroupCursor(offset))
 
-    def _see(self, handle: GroupHandle, seen: Seen, cursor: GroupCursor) -> Sight:
+    def _see(self, handle: GroupHandle, seen: WatchedLaunch, cursor: GroupCursor) -> GroupView:
         page, given = self.journals.page(handle, cursor.offset), self.journals.given(handle)
         ended = seen.view is not None and seen.view.outcome.phase in OVER
         # What Slurm has told of an end stays true, and the journal may have more than was read before.
         gone = seen.misses >= MISSES and not ended and page is not None and page.asked > seen.missed_at
-        detail = tell_gone(handle, 0.0, seen.accounting).detail if gone else ""
-        return Sight(seen.view, page, given, detail, self.apart)
+        detail = project_gone(handle, 0.0, seen.accounting).detail if gone else ""
+        return GroupView(seen.view, page, given, detail, self.apart)
 
-    def _waiting(self, seen: Seen, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
+    def _waiting(self, seen: WatchedLaunch, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
         """Why a job waits, when that has changed."""
         view = seen.view
         if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
@@ -438,8 +442,8 @@ class Watch:
         return found
 
 
-def _is_same(quiet: tuple[View, str, int], now: tuple[View | None, str, int]) -> bool:
-    """Whether a story is where there was nothing to tell: a view is never changed, each look has another one."""
+def _is_same(quiet: tuple[NativeView, str, int], now: tuple[NativeView | None, str, int]) -> bool:
+    """Whether a story is where there was nothing to report: a view is never changed, each look has another one."""
     return quiet[0] is now[0] and quiet[1:] == now[1:]
 
 

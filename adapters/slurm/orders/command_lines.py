@@ -45,7 +45,7 @@ exec scancel --state=PENDING "$1"
 refuses that for what has started, and what was put off cannot start (measured on 22.05)."""
 
 
-class Steps(NamedTuple):
+class OrderSteps(NamedTuple):
     """What carries an order out: the commands that have to work, those that are hints, and what follows then only."""
 
     first: tuple[Words, ...]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.bridge.model.events import Event
 
-UNSURE_SECONDS = 120.0
+IN_DOUBT_SECONDS = 120.0
 """For how long a story waits for an order of which it is not known whether it had its effect: it is given again."""
 
 
 @dataclass
-class Orders:
+class DeliveredOrders:
     """The orders that were carried out, by handle; their numbers grow from one process to the next."""
 
     by_handle: dict[str, list[Ordered]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Orders:
         if not self.busy[handle]:
             del self.busy[handle]
         if not sure:
-            self._unsure[handle] = time.monotonic() + UNSURE_SECONDS
+            self._unsure[handle] = time.monotonic() + IN_DOUBT_SECONDS
 
     def is_open(self, handle: str) -> bool:
         """Whether an order may have had its effect without being told: its launch's end is not told before that."""

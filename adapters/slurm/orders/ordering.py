@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterable, Sequence
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
-from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER
 from overspan.adapters.slurm.groups.limits import list_limits
 from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
 from overspan.adapters.slurm.handles import GroupHandle, parse_any
-from overspan.adapters.slurm.observation.journals import Part, read_orders
+from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.command_lines import (
     GAVE_UP,
-    Steps,
+    OrderSteps,
     Words,
     cancel_arrays,
     cancel_words,
@@ -25,7 +25,7 @@ from overspan.adapters.slurm.orders.command_lines import (
     render_order,
     share_answer,
 )
-from overspan.adapters.slurm.orders.delivered import Orders
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.ordering import SET_ECHOED, SetOrderer
 from overspan.adapters.slurm.submission.dependencies import name_needs, render_dependency
@@ -60,7 +60,9 @@ _WHOLE = 64 << 20
 class Orderer:
     """Carries orders out, many over one round trip, and notes those that are to be told."""
 
-    def __init__(self, questions: Questions, orders: Orders, watch: Watch, sets: SetOrderer | None = None) -> None:
+    def __init__(
+        self, questions: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None
+    ) -> None:
         self._questions = questions
         self._orders = orders
         self._watch = watch
@@ -89,7 +91,7 @@ class Orderer:
 
     async def _give(self, orders: Iterable[Order], answers: dict[str, Refusal | None]) -> None:
         """Plan orders and carry them out, with an answer for each that could be."""
-        asked: list[tuple[Order, Steps]] = []
+        asked: list[tuple[Order, OrderSteps]] = []
         for order in orders:
             steps = await self._plan(order)
             if isinstance(steps, Refusal) or not steps.first:
@@ -98,12 +100,12 @@ class Orderer:
                 asked.append((order, steps))
         answers.update(await self._carry_out(asked))
 
-    async def _plan(self, order: Order) -> Steps | Refusal:
+    async def _plan(self, order: Order) -> OrderSteps | Refusal:
         if self._sets is not None and is_set_handle(order.handle):
             return await self._sets.plan(order)
         if self._watch.is_taken(order.handle):
             # There is nothing left to order about; how it ended is told when it is known.
-            return Steps(())
+            return OrderSteps(())
         handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
         if isinstance(order.event, events.SetDependency):
             return await self._wait(order, handle.name, order.event)
@@ -114,19 +116,19 @@ class Orderer:
                 steps = await self._limit(handle, order.event, steps)
         else:
             words = render_order(handle, order.event, phase is Phase.STARTING)
-            steps = None if words is None else Steps(words)
+            steps = None if words is None else OrderSteps(words)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
 
-    async def _wait(self, order: Order, native: str, event: events.SetDependency) -> Steps | Refusal:
+    async def _wait(self, order: Order, native: str, event: events.SetDependency) -> OrderSteps | Refusal:
         """The steps of a new dependency; not yet where what is waited for may be over."""
         (good,) = await self._predecessors.list_open([order.needs])
         if not good:
             return Refusal(order.token, "what it is to wait for may be over", transient=True, reason="Dependency")
         value = render_dependency(decode(Dependency, event.dependency), name_needs(order.needs))
-        return Steps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
+        return OrderSteps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
 
-    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: Steps) -> Steps:
+    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: OrderSteps) -> OrderSteps:
         """The steps of a new wall time, with the allocation's limits where those have to change."""
         files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
         read = self._questions.transport.read
@@ -136,13 +138,13 @@ class Orderer:
                 data = (await read(handle.orders, 0, _WHOLE)).data
             except NotFound:
                 data = b""
-            given = [order for _, order in read_orders(Part(len(data), data))]
+            given = [order for _, order in read_orders(JournalChunk(len(data), data))]
             before, after = list_limits(plan, placement, given), list_limits(plan, placement, [*given, event])
         except (NotFound, ValueError):
             return steps
         return plan_limits(handle, steps, before, after)
 
-    async def _carry_out(self, asked: Sequence[tuple[Order, Steps]]) -> dict[str, Refusal | None]:
+    async def _carry_out(self, asked: Sequence[tuple[Order, OrderSteps]]) -> dict[str, Refusal | None]:
         answers: dict[str, Refusal | None] = {}
         # Whether a job had ended before it was cancelled is told by one clock alone, the cluster's.
         timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
@@ -200,7 +202,7 @@ class Orderer:
             if isinstance(order.event, events.Expire) and STARTED in failure.message:
                 # It came too late: the job stays.
                 continue
-            if failure.kind in (Kind.UNKNOWN_JOB, Kind.ENDED):
+            if failure.kind in (FailureKind.UNKNOWN_JOB, FailureKind.ENDED):
                 # It may be over by the same order, when that was given before.
                 had_effect = had_effect or (again and isinstance(order.event, events.Cancel))
             else:
@@ -220,7 +222,7 @@ class Orderer:
         await self._run([cancel_words(name, True) for name in names])
 
 
-def parse_cancelled(asked: Sequence[tuple[Order, Steps]]) -> dict[int, list[int]]:
+def parse_cancelled(asked: Sequence[tuple[Order, OrderSteps]]) -> dict[int, list[int]]:
     """The elements that are to be cancelled, by native array."""
     found: dict[int, list[int]] = {}
     for order, _ in asked:

@@ -12,7 +12,7 @@ from overspan.bridge.model.spec import TaskSpec
 EXACT_SINCE = (20, 11, 3)
 
 
-class Need(NamedTuple):
+class NodeResources(NamedTuple):
     """Whole CPUs, MiB (None: not said, 0: all of the node), GPUs, and other generic resources as --gres has them."""
 
     cpus: int
@@ -22,10 +22,10 @@ class Need(NamedTuple):
     gres: tuple[str, ...] = ()
 
 
-class Rounded(NamedTuple):
+class RoundedResources(NamedTuple):
     """A need, and a sentence for each thing that Slurm cannot give as it was asked for."""
 
-    need: Need
+    need: NodeResources
     notes: tuple[str, ...] = ()
 
 
@@ -36,7 +36,7 @@ def count_processes(task: TaskSpec) -> int:
     return -(-task.ntasks // task.num_nodes) if task.ntasks else 1
 
 
-def round_need(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) -> Rounded:
+def round_resources(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) -> RoundedResources:
     """The need of one node with the accelerators of that place in the list; `kinds` are the cluster's GPU types.
 
     Slurm books whole CPUs and GPUs: fractions are rounded up, GPUs with a note. IndexError when there is no such
@@ -57,7 +57,7 @@ def round_need(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) -> Ro
         notes.append(f"this cluster has no GPUs of type {booked.gpu_kind}; it has {', '.join(sorted(set(kinds)))}")
         kind = booked.gpu_kind
     gres = tuple(str(entry) for entry in booked.gres)
-    return Rounded(Need(cpus, memory, gpus, kind if kinds else booked.gpu_kind, gres), tuple(notes))
+    return RoundedResources(NodeResources(cpus, memory, gpus, kind if kinds else booked.gpu_kind, gres), tuple(notes))
 
 
 def match_kind(asked: str, kinds: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ def own_cpus(version: tuple[int, ...]) -> str:
     return "--exclusive" if () < version < EXACT_SINCE else "--exact"
 
 
-def render_gres(need: Need) -> str:
+def render_gres(need: NodeResources) -> str:
     """The --gres value of a need, `gpu:TYPE:N` first; empty for none. A typed request stays typed in its steps."""
     parts = [f"gpu:{Gpus(need.gpus, need.gpu_kind)}"] if need.gpus else []
     return ",".join([*parts, *need.gres])

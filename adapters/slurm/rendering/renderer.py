@@ -17,7 +17,7 @@ from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, re
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.rendering.node_resources import count_gpus
-from overspan.adapters.slurm.rendering.script import Setting, Submission, render_job
+from overspan.adapters.slurm.rendering.script import BatchSubmission, RenderContext, render_job
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
 from overspan.adapters.slurm.sets.rendering import render_member
@@ -26,7 +26,7 @@ from overspan.adapters.slurm.submission.arrays import identify, is_element
 from overspan.adapters.slurm.submission.dependencies import name_needs
 from overspan.adapters.slurm.transports.transport import Call
 from overspan.adapters.slurm.unshared.groups import FOLDER, carry_group
-from overspan.adapters.slurm.unshared.inline_files import SECRETS, Parcel, check_size
+from overspan.adapters.slurm.unshared.inline_files import SECRETS, InlineFiles, check_size
 from overspan.adapters.slurm.unshared.jobs import refuse_member, refuse_unshared
 from overspan.adapters.slurm.unshared.relocation import relocate_single
 from overspan.bridge.model.allocations import is_allocation
@@ -57,7 +57,7 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ClusterFacts:
     """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them.
 
     `elements` are those of the native array that the launch stands for, the jobs' numbers by index. The `parcel` are
@@ -67,7 +67,7 @@ class Scene:
     site: Site
     nodes: Sequence[Node] = ()
     elements: Mapping[int, int] | None = None
-    parcel: Parcel | None = None
+    parcel: InlineFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,14 @@ class Renderer:
     root: str = ""
     cluster: str = ""
 
-    def render(self, launch: Launch, scene: Scene | Site, held: bool = False, test_only: bool = False) -> Rendered:
+    def render(
+        self, launch: Launch, scene: ClusterFacts | Site, held: bool = False, test_only: bool = False
+    ) -> Rendered:
         """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes.
 
         With elements in the scene it is that of a native array, of which the launch is one.
         """
-        scene = scene if isinstance(scene, Scene) else Scene(scene)
+        scene = scene if isinstance(scene, ClusterFacts) else ClusterFacts(scene)
         self._refuse(launch.job)
         run_dir = self.folder(launch, scene.site)
         if is_group(launch.job):
@@ -113,7 +115,7 @@ class Renderer:
         )
         return Rendered(call, tuple(files), submission.release)
 
-    def _render_group(self, launch: Launch, scene: Scene, held: bool, test_only: bool) -> Rendered:
+    def _render_group(self, launch: Launch, scene: ClusterFacts, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
         place = GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version)
         if isinstance(launch, MemberLaunch):
@@ -164,13 +166,15 @@ class Renderer:
         job = self.move(launch, site)
         return job.spec.tasks[0].workdir or job.spec.origin.directory
 
-    def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: Parcel | None = None) -> str:
+    def plan(
+        self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: InlineFiles | None = None
+    ) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
         self._refuse(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
-            scene = Scene(Site((), {}, "", ""), nodes, parcel=parcel)
+            scene = ClusterFacts(Site((), {}, "", ""), nodes, parcel=parcel)
             return head + render_submission(self._submit(launch, f"{root}/runs/N", False, scene)[0])
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
         agent = agent_words(self.settings, root)
@@ -198,10 +202,10 @@ class Renderer:
         moved = job if self.settings.shared else relocate_single(job, self._find_place(run_dir))
         return place_volumes(moved, posixpath.dirname(posixpath.dirname(run_dir)))
 
-    def _submit(self, launch: Launch, run_dir: str, held: bool, scene: Scene) -> tuple[Submission, Job]:
+    def _submit(self, launch: Launch, run_dir: str, held: bool, scene: ClusterFacts) -> tuple[BatchSubmission, Job]:
         job = bound_gpu_defaults(self._move(launch.job, run_dir), scene.nodes)
         task = job.spec.tasks[0]
-        setting = Setting(
+        setting = RenderContext(
             token=identify(launch).token,
             native_ids=name_needs(launch.needs),
             secrets_path=f"{run_dir}/secrets" if self.settings.shared_root else "",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from overspan.adapters.slurm.rendering.images import PYXIS, Container, apptainer_words, pyxis_options, quote_words
 from overspan.adapters.slurm.unshared.inline_files import (
     SECRETS,
-    Parcel,
+    InlineFiles,
     quote_path,
     render_links,
     render_run,
@@ -86,7 +86,7 @@ class Surroundings(NamedTuple):
     run_dir: str = ""
     container: Container | None = None
     elements: Mapping[int, int] | None = None
-    parcel: Parcel | None = None
+    parcel: InlineFiles | None = None
 
 
 def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from overspan.adapters.slurm.groups.projection import Sight
-from overspan.adapters.slurm.observation.journals import Line
-from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
+from overspan.adapters.slurm.groups.projection import GroupView
+from overspan.adapters.slurm.observation.journals import JournalLine
+from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
 from overspan.adapters.slurm.observation.projection import Ordered
-from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle
+from overspan.adapters.slurm.sets.handles import MemberCursor, SetCursor, SetHandle, SetPart
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.events import (
     Event,
@@ -33,21 +33,21 @@ _OUTSIDE = (Cause.CANCEL, Cause.REQUEUE)
 _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
 
 
-class SetTold(NamedTuple):
+class SetProjection(NamedTuple):
     """Events in their order, and the cursor behind them."""
 
     events: tuple[Event, ...]
     cursor: SetCursor
 
 
-class Missed(NamedTuple):
+class LostAttempt(NamedTuple):
     """An attempt that was to start in a native job that is gone, and when that was found out."""
 
     attempt: int
     at: float
 
 
-class Relaunch(NamedTuple):
+class LostRelaunch(NamedTuple):
     """A node run that was to start in a native job that is gone, and when that was found out."""
 
     task: str
@@ -58,19 +58,19 @@ class Relaunch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SetSight:
+class SetView:
     """What was seen of each task's newest native job, and the orders that were carried out by Slurm itself."""
 
-    members: Mapping[str, Sight]
+    members: Mapping[str, GroupView]
     orders: Sequence[Ordered] = ()
-    missed: Mapping[str, Missed] = field(default_factory=dict)
-    stranded: Collection[Relaunch] = ()
+    missed: Mapping[str, LostAttempt] = field(default_factory=dict)
+    stranded: Collection[LostRelaunch] = ()
 
 
-def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
+def project_set(handle: SetHandle, sight: SetView, cursor: SetCursor) -> SetProjection:
     """The events behind a cursor."""
     if cursor.over:
-        return SetTold((), cursor)
+        return SetProjection((), cursor)
     events: list[Event] = [order.event for order in sight.orders if order.number > cursor.orders]
     cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in sight.orders)]))
     if not cursor.granted:
@@ -78,7 +78,7 @@ def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
         events += told.events
         cursor = told.cursor
     if not cursor.granted or cursor.over:
-        return SetTold(tuple(events), cursor)
+        return SetProjection(tuple(events), cursor)
     members = []
     for part in handle.parts:
         member, told_events = _tell_member(part, sight.members.get(part.task), cursor.member(part.task))
@@ -90,12 +90,12 @@ def tell_set(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
         members.append(member)
     cursor = replace(cursor, members=tuple(members))
     events += [_end_run(lost.at, lost.task, lost.attempt, lost.node, lost.run) for lost in sorted(sight.stranded)]
-    return SetTold(tuple(events), cursor)
+    return SetProjection(tuple(events), cursor)
 
 
-def _tell_grant(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTold:
+def _tell_grant(handle: SetHandle, sight: SetView, cursor: SetCursor) -> SetProjection:
     """The grant, when every native job stands at its barrier, or the loss of the launch."""
-    standing: dict[str, Line] = {}
+    standing: dict[str, JournalLine] = {}
     for part in handle.parts:
         seen = sight.members.get(part.task)
         lines = seen.page.lines if seen is not None and seen.page is not None else ()
@@ -103,9 +103,9 @@ def _tell_grant(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTol
             standing[part.task] = lines[0]
         lost = None if seen is None else _judge_early(handle, part.task, seen)
         if lost is not None:
-            return SetTold((lost,), replace(cursor, over=True))
+            return SetProjection((lost,), replace(cursor, over=True))
     if not standing or (handle.together and len(standing) < len(handle.parts)):
-        return SetTold((), cursor)
+        return SetProjection((), cursor)
     granted = [line.event for line in standing.values() if isinstance(line.event, Granted)]
     members = tuple(member for event in granted for member in event.members)
     places = tuple(
@@ -113,10 +113,10 @@ def _tell_grant(handle: SetHandle, sight: SetSight, cursor: SetCursor) -> SetTol
         for member in cursor.members
     )
     event = Granted(max(event.at for event in granted), members)
-    return SetTold((event,), replace(cursor, members=places, granted=True))
+    return SetProjection((event,), replace(cursor, members=places, granted=True))
 
 
-def _judge_early(handle: SetHandle, task: str, seen: Sight) -> LaunchLost | None:
+def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | None:
     """The loss of a launch of which a native job has ended before all of them stood."""
     page, view = seen.page, seen.view
     if page is None:
@@ -138,7 +138,7 @@ def _judge_early(handle: SetHandle, task: str, seen: Sight) -> LaunchLost | None
     return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
 
 
-def _tell_member(part: Part, seen: Sight | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
+def _tell_member(part: SetPart, seen: GroupView | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
     """What a native job's journal has behind the cursor, and the end of what it left open."""
     events: list[Event] = []
     if seen is None or member.over:
@@ -166,7 +166,7 @@ def _tell_member(part: Part, seen: Sight | None, member: MemberCursor) -> tuple[
     return replace(member, open=(), over=True), events
 
 
-def _end_missed(part: Part, missed: Missed) -> list[Event]:
+def _end_missed(part: SetPart, missed: LostAttempt) -> list[Event]:
     return [_end_run(missed.at, part.task, missed.attempt, node) for node in range(part.nodes)]
 
 
@@ -175,7 +175,7 @@ def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> Nod
     return NodeEnded(at, task, attempt, node, run, signal=9, cause=Cause.NODE.value, detail=detail)
 
 
-def _note(part: Part, member: MemberCursor, event: Event) -> MemberCursor:
+def _note(part: SetPart, member: MemberCursor, event: Event) -> MemberCursor:
     """What is open after an event."""
     if isinstance(event, Launch):
         return replace(member, attempt=event.attempt, open=tuple((node, 0) for node in range(part.nodes)))
@@ -190,7 +190,7 @@ def _note(part: Part, member: MemberCursor, event: Event) -> MemberCursor:
     return member
 
 
-def _judge_loss(seen: Sight) -> tuple[float, str, str] | None:
+def _judge_loss(seen: GroupView) -> tuple[float, str, str] | None:
     """When and why a native job is gone whose journal stays open; None while it is not known to be."""
     page, view = seen.page, seen.view
     if page is None or page.more:
@@ -202,7 +202,7 @@ def _judge_loss(seen: Sight) -> tuple[float, str, str] | None:
     return view.over_at or view.end or view.asked, *_word_loss(view.outcome)
 
 
-def _word_loss(outcome: Outcome) -> tuple[str, str]:
+def _word_loss(outcome: NativeOutcome) -> tuple[str, str]:
     """The cause of a loss and its words. Nobody ordered it through Overspan, so a cancelled job is a lost one."""
     cause = outcome.cause or Cause.NODE
     if cause in _OUTSIDE:

@@ -10,11 +10,11 @@ from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, join_natives, parse_set
+from overspan.adapters.slurm.sets.handles import SetHandle, SetPart, is_set_handle, join_natives, parse_set
 from overspan.adapters.slurm.sets.limits import read_limits
-from overspan.adapters.slurm.sets.members import Member, MemberLaunch, list_members, member_of, split_token
+from overspan.adapters.slurm.sets.members import MemberLaunch, MemberToken, list_members, member_of, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
-from overspan.adapters.slurm.submission.in_doubt import Answer
+from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut
@@ -35,9 +35,9 @@ class SetSubmitter:
         """Launches submitted since the lists of the last release were made."""
         self._clean = False
 
-    async def submit(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+    async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The answers by token; a set with a native job in doubt has none yet."""
-        concluded: dict[str, Answer] = {}
+        concluded: dict[str, SubmissionAnswer] = {}
         members: dict[str, list[MemberLaunch]] = {}
         for launch in launches:
             try:
@@ -56,7 +56,7 @@ class SetSubmitter:
         return concluded
 
     async def _conclude(
-        self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[Answer]
+        self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[SubmissionAnswer]
     ) -> Accepted | Refusal:
         accepted = [answer for answer in answers if isinstance(answer, Accepted)]
         refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
@@ -72,7 +72,7 @@ class SetSubmitter:
         if launch.wanted:
             await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
-        parts = tuple(Part(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
+        parts = tuple(SetPart(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
         handle = SetHandle(
             launch.job.id,
             launch.job.launch,
@@ -137,7 +137,7 @@ class SetSubmitter:
         # Without sets nobody is asked again.
         self._clean = not left and not kept and not self._fresh
 
-    async def end(self, members: Collection[Member]) -> None:
+    async def end(self, members: Collection[MemberToken]) -> None:
         """End the native jobs that have these tokens. Raises OverspanError."""
         if members:
             queue = await self._submitter.questions.own_queue()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from overspan.adapters.slurm.groups.projection import Sight
+from overspan.adapters.slurm.groups.projection import GroupView
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.projection import Ordered
@@ -20,11 +20,11 @@ from overspan.adapters.slurm.sets.handles import (
     parse_set,
     parse_set_cursor,
 )
-from overspan.adapters.slurm.sets.members import Member
-from overspan.adapters.slurm.sets.projection import Missed, Relaunch, SetSight, SetTold, tell_set
+from overspan.adapters.slurm.sets.members import MemberToken
+from overspan.adapters.slurm.sets.projection import LostAttempt, LostRelaunch, SetProjection, SetView, project_set
 from overspan.bridge.model.events import Granted
 
-Look = Callable[[GroupHandle, int], Sight]
+Look = Callable[[GroupHandle, int], GroupView]
 """What was seen of a native job: its journal from an offset on."""
 
 
@@ -32,7 +32,7 @@ AGAIN_SECONDS = 30.0
 """After which a native job is ended once more."""
 
 
-class Doom(NamedTuple):
+class KillDeadline(NamedTuple):
     """An attempt that is being killed, and when its native job is ended if that has had no effect."""
 
     attempt: int
@@ -40,7 +40,7 @@ class Doom(NamedTuple):
 
 
 @dataclass
-class Known:
+class KnownSet:
     """A set of which the daemon has told where its story is. `fresh` are native jobs that it has not noted yet."""
 
     handle: SetHandle
@@ -48,15 +48,15 @@ class Known:
     fresh: dict[str, MemberCursor] = field(default_factory=dict)
     moved_at: dict[str, float] = field(default_factory=dict)
     """By task: when its fresh native job was submitted (this machine's time)."""
-    missed: dict[str, Missed] = field(default_factory=dict)
+    missed: dict[str, LostAttempt] = field(default_factory=dict)
     """By task: attempts that were to start in a native job that is gone."""
     told: SetCursor | None = None
     """Where the story was told to; the daemon may decide what follows before it gives this cursor back."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
-    stranded: set[Relaunch] = field(default_factory=set)
+    stranded: set[LostRelaunch] = field(default_factory=set)
     """Node runs that were to start in a native job that is gone."""
-    doomed: dict[str, Doom] = field(default_factory=dict)
+    doomed: dict[str, KillDeadline] = field(default_factory=dict)
     """By task: what its supervisor was told to kill. That order stays owed until its effect is seen."""
 
     @property
@@ -109,8 +109,8 @@ class Sets:
     """The sets that are watched. Nothing here has to survive: the cursors and the queue have it all."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}
-        self._requeued: set[Member] = set()
+        self._known: dict[str, KnownSet] = {}
+        self._requeued: set[MemberToken] = set()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -125,7 +125,7 @@ class Sets:
             known = self._known.get(text)
             if known is None:
                 handle = parse_set(text)
-                known = self._known[text] = Known(handle, parse_set_cursor(handle, place))
+                known = self._known[text] = KnownSet(handle, parse_set_cursor(handle, place))
             known.cursor = parse_set_cursor(known.handle, place)
             noted = known.cursor
             known.fresh = {task: one for task, one in known.fresh.items() if one.first > noted.member(task).first}
@@ -145,7 +145,7 @@ class Sets:
                     result[str(known.name(member))] = str(GroupCursor(member.offset, member.order))
         return result
 
-    def find(self, text: str) -> Known | None:
+    def find(self, text: str) -> KnownSet | None:
         """A set that is watched."""
         return self._known.get(text)
 
@@ -161,13 +161,13 @@ class Sets:
             known.fresh[task] = MemberCursor(task, first, native)
             known.moved_at[task] = time.time()
 
-    def miss(self, text: str, task: str, missed: Missed) -> None:
+    def miss(self, text: str, task: str, missed: LostAttempt) -> None:
         """An attempt cannot start, because the native job that it was for is gone."""
         known = self._known.get(text)
         if known is not None:
             known.missed[task] = missed
 
-    def strand(self, text: str, relaunch: Relaunch) -> None:
+    def strand(self, text: str, relaunch: LostRelaunch) -> None:
         """A node run cannot start, because the native job that it was for is gone."""
         known = self._known.get(text)
         if known is not None:
@@ -183,12 +183,12 @@ class Sets:
         """The native jobs that are to be ended, since their supervisors do not."""
         return [name for known in self._known.values() for name in known.list_overdue(now)]
 
-    def take_requeued(self) -> set[Member]:
+    def take_requeued(self) -> set[MemberToken]:
         """The native jobs that were told as lost because Slurm has requeued them: they would run again."""
         taken, self._requeued = self._requeued, set()
         return taken
 
-    def tell(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetTold | None:
+    def tell(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetProjection | None:
         """The story of a set from where it was left; None for one that is not watched."""
         known = self._known.get(text)
         if known is None:
@@ -201,17 +201,17 @@ class Sets:
         }
         # What is told of these is not kept: until it counts, the order is owed.
         stranded, known.stranded = known.stranded, set()
-        told = tell_set(known.handle, SetSight(sights, orders, known.missed, stranded), cursor)
+        told = project_set(known.handle, SetView(sights, orders, known.missed, stranded), cursor)
         known.told = told.cursor
         told = told._replace(events=(*known.list_left(), *told.events))
         for task, sight in sights.items():
             member = told.cursor.member(task)
             if member.over and sight.view is not None and sight.view.outcome.phase is Phase.REQUEUED:
-                self._requeued.add(Member(known.handle.token, task, member.first))
+                self._requeued.add(MemberToken(known.handle.token, task, member.first))
         return told
 
 
-def _settle(sight: Sight, ordered_at: float) -> Sight:
+def _settle(sight: GroupView, ordered_at: float) -> GroupView:
     """What was seen, without an end that is judged by orders as they were before the last one."""
     if sight.page is not None and sight.page.asked > ordered_at:
         return sight

@@ -12,13 +12,13 @@ from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.observation.requeues import list_alive
 from overspan.adapters.slurm.submission.arrays import Native
 
-Answer = Accepted | Refusal
+SubmissionAnswer = Accepted | Refusal
 WANTED_SECONDS = 120.0
 """After which nobody asks any more what became of a submission."""
 
 
 @dataclass
-class Doubt:
+class InDoubt:
     """A submission whose effect is not known: since when and why, and how often Slurm was asked without finding it."""
 
     since: float
@@ -32,7 +32,7 @@ class Doubt:
     """When its answer was wanted last."""
 
 
-def word_doubts(doubts: Iterable[Doubt], now: float) -> str:
+def describe_in_doubt(doubts: Iterable[InDoubt], now: float) -> str:
     """What is told while submissions are in doubt whose answers are wanted; empty where there are none."""
     wanted = [doubt for doubt in doubts if now - doubt.asked_at < WANTED_SECONDS]
     if not wanted:
@@ -45,7 +45,7 @@ def word_doubts(doubts: Iterable[Doubt], now: float) -> str:
     )
 
 
-def read_native(answer: Answer) -> Native:
+def read_native(answer: SubmissionAnswer) -> Native:
     """The native job of an accepted launch."""
     name = answer.native_id if isinstance(answer, Accepted) else ""
     job, _, index = name.partition("_")

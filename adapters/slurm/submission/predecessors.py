@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overspan.adapters.contract import Unmet
-from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.sets.handles import is_set_handle
@@ -20,7 +20,7 @@ from overspan.bridge.model.job import Job
 class Predecessors:
     """Looks at predecessors, with one question for all of them."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: Queries) -> None:
         self._questions = questions
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:

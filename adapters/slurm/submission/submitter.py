@@ -12,20 +12,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
-from overspan.adapters.slurm.commands.errors import Failure, Kind, read_failure, read_submitted
-from overspan.adapters.slurm.commands.queries import Questions, Site
-from overspan.adapters.slurm.files.application import Library
+from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, read_failure, read_submitted
+from overspan.adapters.slurm.commands.queries import Queries, Site
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.files.references import References, list_links
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
 from overspan.adapters.slurm.observation.requeues import Successor, find_successor, is_held, list_alive
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
-from overspan.adapters.slurm.rendering.renderer import Rendered, Renderer, Scene, explain, name_run, resolve_root
+from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Rendered, Renderer, explain, name_run, resolve_root
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
 from overspan.adapters.slurm.submission.arrays import (
     Native,
-    Unit,
+    SubmissionUnit,
     earlier_keys,
     identify,
     is_element,
@@ -33,18 +33,18 @@ from overspan.adapters.slurm.submission.arrays import (
     native_of,
 )
 from overspan.adapters.slurm.submission.in_doubt import (
-    Answer,
-    Doubt,
+    InDoubt,
+    SubmissionAnswer,
+    describe_in_doubt,
     find_newest,
     read_native,
     was_taken_back,
-    word_doubts,
 )
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.rate_limit import Paced
+from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Call, Done, Transport
-from overspan.adapters.slurm.unshared.inline_files import Parcel
+from overspan.adapters.slurm.unshared.inline_files import InlineFiles
 from overspan.adapters.slurm.unshared.staging import Files
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 
@@ -70,7 +70,7 @@ class Submitter:
     """Remembers what it submitted itself; what an earlier process may have submitted is looked up."""
 
     def __init__(
-        self, questions: Questions, renderer: Renderer, started_at: float, throttles: Throttles | None = None
+        self, questions: Queries, renderer: Renderer, started_at: float, throttles: Throttles | None = None
     ) -> None:
         self.questions = self._questions = questions
         self._throttles = throttles or Throttles(questions)
@@ -78,19 +78,19 @@ class Submitter:
         self._renderer = renderer
         self.references = References(questions.transport, questions.timeout)
         self._files = Files(questions.transport, renderer.settings, self.references)
-        self._library = Library(questions.transport)
+        self._library = InstalledApplication(questions.transport)
         self._started_at = started_at
-        self._known: dict[str, Answer] = {}
-        self._doubts: dict[str, Doubt] = {}
+        self._known: dict[str, SubmissionAnswer] = {}
+        self._doubts: dict[str, InDoubt] = {}
         self.monotonic: Callable[[], float] = time.monotonic
 
-    async def submit(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+    async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The answers by token; a launch that is in doubt has none yet, and is to be given again."""
         answers = await self.answer(launches)
         self.forget(launches)
         return answers
 
-    async def answer(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+    async def answer(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The same, with refusals that stay the answer until they are forgotten."""
         fresh = [launch for launch in launches if launch.token not in self._known]
         if fresh:
@@ -107,7 +107,7 @@ class Submitter:
     @property
     def doubt(self) -> str:
         """What is told while it is not known of a submission whether Slurm has it; empty where there is none."""
-        return word_doubts(self._doubts.values(), self.monotonic())
+        return describe_in_doubt(self._doubts.values(), self.monotonic())
 
     def forget(self, launches: Sequence[Launch]) -> None:
         """A refusal may be mended by the time of the next try; of accepted ones some thousands are kept."""
@@ -129,7 +129,7 @@ class Submitter:
                 self._begin_doubt(launch)
 
     def _begin_doubt(self, launch: Launch, why: str = "") -> None:
-        self._doubts[launch.token] = Doubt(self.monotonic(), launch.job.id, why=why)
+        self._doubts[launch.token] = InDoubt(self.monotonic(), launch.job.id, why=why)
 
     async def release(self, natives: Sequence[int]) -> None:
         """Let native jobs start that were submitted held."""
@@ -219,7 +219,7 @@ class Submitter:
                 again.append(launch)
         for launch in again:
             if not launch.wanted:
-                self._refuse(Unit((launch,)), NOT_HERE)
+                self._refuse(SubmissionUnit((launch,)), NOT_HERE)
         await self._send_again([launch for launch in again if launch.wanted])
 
     async def _look(self, launches: Sequence[Launch]) -> list[Launch]:
@@ -303,7 +303,7 @@ class Submitter:
             batch, todo = todo[:BATCH], todo[BATCH:]
             todo = [*await self._send_batch(batch, scene, held), *todo]
 
-    def _compare(self, launch: Launch, scene: Scene) -> object:
+    def _compare(self, launch: Launch, scene: ClusterFacts) -> object:
         """What an element's submission is but for its own index; nothing is like what cannot be rendered."""
         try:
             rendered = self._renderer.render(launch, replace(scene, elements={}))
@@ -333,9 +333,11 @@ class Submitter:
                 self._known[launch.token] = Refusal(launch.token, message, True, "JobArrayTaskLimit")
         return ready
 
-    async def _send_batch(self, units: Sequence[Unit], scene: Scene, held: bool) -> list[Unit]:
+    async def _send_batch(
+        self, units: Sequence[SubmissionUnit], scene: ClusterFacts, held: bool
+    ) -> list[SubmissionUnit]:
         """Submit over one round trip; gives what is to be tried at once in smaller parts."""
-        rendered: list[tuple[Unit, Rendered]] = []
+        rendered: list[tuple[SubmissionUnit, Rendered]] = []
         left = list(units)
         while left and sum(len(one.call.stdin) for _, one in rendered) < BATCH_BYTES:
             unit = left.pop(0)
@@ -350,16 +352,18 @@ class Submitter:
         for (unit, _), done in zip(rendered, answers, strict=True):
             silence = f"sbatch has not answered within {limit:g} s"
             failure = done if isinstance(done, OverspanError) else await self._read(unit, done, silence)
-            if isinstance(failure, Unit):
+            if isinstance(failure, SubmissionUnit):
                 again.append(failure)
             elif failure is not None:
                 failures.append(failure)
         await self._release_sent(rendered)
         for failure in failures:
-            raise failure.error() if isinstance(failure, Failure) else failure
+            raise failure.error() if isinstance(failure, SlurmFailure) else failure
         return [*again, *left]
 
-    async def _keep_open(self, rendered: list[tuple[Unit, Rendered]]) -> list[tuple[Unit, Rendered]]:
+    async def _keep_open(
+        self, rendered: list[tuple[SubmissionUnit, Rendered]]
+    ) -> list[tuple[SubmissionUnit, Rendered]]:
         """Those that may be submitted now; a job is put off unless Slurm still decides about what it waits for."""
         good = await self._predecessors.list_open([unit.first.needs for unit, _ in rendered])
         for (unit, _), one in zip(rendered, good, strict=True):
@@ -367,7 +371,7 @@ class Submitter:
                 self._refuse(unit, "what it waits for may be over: Overspan waits for it", "Dependency")
         return [pair for pair, one in zip(rendered, good, strict=True) if one]
 
-    async def _prepare(self, unit: Unit, scene: Scene, held: bool) -> Rendered | None:
+    async def _prepare(self, unit: SubmissionUnit, scene: ClusterFacts, held: bool) -> Rendered | None:
         """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
         first = unit.first
         try:
@@ -384,7 +388,7 @@ class Submitter:
             return rendered
         return None
 
-    def _refuse(self, unit: Unit, message: str, passing: str = "") -> None:
+    def _refuse(self, unit: SubmissionUnit, message: str, passing: str = "") -> None:
         """Refuse all of a unit, for a while where there is a reason why that passes."""
         for launch in unit.launches:
             self._doubts.pop(launch.token, None)
@@ -393,11 +397,11 @@ class Submitter:
             if not (passing or is_element(launch)):
                 self.references.refuse(name_run(launch))
 
-    async def _set_scene(self, launches: Sequence[Launch]) -> Scene:
+    async def _set_scene(self, launches: Sequence[Launch]) -> ClusterFacts:
         """What the launches are rendered for; the nodes are asked for where one needs them."""
         site = await self._questions.site()
         groups = any(needs_nodes(launch.job) for launch in launches)
-        return Scene(site, await self._questions.nodes() if groups else ())
+        return ClusterFacts(site, await self._questions.nodes() if groups else ())
 
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
         """Write what has to be there before; independent files at once."""
@@ -420,14 +424,16 @@ class Submitter:
         if is_group(launch.job):
             await self.references.add_library(root, run)
 
-    async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, Parcel | None]:
+    async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:
         """The launch with its files on a cluster that does not see the submitter's, or with those that travel."""
         if isinstance(launch, MemberLaunch) and launch.first:
             # What a replacement needs is there since the set began.
             return launch, None
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
-    async def _read(self, unit: Unit, done: Done | None, silence: str) -> Failure | Unit | None:
+    async def _read(
+        self, unit: SubmissionUnit, done: Done | None, silence: str
+    ) -> SlurmFailure | SubmissionUnit | None:
         """Take in an answer of sbatch's; a failure that says nothing of the job is given back, or a part to try."""
         native = read_submitted(done.text) if done is not None and done.rc == 0 else ""
         if native:
@@ -435,24 +441,28 @@ class Submitter:
                 await self._accept(launch, int(native), 0)
             self._throttles.note(unit.first, int(native))
             return None
-        failure = Failure(Kind.NO_ANSWER, silence) if done is None else read_failure(done.words or done.text, done.rc)
+        failure = (
+            SlurmFailure(FailureKind.NO_ANSWER, silence)
+            if done is None
+            else read_failure(done.words or done.text, done.rc)
+        )
         if failure.uncertain:
             for launch in unit.launches:
                 self._begin_doubt(launch, failure.message)
             return None
-        if failure.kind in (Kind.UNREACHABLE, Kind.MISSING):
+        if failure.kind in (FailureKind.UNREACHABLE, FailureKind.MISSING):
             return failure
-        too_many = failure.kind is Kind.LIMIT or SIZE_WORDS in failure.message
-        passing = "AssocMaxSubmitJobLimit" if failure.kind is Kind.LIMIT else "Resources" * failure.transient
+        too_many = failure.kind is FailureKind.LIMIT or SIZE_WORDS in failure.message
+        passing = "AssocMaxSubmitJobLimit" if failure.kind is FailureKind.LIMIT else "Resources" * failure.transient
         if too_many and len(unit.launches) > 1:
             # A site takes an array whole or not at all: half of it is tried, the rest after a while.
             half = unit.half()
-            self._refuse(Unit(unit.launches[len(half.launches) :]), failure.message, "AssocMaxSubmitJobLimit")
+            self._refuse(SubmissionUnit(unit.launches[len(half.launches) :]), failure.message, "AssocMaxSubmitJobLimit")
             return half
         self._refuse(unit, failure.message, passing)
         return None
 
-    async def _release_sent(self, rendered: Sequence[tuple[Unit, Rendered]]) -> None:
+    async def _release_sent(self, rendered: Sequence[tuple[SubmissionUnit, Rendered]]) -> None:
         held = [
             read_native(answer)
             for unit, one in rendered
@@ -486,7 +496,7 @@ async def call_together(
 
     Gives each call's end, None where its end is unknown, or an error where the call was surely not made.
     """
-    free = not isinstance(transport, Paced) or transport.bucket is None
+    free = not isinstance(transport, RateLimited) or transport.bucket is None
     count = min(MOST_BATCHES, -(-len(calls) // LEAST_CALLS)) if free else 1
     batches = [transport.run_all(calls[number::count], timeout) for number in range(count)]
     outcomes: list[Done | OverspanError | None] = [None] * len(calls)

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
-from overspan.adapters.slurm.commands.queries import Questions
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.submission.arrays import Share, count_shares, find_room, identify, is_element, share_limit
+from overspan.adapters.slurm.submission.arrays import (
+    ArrayShare,
+    count_shares,
+    find_room,
+    identify,
+    is_element,
+    share_limit,
+)
 from overspan.adapters.slurm.transports.transport import Call
 from overspan.bridge.model.errors import Unreachable
 
@@ -23,7 +30,7 @@ from overspan.bridge.model.errors import Unreachable
 class Throttles:
     """The throttles of a cluster's arrays, by Overspan's number, and the native arrays that they are kept with."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: Queries) -> None:
         self._questions = questions
         self._limits: dict[int, int | None] = {}
         self._natives: dict[int, set[int]] = {}
@@ -78,7 +85,7 @@ class Throttles:
             if self._limits.get(array) is not None and len(natives) > 1:
                 await self._change(array, [record for record in records if record.array_job in natives])
 
-    def _count(self, array: int, records: Sequence[QueueRecord]) -> dict[int, Share]:
+    def _count(self, array: int, records: Sequence[QueueRecord]) -> dict[int, ArrayShare]:
         shares = count_shares(records)
         default = self._limits.get(array)
         for native, share in shares.items():
@@ -106,6 +113,10 @@ class Throttles:
             if done is None:
                 raise Unreachable("the cluster has not answered")
             failure = None if done.rc == 0 else read_failure(done.words or done.text, done.rc)
-            if failure is not None and failure.kind not in (Kind.UNKNOWN_JOB, Kind.ENDED, Kind.REJECTED):
+            if failure is not None and failure.kind not in (
+                FailureKind.UNKNOWN_JOB,
+                FailureKind.ENDED,
+                FailureKind.REJECTED,
+            ):
                 raise failure.error()
             self._given[native] = changes[native]

@@ -18,9 +18,9 @@ from overspan.adapters.slurm.transports.transport import (
     NO_VARIABLES,
     Call,
     Done,
+    FileChunk,
+    FolderEntry,
     Interrupted,
-    Item,
-    Piece,
     Transport,
     name_command,
 )
@@ -36,18 +36,18 @@ _FRONT = 40
 
 
 @dataclass(frozen=True)
-class Limit:
+class RateLimit:
     """A bucket of so many tokens, and how many a second come back."""
 
     size: float = 30.0
     rate: float = 2.0
 
 
-DEFAULT = Limit()
+DEFAULT = RateLimit()
 """Slurm's own defaults (slurm.conf(5))."""
 
 
-def read_limit(config: str) -> Limit | None:
+def read_limit(config: str) -> RateLimit | None:
     """The limit in the answer to `scontrol show config`; None where the site has none."""
     found = re.search(r"^SlurmctldParameters\s*=\s*(.*)$", config, re.MULTILINE)
     words = found[1].split(",") if found else []
@@ -60,13 +60,13 @@ def read_limit(config: str) -> Limit | None:
         return float(text) if text.isdigit() and int(text) else default
 
     size, refill = number("rl_bucket_size", DEFAULT.size), number("rl_refill_rate", DEFAULT.rate)
-    return Limit(size, refill / number("rl_refill_period", 1.0))
+    return RateLimit(size, refill / number("rl_refill_period", 1.0))
 
 
 class Bucket:
     """Tokens of one limit. A call for more than it has waits; large calls leave it in debt."""
 
-    def __init__(self, limit: Limit, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._clock = clock
         self._tokens = limit.size
@@ -89,7 +89,7 @@ class Bucket:
         self._at = now
 
 
-class Paced:
+class RateLimited:
     """A transport that asks no more than the cluster allows."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Paced:
                 self._learn(call.argv, done)
         return answers
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         """As the transport does."""
         return await self._transport.read(path, offset, limit)
 
@@ -148,7 +148,7 @@ class Paced:
         """As the transport does."""
         await self._transport.write(path, data, mode)
 
-    async def list(self, path: str) -> list[Item]:
+    async def list(self, path: str) -> list[FolderEntry]:
         """As the transport does."""
         return await self._transport.list(path)
 

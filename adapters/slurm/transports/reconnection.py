@@ -17,7 +17,7 @@ LONGEST_REFUSED = 60.0
 _REFUSED = re.compile(r"Permission denied|[Aa]uthentication|Host key|host key|not found in known_hosts")
 
 
-class Attempts:
+class Backoff:
     """Counts tries to open one connection. Times are of `clock`, seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +47,7 @@ class Attempts:
         self._failures += 1
 
 
-class Opening:
+class SharedOpening:
     """The opening of one connection: one at a time, whoever asks, and whoever stops waiting does not stop it."""
 
     def __init__(self, open_it: Callable[[], Awaitable[None]]) -> None:
@@ -76,7 +76,7 @@ class Opening:
 class Sessions:
     """So many calls at once over one connection; each has its time from the moment when it was asked for."""
 
-    def __init__(self, most: int, host: str, opening: Opening) -> None:
+    def __init__(self, most: int, host: str, opening: SharedOpening) -> None:
         self._free = asyncio.Semaphore(most)
         self._host = host
         self._opening = opening

@@ -61,14 +61,14 @@ class Done(NamedTuple):
         return self.err.decode("utf-8", "replace")
 
 
-class Piece(NamedTuple):
+class FileChunk(NamedTuple):
     """Bytes of a file, and the size of the whole file."""
 
     data: bytes
     size: int
 
 
-class Item(NamedTuple):
+class FolderEntry(NamedTuple):
     """One name in a folder: size in bytes, time of the last change, whether it is a folder."""
 
     name: str
@@ -92,13 +92,13 @@ class Transport(Protocol):
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
         """Run commands one after the other over one round trip; None for each whose end is not known."""
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         """Bytes of a regular file. NotFound when there is none, Denied when it may not be read."""
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file whole or not at all, with its folders (0700). OverspanError when that fails."""
 
-    async def list(self, path: str) -> list[Item]:
+    async def list(self, path: str) -> list[FolderEntry]:
         """What is in a folder, by name. NotFound when there is none."""
 
     async def close(self) -> None:

@@ -10,8 +10,8 @@ import functools
 from dataclasses import replace
 
 from overspan.adapters.slurm.files.application import build
-from overspan.adapters.slurm.rendering.script import Submission
-from overspan.adapters.slurm.unshared.inline_files import Parcel, encode_parcel
+from overspan.adapters.slurm.rendering.script import BatchSubmission
+from overspan.adapters.slurm.unshared.inline_files import InlineFiles, encode_parcel
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, pack_documents, select_sources
 from overspan.bridge.runtime.slurm.unshared_supervisor import LOG
@@ -37,8 +37,8 @@ def pack() -> str:
 
 
 def carry_group(
-    submission: Submission, files: tuple[tuple[str, bytes], ...], parcel: Parcel | None = None
-) -> Submission:
+    submission: BatchSubmission, files: tuple[tuple[str, bytes], ...], parcel: InlineFiles | None = None
+) -> BatchSubmission:
     """The submission with all that its supervisor needs. Raises Rejected for a plan that is too large."""
     try:
         variables = pack_documents(dict(files))

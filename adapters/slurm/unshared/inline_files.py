@@ -31,7 +31,7 @@ _LIMIT = re.compile(r"\bmax_script_size=(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Parcel:
+class InlineFiles:
     """A packed tar file whose names begin with the number of their source; a preview has no `data`."""
 
     data: bytes = b""
@@ -87,12 +87,12 @@ def check_export(options: Options) -> None:
         )
 
 
-def encode_parcel(parcel: Parcel) -> str:
+def encode_parcel(parcel: InlineFiles) -> str:
     """The lines of the archive, as `base64 -d` reads them."""
     return "<the files>\n" if parcel.preview else base64.encodebytes(parcel.data).decode("ascii")
 
 
-def render_unpacking(parcel: Parcel, workdir: str) -> list[str]:
+def render_unpacking(parcel: InlineFiles, workdir: str) -> list[str]:
     """The lines that unpack the files and go where the task starts; they stand before the user's own variables."""
     return [
         _OPEN.rstrip("\n"),

@@ -8,11 +8,11 @@ import shlex
 import time
 from collections.abc import Collection
 
-from overspan.adapters.slurm.commands.queries import Questions
-from overspan.adapters.slurm.files.application import Library
+from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.observation.single_flight import Turn
+from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
@@ -50,12 +50,12 @@ def list_words(handle: GroupHandle, settings: Settings, root: str) -> tuple[str,
 class Relays:
     """Looks after the relays of one cluster's groups; a cluster that does not answer is asked again."""
 
-    def __init__(self, questions: Questions, settings: Settings, root: str) -> None:
+    def __init__(self, questions: Queries, settings: Settings, root: str) -> None:
         self._questions = questions
         self._settings = settings
         self._root = root
-        self._library = Library(questions.transport)
-        self._turn = Turn(asyncio.Event())
+        self._library = InstalledApplication(questions.transport)
+        self._turn = SingleFlight(asyncio.Event())
         self._next = 0.0
         self._known: set[str] = set()
         self._said = ""

@@ -35,7 +35,7 @@ from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe
 from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.submitter import BATCH
 from overspan.adapters.slurm.transports.local import UserTransport
-from overspan.adapters.slurm.users.concurrent_calls import Works
+from overspan.adapters.slurm.users.concurrent_calls import ConcurrentCalls
 from overspan.adapters.slurm.users.handles import (
     group_handles,
     join_owner,
@@ -44,7 +44,7 @@ from overspan.adapters.slurm.users.handles import (
     split_cursors,
     split_owner,
 )
-from overspan.adapters.slurm.users.observation import Watches
+from overspan.adapters.slurm.users.observation import UserWatches
 from overspan.adapters.slurm.users.users import Users
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
@@ -75,9 +75,9 @@ class SharedCluster:
         self._clusters: dict[str, SlurmCluster] = {}
         # Nodes are nobody's, and asking for them takes no word of a user.
         self._site = SlurmCluster(self._config)
-        self._submitting: Works[Launch, Accepted | Refusal] = Works(self._submit)
-        self._ordering: Works[Order, Refusal | None] = Works(self._order)
-        self._watches = Watches(lambda user, since, timeout: self.as_user(user).observe(since, timeout))
+        self._submitting: ConcurrentCalls[Launch, Accepted | Refusal] = ConcurrentCalls(self._submit)
+        self._ordering: ConcurrentCalls[Order, Refusal | None] = ConcurrentCalls(self._order)
+        self._watches = UserWatches(lambda user, since, timeout: self.as_user(user).observe(since, timeout))
         self._users = Users(config.state)
         self._arrays: dict[int, str] = {}
         self._looked = False

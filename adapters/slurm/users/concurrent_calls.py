@@ -23,7 +23,7 @@ REST = 5.0
 _KEPT = 20_000
 
 
-class Item(Protocol):
+class Tokened(Protocol):
     """A launch or an order."""
 
     @property
@@ -31,11 +31,11 @@ class Item(Protocol):
         """Its name."""
 
 
-I = TypeVar("I", bound=Item)  # noqa: E741
+I = TypeVar("I", bound=Tokened)  # noqa: E741
 A = TypeVar("A")
 
 
-class Works(Generic[I, A]):
+class ConcurrentCalls(Generic[I, A]):
     """One call at a time for each user; whoever stops waiting does not stop it."""
 
     def __init__(self, call: Callable[[str, Sequence[I]], Awaitable[Sequence[A]]]) -> None:

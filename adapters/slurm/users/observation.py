@@ -23,19 +23,19 @@ Observe = Callable[[str, Mapping[str, str], float], Awaitable[Observation]]
 
 
 @dataclass
-class Look:
+class UserObservation:
     """A call for a user, from those cursors."""
 
     since: Mapping[str, str]
     task: asyncio.Task[Observation]
 
 
-class Watches:
+class UserWatches:
     """Calls that go on from one observation to the next, as long as the cursors of their user stay what they are."""
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, UserObservation] = {}
         self._failed: dict[str, tuple[float, OverspanError]] = {}
         self._dark = self._back = False
         """Whether nobody's launches could be seen, and whether somebody's can again."""
@@ -81,7 +81,7 @@ class Watches:
         # A caller that cannot wait is told what there is now.
         seconds = max(0.0, deadline - time.monotonic())
         task = asyncio.ensure_future(self._observe(user, since, min(seconds, LONGEST)))
-        self._looks[user] = Look(dict(since), task)
+        self._looks[user] = UserObservation(dict(since), task)
 
     async def _wait(self, tasks: list[asyncio.Task[Observation]], deadline: float) -> None:
         left = max(0.0, deadline - time.monotonic())

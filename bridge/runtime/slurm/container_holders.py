@@ -16,11 +16,11 @@ from typing import Any, Callable, Optional
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.containers import HOLD_WORDS, MARK
 from overspan.bridge.runtime.slurm.images import fill_words
-from overspan.bridge.runtime.slurm.placement import Seat, srun_words
+from overspan.bridge.runtime.slurm.placement import NodeSlot, srun_words
 from overspan.bridge.runtime.slurm.srun import Srun
 
 
-class Holder:
+class ContainerHolder:
     """One srun that holds a container, or tries to."""
 
     def __init__(self, srun: Srun, mark: str) -> None:
@@ -41,22 +41,22 @@ class Holder:
             self.srun.signal(signal.SIGTERM)
 
 
-class Holders:
+class ContainerHolders:
     """The holders of a launch; `log` takes a line for the supervisor's log."""
 
     def __init__(self, poller: select.poll, log: Callable[[str], None]) -> None:
         self._poller = poller
         self._log = log
-        self._open: dict[NodeKey, Holder] = {}
-        self._closing: list[Holder] = []
+        self._open: dict[NodeKey, ContainerHolder] = {}
+        self._closing: list[ContainerHolder] = []
 
-    def open(self, key: NodeKey, words: Sequence[str], environment: Mapping[str, str], umask: int) -> Holder:
+    def open(self, key: NodeKey, words: Sequence[str], environment: Mapping[str, str], umask: int) -> ContainerHolder:
         """Start the srun of a node run's container. OSError and ValueError where it cannot be."""
         mark = os.urandom(8).hex()
-        self._open[key] = Holder(Srun(words, {**environment, MARK: mark}, self._poller, umask), mark)
+        self._open[key] = ContainerHolder(Srun(words, {**environment, MARK: mark}, self._poller, umask), mark)
         return self._open[key]
 
-    def find(self, key: NodeKey) -> Optional[Holder]:
+    def find(self, key: NodeKey) -> Optional[ContainerHolder]:
         """That of a node run, where it has one."""
         return self._open.get(key)
 
@@ -104,7 +104,7 @@ class Holders:
             holder.srun.signal(signal.SIGTERM)
 
 
-def holder_words(seat: Seat, components: int, wanted: Mapping[str, Any]) -> tuple[str, ...]:
+def holder_words(seat: NodeSlot, components: int, wanted: Mapping[str, Any]) -> tuple[str, ...]:
     """The srun that holds the container of a member; `wanted` are its node's paths, as its agent tells them."""
     home, hosts, folder = (str(wanted.get(name, "")) for name in ("home", "hosts", "folder"))
     options = fill_words(seat.image, home, hosts, folder)

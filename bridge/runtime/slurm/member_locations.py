@@ -14,18 +14,18 @@ from typing import Any
 from overspan.bridge.model.job import Placement
 
 
-def seats_path(run_dir: str, task: str, launch: int) -> str:
+def locations_path(run_dir: str, task: str, launch: int) -> str:
     """The file of a task."""
     return os.path.join(run_dir, "members", task, f"seats.{launch}.jsonl")
 
 
-def render_seats(members: Sequence[Placement], native: str) -> bytes:
+def render_locations(members: Sequence[Placement], native: str) -> bytes:
     """The line that tells where the members of a task run, and in which native job."""
     rows = [[member.task, member.index, member.node, member.address] for member in members]
     return json.dumps({"native": native, "members": rows}, separators=(",", ":")).encode() + b"\n"
 
 
-def add_seats(path: str, line: bytes) -> None:
+def append_locations(path: str, line: bytes) -> None:
     """Add the line, unless it is the last one. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     with open(path, "ab+") as file:
@@ -37,7 +37,7 @@ def add_seats(path: str, line: bytes) -> None:
         file.write(b"\n" * torn + line)
 
 
-def read_seats(path: str) -> tuple[Placement, ...]:
+def read_locations(path: str) -> tuple[Placement, ...]:
     """The members of a task by the last whole line; none where there is no such line yet."""
     try:
         with open(path, "rb") as file:

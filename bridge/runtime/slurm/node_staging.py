@@ -13,7 +13,7 @@ NOTICE = "notice"
 _ITSELF = "OVERSPAN_RUN_DIR"
 
 
-def settle_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
+def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
     """Write the launch's files and links; gives it with the paths of this node. Raises OSError."""
     for name, text in launch.files.items():
         _write(os.path.join(folder, name), text)

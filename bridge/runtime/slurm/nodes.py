@@ -29,11 +29,11 @@ from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, Paths
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
-from overspan.bridge.runtime.slurm.container_holders import Holders, holder_words
+from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
 from overspan.bridge.runtime.slurm.images import list_carried
-from overspan.bridge.runtime.slurm.placement import Component, Seats, srun_words
+from overspan.bridge.runtime.slurm.placement import GrantedComponent, NodeSlots, srun_words
 from overspan.bridge.runtime.slurm.srun import Srun
-from overspan.bridge.runtime.slurm.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
+from overspan.bridge.runtime.slurm.verdicts import EndVerdict, is_doubtful, judge_end, judge_loss, judge_start
 
 HELD_SECONDS = 1.0
 """How long an end that Slurm may have brought about waits for Slurm's TERM to the supervisor."""
@@ -44,7 +44,7 @@ _GIVE_UP_SECONDS = 15.0
 _DOUBTED = (int(signal.SIGTERM), int(signal.SIGKILL))
 
 
-class Setting(NamedTuple):
+class LaunchContext(NamedTuple):
     """What all node runs of a launch share.
 
     `program` are the words that start an agent, `variables` the environment of each srun, `extra` the plan's own
@@ -54,15 +54,15 @@ class Setting(NamedTuple):
     directory: RunDirectory
     cluster: str
     extra: Mapping[str, str]
-    seats: Seats
-    components: Sequence[Component]
+    seats: NodeSlots
+    components: Sequence[GrantedComponent]
     program: tuple[str, ...]
     variables: Mapping[str, str]
     poller: select.poll
     log: Callable[[str], None]
 
 
-class Work(NamedTuple):
+class NodeWork(NamedTuple):
     """What a node run does: its command, files and working directory, and the run directory as its program finds it."""
 
     command: Command
@@ -96,10 +96,10 @@ class _Live:
 class RemoteNodes:
     """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: LaunchContext) -> None:
         self._setting = setting
         self._live: dict[NodeKey, _Live] = {}
-        self._holders = Holders(setting.poller, setting.log)
+        self._holders = ContainerHolders(setting.poller, setting.log)
 
     # --- what a run asks ---------------------------------------------------------------------------------------------
 
@@ -287,7 +287,9 @@ class RemoteNodes:
             return report_unlaunched(key, at, f"{end.get('error', '')} on {self._node(key)}", int(end.get("errno", 0)))
         code, number = _codes(end)
         verdict = (
-            Verdict(Cause.SETUP, "") if end.get("setup_failed") else judge_end(said, bool(live.told or code or number))
+            EndVerdict(Cause.SETUP, "")
+            if end.get("setup_failed")
+            else judge_end(said, bool(live.told or code or number))
         )
         return report_end(key, at, cause=verdict.cause, exit_code=code, signal=number, detail=verdict.detail)
 
@@ -316,9 +318,9 @@ class RemoteNodes:
         refuse_batch(job, key)
         cwd = prepare_folder(job, key, directory)
         command, paths = prepare_work(job, key, directory, cwd, self._node(key))
-        return self._describe(job, key, Work(command, paths, cwd, directory.path))
+        return self._describe(job, key, NodeWork(command, paths, cwd, directory.path))
 
-    def _describe(self, job: Job, key: NodeKey, work: Work) -> RemoteLaunch:
+    def _describe(self, job: Job, key: NodeKey, work: NodeWork) -> RemoteLaunch:
         setting, spec = self._setting, job.spec_of(key.task)
         command, paths, cwd, run_dir = work
         place = Place(*key, run_dir, setting.cluster, setting.extra, real_nodes=True)

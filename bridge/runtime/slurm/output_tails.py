@@ -40,7 +40,7 @@ class Tail:
             self._fd = -1
 
 
-class Arrival:
+class FileWait:
     """A file that is looked for every `period` seconds until it is there; nothing is looked for without a path."""
 
     def __init__(self, path: str, period: float) -> None:
@@ -65,10 +65,10 @@ class Arrival:
         return [{"ready": {"at": round(time.time(), 6)}}]
 
 
-class Mirror:
+class OutputTails:
     """The output of one node run, and the file that makes its task ready, as messages."""
 
-    def __init__(self, output: str, error: str, append: bool, awaited: Arrival) -> None:
+    def __init__(self, output: str, error: str, append: bool, awaited: FileWait) -> None:
         self._awaited = awaited
         self._tails = [Tail(output, "output", append)] if output else []
         if error and error != output:

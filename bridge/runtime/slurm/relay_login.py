@@ -44,7 +44,7 @@ def taken_name(launch: int) -> str:
     return f"taken.{launch}"
 
 
-class Store:
+class LoginFiles:
     """The run directory on the login node."""
 
     def __init__(self, path: str, launch: int) -> None:
@@ -106,10 +106,10 @@ class Store:
         os.close(os.open(os.path.join(self._path, taken_name(self._launch)), os.O_WRONLY | os.O_CREAT, 0o600))
 
 
-class Link:
+class RelayLink:
     """One srun and what comes through it."""
 
-    def __init__(self, store: Store, words: Sequence[str], greeting: bytes) -> None:
+    def __init__(self, store: LoginFiles, words: Sequence[str], greeting: bytes) -> None:
         """Start it; OSError where there is no srun."""
         self._store = store
         self._lines = LineReader()
@@ -193,11 +193,11 @@ def step_words(native: str, launch: int, python: str, hetjob: bool) -> list[str]
     return ["srun", f"--jobid={native}", "--quiet", *group, *where, *entry_words(python, "sender", native, str(launch))]
 
 
-def relay(store: Store, words: Sequence[str], greeting: bytes) -> int:
+def relay(store: LoginFiles, words: Sequence[str], greeting: bytes) -> int:
     """Keep a link until everything is here or the job is over; gives the exit status."""
     failures = 0
     while failures < TRIES:
-        link = Link(store, words, greeting)
+        link = RelayLink(store, words, greeting)
         link.serve()
         if link.taken:
             return 0
@@ -226,7 +226,7 @@ def main(words: Sequence[str]) -> int:
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(select_sources(file.read()))
         try:
-            store = Store(path, int(launch))
+            store = LoginFiles(path, int(launch))
             return relay(store, step_words(native, int(launch), python, store.is_hetjob()), greeting)
         except (OSError, ValueError) as error:
             log(f"cannot relay: {error}")

@@ -53,7 +53,7 @@ def find_folder(native: str, places: Sequence[str]) -> str:
     return ""
 
 
-class Sender:
+class FolderSender:
     """Sends one folder's news; `have` is how much of each file the other side has."""
 
     def __init__(self, folder: str, launch: int) -> None:
@@ -163,7 +163,7 @@ def main(words: Sequence[str]) -> int:
         print(f"span: error: job {native} has no supervisor on this node", file=sys.stderr)
         return _FAILURE
     try:
-        return Sender(found, int(launch)).serve()
+        return FolderSender(found, int(launch)).serve()
     except OSError as error:
         print(f"span: error: the folder cannot be read: {error}", file=sys.stderr)
         return _FAILURE

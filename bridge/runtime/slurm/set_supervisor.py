@@ -20,9 +20,14 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Start
 from overspan.bridge.runtime.core.run import Run
 from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.slurm.member_locations import add_seats, read_seats, render_seats, seats_path
-from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Leader, log, run_leader
-from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, list_patience, place_members
+from overspan.bridge.runtime.slurm.member_locations import (
+    append_locations,
+    locations_path,
+    read_locations,
+    render_locations,
+)
+from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Supervisor, log, run_supervisor
+from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, keep_until, place_members
 
 START_SECONDS = 600
 """How long a job waits at the barrier where the job file says no `start_timeout`."""
@@ -31,7 +36,7 @@ KEEP_SECONDS = 30
 _GAVE_UP = 75  # EX_TEMPFAIL, sysexits.h
 
 
-class Member(Leader):
+class SetSupervisor(Supervisor):
     """One native job of a set."""
 
     part = True
@@ -48,8 +53,8 @@ class Member(Leader):
     def _grant(self, directory: RunDirectory) -> Granted:
         granted = super()._grant(directory)
         members = [Placement(*member) for member in granted.members]
-        self._line = render_seats(members, self._components[0].native)
-        add_seats(seats_path(directory.path, self._task, directory.launch), self._line)
+        self._line = render_locations(members, self._components[0].native)
+        append_locations(locations_path(directory.path, self._task, directory.launch), self._line)
         return granted
 
     def _move_clock(self, run: Run, seconds: float, now: float) -> None:
@@ -66,7 +71,7 @@ class Member(Leader):
         placed = run.job
         for task in run.job.spec.tasks:
             if task.name != self._task:
-                members = read_seats(seats_path(directory.path, task.name, directory.launch))
+                members = read_locations(locations_path(directory.path, task.name, directory.launch))
                 placed = place_members(placed, members)
         if placed.placements != run.job.placements:
             run.job = placed
@@ -77,7 +82,7 @@ class Member(Leader):
         """Leave when nothing is to be done here any more."""
         if run.done or not is_idle(run.job, self._task):
             return
-        patience = list_patience(run.job, self._task, KEEP_SECONDS)
+        patience = keep_until(run.job, self._task, KEEP_SECONDS)
         due = self._find_barrier(run.job) if patience is None else patience
         if due is None or now < due:
             return
@@ -87,7 +92,7 @@ class Member(Leader):
                     return
                 run.turn((), now)
                 if not is_idle(run.job, self._task) or (patience is None) is not (
-                    list_patience(run.job, self._task, KEEP_SECONDS) is None
+                    keep_until(run.job, self._task, KEEP_SECONDS) is None
                 ):
                     return
                 close_orders(self._directory)
@@ -131,9 +136,9 @@ def close_orders(directory: RunDirectory) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve one task's job; the exit status is the task's, 75 when it never started."""
 
-    def open_member() -> Leader:
+    def open_member() -> Supervisor:
         path, launch, task, first = words
         part = os.path.join("members", task, first)
-        return Member(RunDirectory(path, int(launch), part), dict(os.environ), task)
+        return SetSupervisor(RunDirectory(path, int(launch), part), dict(os.environ), task)
 
-    return run_leader(open_member)
+    return run_supervisor(open_member)

@@ -27,11 +27,11 @@ from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run import Rules, Run, Services
 from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
 from overspan.bridge.runtime.slurm.addresses import AddressBook
-from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting
+from overspan.bridge.runtime.slurm.nodes import LaunchContext, RemoteNodes
 from overspan.bridge.runtime.slurm.placement import (
-    Component,
-    Seats,
-    assign_seats,
+    GrantedComponent,
+    NodeSlots,
+    assign_slots,
     find_spare,
     make_grant,
     read_components,
@@ -46,7 +46,7 @@ _TERMINATED = 128 + int(signal.SIGTERM)
 _FAILURE = 70  # EX_SOFTWARE, sysexits.h
 
 
-class Leader:
+class Supervisor:
     """One launch in one allocation."""
 
     part = False
@@ -68,8 +68,8 @@ class Leader:
         placement = read_placement(directory.file("placement.json"))
         if placement.token != plan.token:
             raise ValueError(f"plan and placement of launch {directory.launch} are not of one submission")
-        self._components: Sequence[Component] = read_components(environment)
-        self._seats: Seats = assign_seats(plan.job, placement, self._components, self.part)
+        self._components: Sequence[GrantedComponent] = read_components(environment)
+        self._seats: NodeSlots = assign_slots(plan.job, placement, self._components, self.part)
 
     def serve(self) -> int:
         """Run the launch to its end; gives the exit status of the batch script."""
@@ -139,7 +139,7 @@ class Leader:
 
     def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
         self._nodes = self._make_nodes(
-            Setting(
+            LaunchContext(
                 directory=directory,
                 cluster=plan.cluster,
                 extra=plan.environment,
@@ -153,7 +153,7 @@ class Leader:
         )
         return self._nodes
 
-    def _make_nodes(self, setting: Setting) -> RemoteNodes:
+    def _make_nodes(self, setting: LaunchContext) -> RemoteNodes:
         return RemoteNodes(setting)
 
     # --- components --------------------------------------------------------------------------------------------------
@@ -232,14 +232,14 @@ def _drain(fd: int) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve the launch of a run directory; the exit status is the job's, 70 when the supervisor itself failed."""
 
-    def open_leader() -> Leader:
+    def open_leader() -> Supervisor:
         path, launch = words
-        return Leader(RunDirectory(path, int(launch)), dict(os.environ))
+        return Supervisor(RunDirectory(path, int(launch)), dict(os.environ))
 
-    return run_leader(open_leader)
+    return run_supervisor(open_leader)
 
 
-def run_leader(open_leader: Callable[[], Leader]) -> int:
+def run_supervisor(open_leader: Callable[[], Supervisor]) -> int:
     """Serve as the process of a batch script; gives its exit status."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)

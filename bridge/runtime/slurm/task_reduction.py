@@ -27,7 +27,7 @@ def decide_nothing(job: Job, now: float) -> Decisions:
     return Decisions((), None)
 
 
-def follow(job: Job, event: Event) -> Job:
+def reduce_task(job: Job, event: Event) -> Job:
     """The job after the event; what makes no sense changes nothing."""
     if isinstance(event, events.Granted):
         return place_members(job, [Placement(*member) for member in event.members])
@@ -57,7 +57,7 @@ def is_idle(job: Job, task: str) -> bool:
     return not job.task(task).live
 
 
-def list_patience(job: Job, task: str, seconds: float) -> Optional[float]:
+def keep_until(job: Job, task: str, seconds: float) -> Optional[float]:
     """Until when an idle task's nodes are kept for another attempt; None where none was launched yet."""
     attempt = job.task(task).current
     if attempt is None or attempt.ended_at is None:
@@ -161,5 +161,5 @@ _HANDLERS: dict[type, Callable[[Job, Task, Any], Optional[Task]]] = {
 }
 """Each gives the task after the event; None where the event is about another attempt."""
 
-RULES = Rules(follow, decide_nothing, (*DECISIONS, events.Signal, events.Suspend, events.Resume))
+RULES = Rules(reduce_task, decide_nothing, (*DECISIONS, events.Signal, events.Suspend, events.Resume))
 """The rules of a supervisor that only executes."""

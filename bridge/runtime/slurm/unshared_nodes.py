@@ -17,7 +17,7 @@ from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_line
 from overspan.bridge.runtime.slurm.node_staging import HERE, NOTICE
-from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting, Work, refuse_batch
+from overspan.bridge.runtime.slurm.nodes import LaunchContext, NodeWork, RemoteNodes, refuse_batch
 
 _SUFFIX = {"output": "out", "error": "err"}
 
@@ -28,7 +28,7 @@ class UnsharedNodes(RemoteNodes):
     The `parcel` goes to the agents of tasks that have files in it.
     """
 
-    def __init__(self, setting: Setting, home: str, greeting: bytes, parcel: str = "") -> None:
+    def __init__(self, setting: LaunchContext, home: str, greeting: bytes, parcel: str = "") -> None:
         super().__init__(setting)
         self._home = home
         self._application = greeting
@@ -109,7 +109,7 @@ class UnsharedNodes(RemoteNodes):
         command = prepare_command(spec, directory.folder("scripts"), mark_setup(directory, key))
         paths = choose_paths(job, key, directory, cwd, self._node(key))
         self._record(key, paths)
-        launch = self._describe(job, key, Work(command, paths, cwd, HERE))
+        launch = self._describe(job, key, NodeWork(command, paths, cwd, HERE))
         brought = any(f"{HERE}/" in word for word in (cwd, *spec.file_mounts.values(), *launch.image))
         return launch._replace(
             argv=tuple(self._move(word) for word in command.argv),

@@ -17,9 +17,9 @@ from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, take_documents
 from overspan.bridge.runtime.slurm.inline_files import read_parcel
 from overspan.bridge.runtime.slurm.node_folders import make_folder
-from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting
+from overspan.bridge.runtime.slurm.nodes import LaunchContext, RemoteNodes
 from overspan.bridge.runtime.slurm.relay_node import OVER, PLACES, TAKEN, mark_name
-from overspan.bridge.runtime.slurm.supervisor import Leader, log, run_leader
+from overspan.bridge.runtime.slurm.supervisor import Supervisor, log, run_supervisor
 from overspan.bridge.runtime.slurm.unshared_nodes import UnsharedNodes
 
 LOG = "/tmp/overspan-%j.log"
@@ -30,7 +30,7 @@ TERMINATED_SECONDS = 3.0
 _FAILURE = 70
 
 
-class UnsharedLeader(Leader):
+class UnsharedSupervisor(Supervisor):
     """One launch in one allocation without a shared folder; `home` is the run directory on the login node.
 
     The `parcel` are files that came with the batch script, or nothing.
@@ -43,7 +43,7 @@ class UnsharedLeader(Leader):
         self._home = home
         self._parcel = parcel
 
-    def _make_nodes(self, setting: Setting) -> RemoteNodes:
+    def _make_nodes(self, setting: LaunchContext) -> RemoteNodes:
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(file.read())
         program = tuple(entry_words(sys.executable, "node"))
@@ -55,7 +55,7 @@ class UnsharedLeader(Leader):
         return TERMINATED_SECONDS if self._terminated else WAIT_SECONDS
 
 
-def await_relay(path: str, leader: Optional[UnsharedLeader]) -> None:
+def await_relay(path: str, leader: Optional[UnsharedSupervisor]) -> None:
     """Wait until everything in the folder has been taken, which the relay tells by a file."""
     began = time.monotonic()
     while not os.path.exists(os.path.join(path, TAKEN)):
@@ -92,21 +92,21 @@ def main(words: Sequence[str]) -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    leaders: list[UnsharedLeader] = []
+    leaders: list[UnsharedSupervisor] = []
     try:
         folder = make_folder((*PLACES, os.environ.get("TMPDIR", "")))
     except OSError as error:
         log(f"span: error: cannot run this allocation: {error}")
         return _FAILURE
 
-    def open_leader() -> Leader:
+    def open_leader() -> Supervisor:
         prepare_folder(folder.path, int(launch))
         directory = RunDirectory(folder.path, int(launch))
-        leaders.append(UnsharedLeader(directory, dict(os.environ), home, parcel))
+        leaders.append(UnsharedSupervisor(directory, dict(os.environ), home, parcel))
         return leaders[0]
 
     try:
-        status = run_leader(open_leader)
+        status = run_supervisor(open_leader)
         _write(os.path.join(folder.path, OVER), b"")
         if os.path.exists(os.path.join(folder.path, mark_name(os.environ.get("SLURM_JOB_ID", "")))):
             await_relay(folder.path, leaders[0] if leaders else None)

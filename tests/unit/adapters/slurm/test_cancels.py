@@ -22,7 +22,7 @@ from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import Handle, make_handle
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.command_lines import cancel_arrays
-from overspan.adapters.slurm.orders.delivered import Orders
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.transports.transport import Done
@@ -39,7 +39,7 @@ class Desk:
 
     def __init__(self, end: Done | BaseException | None = OK) -> None:
         self.end = end
-        self.link, self.orders = Link(), Orders()
+        self.link, self.orders = Link(), DeliveredOrders()
         self.link.answer = self.answer
         self.asked = Asked(self.link)
         self.watch = Watch(self.asked, self.orders, 1.0)

@@ -11,7 +11,7 @@ from tests.unit.adapters.slurm.journal_lines import AFTER, START, page
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file
 from tests.unit.adapters.slurm.views import view
 
-from overspan.adapters.slurm.groups.projection import MARGIN, Sight, tell_group
+from overspan.adapters.slurm.groups.projection import MARGIN, GroupView, project_group
 from overspan.adapters.slurm.handles import (
     GroupCursor,
     GroupHandle,
@@ -47,10 +47,10 @@ GROUP = read_file(
 HANDLE = make_group_handle(GROUP, 1234, "/r/runs/inst-7")
 
 
-def follow(sights: Sequence[Sight], orders: Sequence[Ordered] = ()) -> tuple[Job, list[Event], GroupCursor]:
+def follow(sights: Sequence[GroupView], orders: Sequence[Ordered] = ()) -> tuple[Job, list[Event], GroupCursor]:
     job, events, cursor = GROUP, [], GroupCursor()
     for sight in sights:
-        told = tell_group(HANDLE, sight, parse_group_cursor(str(cursor)), orders)
+        told = project_group(HANDLE, sight, parse_group_cursor(str(cursor)), orders)
         cursor = told.cursor
         for event in told.events:
             events.append(event)
@@ -94,26 +94,28 @@ class TestHandles:
 
 class TestJournal:
     def test_the_journal_is_told_once(self) -> None:
-        sight = Sight(view("RUNNING"), page(START))
+        sight = GroupView(view("RUNNING"), page(START))
         job, events, cursor = follow([sight, sight])
         assert tuple(events) == START
         assert (job.state, job.late, cursor.offset) == (State.RUNNING, 0, 500)
 
     def test_slurm_adds_nothing_to_a_journal_that_has_ended(self) -> None:
         rest = (*START, NodeEnded(NOW + 60, "a", 0, 0), NodeEnded(NOW + 61, "b", 0, 0))
-        sight = Sight(view("FAILED", "NonZeroExitCode", (1, 0)), page(rest, True, AFTER))
+        sight = GroupView(view("FAILED", "NonZeroExitCode", (1, 0)), page(rest, True, AFTER))
         assert tuple(follow([sight, sight])[1]) == rest
 
     def test_golden_story(self) -> None:
         cancel = Cancel(NOW + 99, by="ada")
         sights = [
-            Sight(view("PENDING", "JobHeldUser"), page()),
-            Sight(view("PENDING", "Resources"), page()),
-            Sight(view("RUNNING"), page(START)),
-            Sight(view("SUSPENDED"), page(START)),
-            Sight(view("RUNNING"), page((*START, Suspend(NOW + 20), Resume(NOW + 25)))),
-            Sight(view("NODE_FAIL", "NodeDown"), page((*START, Suspend(NOW + 20), Resume(NOW + 25)), asked=NOW + 99)),
-            Sight(
+            GroupView(view("PENDING", "JobHeldUser"), page()),
+            GroupView(view("PENDING", "Resources"), page()),
+            GroupView(view("RUNNING"), page(START)),
+            GroupView(view("SUSPENDED"), page(START)),
+            GroupView(view("RUNNING"), page((*START, Suspend(NOW + 20), Resume(NOW + 25)))),
+            GroupView(
+                view("NODE_FAIL", "NodeDown"), page((*START, Suspend(NOW + 20), Resume(NOW + 25)), asked=NOW + 99)
+            ),
+            GroupView(
                 view("NODE_FAIL", "NodeDown"),
                 page((*START, Suspend(NOW + 20), Resume(NOW + 25)), asked=AFTER),
                 ((1, Suspend(NOW + 20)), (2, cancel)),
@@ -140,14 +142,14 @@ class TestEnd:
     )
     def test_slurms_end_closes_an_open_journal(self, native: str, reason: str, state: State) -> None:
         end = view(native, reason, (1, 0))
-        job, events, cursor = follow([Sight(end, page(START, asked=AFTER))])
+        job, events, cursor = follow([GroupView(end, page(START, asked=AFTER))])
         assert isinstance(events[-1], LaunchLost)
         assert (job.state, job.late, cursor.over) == (state, 0, True)
         assert job.launch == (1 if state is State.PENDING else 0)
 
     def test_a_supervisor_that_was_killed_is_a_recovery_and_no_failure_of_the_work(self) -> None:
         end = view("FAILED", "RaisedSignal", (0, 9), end=NOW + 10)
-        job, events, _ = follow([Sight(end, page(START, asked=AFTER))])
+        job, events, _ = follow([GroupView(end, page(START, asked=AFTER))])
         assert "signal 9" in str(events[-1])
         assert (job.state, job.launch, job.task("a").recoveries) == (State.PENDING, 1, 1)
         first = job.task("a").attempts[0]
@@ -156,97 +158,97 @@ class TestEnd:
 
     def test_the_journal_is_read_once_more_behind_the_end(self) -> None:
         end = view("CANCELLED")
-        assert not [event for event in follow([Sight(end, page(START))])[1] if isinstance(event, LaunchLost)]
+        assert not [event for event in follow([GroupView(end, page(START))])[1] if isinstance(event, LaunchLost)]
         late = (*START, NodeEnded(NOW + 60, "a", 0, 0), NodeEnded(NOW + 61, "b", 0, 0))
-        job, _, _ = follow([Sight(end, page(START)), Sight(end, page(late, True, AFTER))])
+        job, _, _ = follow([GroupView(end, page(START)), GroupView(end, page(late, True, AFTER))])
         assert (job.state, job.late) == (State.COMPLETED, 0)
 
     def test_an_end_before_the_start(self) -> None:
         cancel = Cancel(NOW + 50, by="ada")
         end = view("CANCELLED", nodes=(), start=None, end=NOW + 51)
-        job, events, _ = follow([Sight(view("PENDING"), page()), Sight(end, page(asked=AFTER), ((1, cancel),))])
+        job, events, _ = follow([GroupView(view("PENDING"), page()), GroupView(end, page(asked=AFTER), ((1, cancel),))])
         assert events == [cancel]
         assert (job.state, job.started_at, job.late) == (State.CANCELLED, None, 0)
 
     def test_a_cancel_that_the_supervisor_did_not_read_outlives_the_node(self) -> None:
         cancel = Cancel(NOW + 69)
         end = view("NODE_FAIL", "NodeDown")
-        job, _, _ = follow([Sight(end, page(START, asked=AFTER), ((1, cancel),))])
+        job, _, _ = follow([GroupView(end, page(START, asked=AFTER), ((1, cancel),))])
         assert job.state is State.CANCELLED
         # One that it did read is in the journal, and not told again.
         known = page((*START, cancel), asked=AFTER, orders={5: 1})
-        assert follow([Sight(end, known, ((1, cancel),))])[1].count(cancel) == 1
+        assert follow([GroupView(end, known, ((1, cancel),))])[1].count(cancel) == 1
 
     def test_a_requeue_that_was_not_read_requeues(self) -> None:
-        sight = Sight(view("NODE_FAIL", "NodeDown"), page(START, asked=AFTER), ((1, Requeue(NOW + 60, hold=True)),))
+        sight = GroupView(view("NODE_FAIL", "NodeDown"), page(START, asked=AFTER), ((1, Requeue(NOW + 60, hold=True)),))
         job, _, _ = follow([sight])
         assert (job.state, job.launch, job.held) == (State.PENDING, 1, True)
 
     def test_a_cancel_behind_the_end_changes_nothing(self) -> None:
-        sight = Sight(view("TIMEOUT", "TimeLimit"), page(START, asked=AFTER), ((1, Cancel(NOW + 90)),))
+        sight = GroupView(view("TIMEOUT", "TimeLimit"), page(START, asked=AFTER), ((1, Cancel(NOW + 90)),))
         assert follow([sight])[0].state is State.TIMEOUT
 
     def test_a_deadline_that_passed_in_the_queue(self) -> None:
         expire = Ordered(5, Expire(NOW + 50, "deadline"), NOW + 50)
         end = view("CANCELLED", nodes=(), start=None, end=NOW + 51)
-        job, events, _ = follow([Sight(end, page(asked=AFTER))], [expire])
+        job, events, _ = follow([GroupView(end, page(asked=AFTER))], [expire])
         assert events[0] == expire.event
         assert job.state is State.DEADLINE
 
     def test_what_was_taken_back_is_told_when_it_is_surely_gone(self) -> None:
         expire = Ordered(5, Expire(NOW + 50, "failover", "local"), NOW + 50)
         end = view("CANCELLED", nodes=(), start=None, end=NOW + 51)
-        early = [Sight(view("PENDING"), page()), Sight(end, page()), Sight(end, None)]
+        early = [GroupView(view("PENDING"), page()), GroupView(end, page()), GroupView(end, None)]
         _, events, cursor = follow(early, [expire])
         assert (events, cursor.orders, cursor.over) == ([], 0, False)
-        _, events, cursor = follow([*early, Sight(end, page(asked=AFTER))], [expire])
+        _, events, cursor = follow([*early, GroupView(end, page(asked=AFTER))], [expire])
         assert events == [expire.event] and cursor.over
         # One that started after all tells its own story.
-        job, events, _ = follow([Sight(view("PENDING"), page()), Sight(view("RUNNING"), page(START))], [expire])
+        job, events, _ = follow([GroupView(view("PENDING"), page()), GroupView(view("RUNNING"), page(START))], [expire])
         assert job.granted_at is not None and expire.event not in events
 
     def test_what_nobody_knows_any_more(self) -> None:
         journal = (*START, NodeEnded(NOW + 60, "a", 0, 0), NodeEnded(NOW + 61, "b", 0, 0))
-        done, _, _ = follow([Sight(None, page(journal, True, AFTER), gone="no trace")])
+        done, _, _ = follow([GroupView(None, page(journal, True, AFTER), gone="no trace")])
         assert done.state is State.COMPLETED
-        lost, events, cursor = follow([Sight(None, page(START, asked=AFTER), gone="no trace")])
+        lost, events, cursor = follow([GroupView(None, page(START, asked=AFTER), gone="no trace")])
         assert (lost.state, cursor.over) == (State.FAILED, True)
         assert events[-1] == LaunchLost(AFTER, 0, "launch", "no trace")
 
     def test_a_supervisor_that_could_not_start_is_said(self) -> None:
-        _, events, _ = follow([Sight(view("FAILED", "NonZeroExitCode", (127, 0)), page(asked=AFTER))])
+        _, events, _ = follow([GroupView(view("FAILED", "NonZeroExitCode", (127, 0)), page(asked=AFTER))])
         assert "exit code 127" in str(events[-1]) and "/r/runs/inst-7/supervisor.0.log" in str(events[-1])
 
 
 class TestOrders:
     def test_holds_of_slurms_own(self) -> None:
-        job, events, cursor = follow([Sight(view("PENDING", "JobHeldAdmin"), page())])
+        job, events, cursor = follow([GroupView(view("PENDING", "JobHeldAdmin"), page())])
         assert (job.held, job.reason, cursor.held) == (True, "JobHeldAdmin", True)
         assert [type(event) for event in events] == [Hold]
 
     def test_what_was_ordered_of_a_waiting_group_is_told_before_its_start(self) -> None:
         orders = [Ordered(1, Hold(NOW + 1), NOW + 1), Ordered(2, Release(NOW + 2), NOW + 2)]
-        job, events, _ = follow([Sight(view("PENDING"), page()), Sight(view("RUNNING"), page(START))], orders)
+        job, events, _ = follow([GroupView(view("PENDING"), page()), GroupView(view("RUNNING"), page(START))], orders)
         assert [type(event) for event in events[:3]] == [Hold, Release, Granted]
         assert job.late == 0
 
     def test_the_supervisors_orders_are_told_early_where_it_has_surely_not_started(self) -> None:
         change = Ordered(3, SetTime(NOW + 50, 60, "b"), NOW + 50)
         cancel = Ordered(4, Cancel(NOW + 51, "b"), NOW + 51)
-        waiting = Sight(view("PENDING"), page())
+        waiting = GroupView(view("PENDING"), page())
         assert follow([waiting], [change, cancel])[1] == [change.event, cancel.event]
         # It may have started since the question.
         late = [order._replace(done_at=NOW + 200) for order in (change, cancel)]
         assert follow([waiting], late)[1] == []
         journal = page((*START, change.event, cancel.event))
-        _, events, cursor = follow([waiting, Sight(view("RUNNING"), journal)], late)
+        _, events, cursor = follow([waiting, GroupView(view("RUNNING"), journal)], late)
         assert tuple(events) == (*START, change.event, cancel.event)
         assert cursor.orders == 4
 
     def test_a_cancelled_group_has_a_last_moment(self) -> None:
         cancel = Cancel(NOW + 50)
-        _, events, cursor = follow([Sight(view("RUNNING"), page(START))], [Ordered(9, cancel, NOW + 50)])
+        _, events, cursor = follow([GroupView(view("RUNNING"), page(START))], [Ordered(9, cancel, NOW + 50)])
         assert (events, cursor.kill_at) == (list(START), int(NOW) + 50 + 40 + MARGIN)
         journal = page((*START, Cancel(NOW + 60, grace=1)))
-        assert follow([Sight(view("RUNNING"), journal)])[2].kill_at == int(NOW) + 61 + MARGIN
-        assert follow([Sight(view("RUNNING"), page((*START, Cancel(NOW, "b"))))])[2].kill_at == 0
+        assert follow([GroupView(view("RUNNING"), journal)])[2].kill_at == int(NOW) + 61 + MARGIN
+        assert follow([GroupView(view("RUNNING"), page((*START, Cancel(NOW, "b"))))])[2].kill_at == 0

@@ -14,8 +14,8 @@ from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.access.imports import Importer
-from overspan.adapters.slurm.commands.listings import Limit
-from overspan.adapters.slurm.commands.queries import Questions, Site
+from overspan.adapters.slurm.commands.listings import TimeLimit
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
@@ -46,7 +46,7 @@ RECORD = QueueRecord(
     submit=NOW,
     start=NOW + 5,
     end=None,
-    limit=Limit(3600),
+    limit=TimeLimit(3600),
     used=5,
     priority=1,
     name="train",
@@ -97,7 +97,7 @@ class Asked:
 
 
 def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> Importer:
-    return Importer(cast("Questions", Asked(*records, ended=ended)))
+    return Importer(cast("Queries", Asked(*records, ended=ended)))
 
 
 async def no_sbatch(launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:

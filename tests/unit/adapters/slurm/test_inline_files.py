@@ -16,11 +16,11 @@ from tests.unit.adapters.slurm.samples import check_golden, read_file
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
+from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Renderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.transport import Call
-from overspan.adapters.slurm.unshared.inline_files import SCRIPT_LIMIT, Parcel, check_size, find_limit
-from overspan.adapters.slurm.unshared.staging import Packer, apply_staged, list_carried
+from overspan.adapters.slurm.unshared.inline_files import SCRIPT_LIMIT, InlineFiles, check_size, find_limit
+from overspan.adapters.slurm.unshared.staging import InlinePacker, apply_staged, list_carried
 from overspan.bridge.model.errors import InvalidRequest, Rejected
 from overspan.bridge.model.job import Job
 
@@ -47,9 +47,9 @@ def node(tmp_path: Path) -> Path:
     return folder
 
 
-def render(job: Job, scene: Scene | None = None) -> Call:
-    moved, parcel = Packer(LIMIT).pack(job)
-    return RENDERER.render(Launch("i-7-0", moved), scene or Scene(SITE, parcel=parcel)).call
+def render(job: Job, scene: ClusterFacts | None = None) -> Call:
+    moved, parcel = InlinePacker(LIMIT).pack(job)
+    return RENDERER.render(Launch("i-7-0", moved), scene or ClusterFacts(SITE, parcel=parcel)).call
 
 
 def surround(call: Call, node: Path, **more: str) -> Mapping[str, str]:
@@ -100,7 +100,7 @@ def test_golden_script_with_files() -> None:
     text = "name: t\nworkdir: /home/ada/x\nfile_mounts: {data: /home/ada/d, /tmp/c: /home/ada/x}\nrun: ./run.sh\n"
     here = "@FOLDER@/files"
     job = apply_staged(read_file(text), {"/home/ada/x": f"{here}/0/x", "/home/ada/d": f"{here}/1/d"})
-    check_golden("task-parcel.txt", RENDERER.plan(job, parcel=Parcel(preview=True)))
+    check_golden("task-parcel.txt", RENDERER.plan(job, parcel=InlineFiles(preview=True)))
 
 
 def test_the_files_are_there_while_the_task_runs_and_gone_at_its_end(project: Path, node: Path) -> None:
@@ -312,16 +312,16 @@ class TestLimits:
     def test_what_is_larger_is_refused_with_a_remedy(self, project: Path) -> None:
         (project / "noise").write_bytes(os.urandom(60_000))
         job = read_file(f'name: t\nworkdir: "{project}"\nrun: x\n')
-        moved, parcel = Packer(LIMIT).pack(job)
+        moved, parcel = InlinePacker(LIMIT).pack(job)
         site = replace(SITE, config={**SITE.config, "SchedulerParameters": "max_script_size=50000"})
         with pytest.raises(Rejected, match="max_script_size") as caught:
-            RENDERER.render(Launch("i-7-0", moved), Scene(site, parcel=parcel))
+            RENDERER.render(Launch("i-7-0", moved), ClusterFacts(site, parcel=parcel))
         assert "`root`" in caught.value.remedy and ".skyignore" in caught.value.remedy
         check_size(b"x" * 49_999, site.config)
 
     def test_the_clusters_own_paths_do_not_travel(self, project: Path) -> None:
         job = read_file("name: t\nworkdir: /nowhere/at/all\nrun: x\n")
-        assert Packer(LIMIT).pack(job) == (job, None)
+        assert InlinePacker(LIMIT).pack(job) == (job, None)
 
     @pytest.mark.parametrize(
         ("more", "what"),
@@ -332,7 +332,7 @@ class TestLimits:
             list_carried(read_file(f'name: t\nworkdir: "{project}"\n{more}\nrun: x\n'))
 
     def test_a_folder_that_has_not_changed_is_packed_once(self, project: Path) -> None:
-        packer = Packer(LIMIT)
+        packer = InlinePacker(LIMIT)
         job = read_file(f'name: t\nworkdir: "{project}"\nfile_mounts: {{a: "{project}"}}\nrun: x\n')
         first = packer.pack(job)[1]
         assert first is not None and packer.pack(job)[1] is first

@@ -12,9 +12,9 @@ from tests.unit.adapters.slurm.journal_lines import START
 from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.contract import Observation
-from overspan.adapters.slurm.observation.single_flight import Turn
+from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.submission.arrays import Lookup
-from overspan.adapters.slurm.users.observation import Watches
+from overspan.adapters.slurm.users.observation import UserWatches
 from overspan.bridge.model.errors import Unreachable
 
 LONG = 3600.0
@@ -139,7 +139,7 @@ def test_what_nobody_asks_for_any_more_is_no_trouble(site: Site) -> None:
         async def fail() -> None:
             raise Unreachable("no folder")
 
-        turn = Turn(asyncio.Event())
+        turn = SingleFlight(asyncio.Event())
         turn.begin(fail)
         while turn.task is not None:
             await asyncio.sleep(0)
@@ -158,7 +158,7 @@ def test_a_gap_of_one_user_is_told_to_all_as_soon_as_it_is_there_and_when_it_is_
         async def observe(user: str, since: Mapping[str, str], timeout: float) -> Observation:
             return Observation((), 0.0, gap=await found[user].get())
 
-        watches = Watches(observe)
+        watches = UserWatches(observe)
         parts = {"ada": {"s.1": ""}, "bob": {"s.2": ""}}
         for gap in ("no accounting", ""):
             found["bob"].put_nowait(gap)

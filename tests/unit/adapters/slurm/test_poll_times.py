@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.slurm_jobs import Behaviour
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
-from overspan.adapters.slurm.observation.poll_times import BURST, Budget, Youth
+from overspan.adapters.slurm.observation.poll_times import BURST, LaunchAge, QueryBudget
 from overspan.bridge.model.states import State
 
 SCRIPT = "#!/bin/bash\ntrain\n"
@@ -23,25 +23,25 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
 
 class TestYouth:
     def test_one_that_waits_is_looked_at_three_times_soon(self) -> None:
-        youth, looks = Youth(100.0), [100.0]
+        youth, looks = LaunchAge(100.0), [100.0]
         while (wish := youth.find_wish(looks[-1])) is not None:
             looks.append(wish)
         assert looks == [100.0, 101.0, 102.0, 104.0]
 
     def test_one_that_runs_is_looked_at_for_a_minute(self) -> None:
-        youth = Youth(100.0, 110.0)
+        youth = LaunchAge(100.0, 110.0)
         assert youth.find_wish(112.0) == 117.0
         assert youth.find_wish(166.0) is None
 
     def test_one_that_was_ordered_about_is_looked_at_soon(self) -> None:
-        assert Youth(0.0, None, 100.5).find_wish(100.0) == 101.5
-        assert Youth(0.0, 10.0, 100.5).find_wish(103.0) == 104.5
+        assert LaunchAge(0.0, None, 100.5).find_wish(100.0) == 101.5
+        assert LaunchAge(0.0, 10.0, 100.5).find_wish(103.0) == 104.5
 
 
 class TestBudget:
     @pytest.mark.parametrize("begin", [0.0, 1000.0])
     def test_no_minute_has_more_than_twelve_questions(self, begin: float) -> None:
-        budget, asked, now = Budget(), list[float](), begin
+        budget, asked, now = QueryBudget(), list[float](), begin
         while now < begin + 600:
             now = max(now, budget.find_time(now))
             budget.take(now)
@@ -50,7 +50,7 @@ class TestBudget:
         assert max(sum(at <= other < at + 60 for other in asked) for at in asked) <= 12
 
     def test_questions_of_short_ticks_only_use_it_up(self) -> None:
-        budget = Budget()
+        budget = QueryBudget()
         for second in range(100):
             budget.take(float(second))
         assert 5.0 < budget.find_time(100.0) - 100.0 < 7.0

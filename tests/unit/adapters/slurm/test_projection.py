@@ -14,7 +14,7 @@ from tests.unit.adapters.slurm.views import END, NODES, START, view
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import ENDED, NOTHING, Cursor, Handle, make_handle, parse_cursor, parse_handle
 from overspan.adapters.slurm.observation.outcomes import judge
-from overspan.adapters.slurm.observation.projection import Ordered, View, tell, tell_gone
+from overspan.adapters.slurm.observation.projection import NativeView, Ordered, project, project_gone
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound
@@ -26,10 +26,12 @@ JOB = read_script("#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n")
 HANDLE = make_handle(JOB, 1234)
 
 
-def follow(views: Sequence[View], orders: Sequence[Ordered] = (), job: Job = JOB) -> tuple[Job, list[Event], Cursor]:
+def follow(
+    views: Sequence[NativeView], orders: Sequence[Ordered] = (), job: Job = JOB
+) -> tuple[Job, list[Event], Cursor]:
     cursor, events = Cursor(), []
     for each in views:
-        told = tell(HANDLE, each, parse_cursor(str(cursor)), orders, {"n1": "10.0.0.1"})
+        told = project(HANDLE, each, parse_cursor(str(cursor)), orders, {"n1": "10.0.0.1"})
         cursor = told.cursor
         for event in told.events:
             events.append(event)
@@ -98,7 +100,7 @@ class TestStates:
         assert (job.state, job.late) == (State.COMPLETED, 0)
 
     def test_gone_is_never_run_again(self) -> None:
-        job = reduce(follow([view("RUNNING")])[0], tell_gone(HANDLE, END, False))
+        job = reduce(follow([view("RUNNING")])[0], project_gone(HANDLE, END, False))
         assert job.state is State.FAILED
         assert "keeps no accounting" in job.tasks[0].attempts[0].detail
 
@@ -107,7 +109,7 @@ class TestRequeue:
     @pytest.mark.parametrize("why", [Cause.NODE, Cause.REQUEUE, Cause.PREEMPTION])
     def test_slurm_has_the_job_again(self, why: Cause) -> None:
         over = view("PENDING", "BeginTime", nodes=NODES, start=START, over_at=END, why=why)
-        over = View(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
+        over = NativeView(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
         job, _, cursor = follow([view("RUNNING"), over])
         assert (job.state, job.launch, job.late, job.held) == (State.PENDING, 1, 0, False)
         assert job.tasks[0].attempts[0].cause is why
@@ -116,13 +118,13 @@ class TestRequeue:
 
     def test_a_run_that_was_never_seen(self) -> None:
         over = view("PENDING", nodes=(), start=None, over_at=END)
-        over = View(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
+        over = NativeView(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
         job, _, _ = follow([over])
         assert (job.state, job.launch, job.late) == (State.PENDING, 1, 0)
 
     def test_a_cancelled_job_that_slurm_will_run_again_is_over_when_slurm_has_ended_it(self) -> None:
         over = view("PENDING", "BeginTime", nodes=NODES, start=START, over_at=END)
-        over = View(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
+        over = NativeView(**{**over.__dict__, "outcome": judge(read_state("REQUEUED"))})
         cancel = Ordered(5, Cancel(END - 0.5, by="ada"), END - 0.5)
         job, _, cursor = follow([view("RUNNING"), replace(over, waits=True)], [cancel])
         assert job.state is State.COMPLETING and not cursor.over

@@ -13,19 +13,19 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.views import view
 
-from overspan.adapters.slurm.groups.projection import Sight
+from overspan.adapters.slurm.groups.projection import GroupView
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.adapters.slurm.sets.handles import (
     MemberCursor,
-    Part,
     SetCursor,
     SetHandle,
+    SetPart,
     is_set_handle,
     parse_set,
     parse_set_cursor,
 )
-from overspan.adapters.slurm.sets.projection import SetSight, tell_set
+from overspan.adapters.slurm.sets.projection import SetView, project_set
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import (
@@ -42,20 +42,24 @@ from overspan.bridge.model.events import (
     Terminate,
 )
 
-HANDLE = SetHandle(7, 0, 30, True, "inst-7-0", "/r/runs/inst 7", (Part("a", 2, 101), Part("b", 1, 102)))
+HANDLE = SetHandle(7, 0, 30, True, "inst-7-0", "/r/runs/inst 7", (SetPart("a", 2, 101), SetPart("b", 1, 102)))
 START = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)))
 RUNS = replace(START, granted=True)
 
 
-def sight(*happened: Event, state: str = "RUNNING", closed: bool = False, given_orders: Sequence[Event] = ()) -> Sight:
+def sight(
+    *happened: Event, state: str = "RUNNING", closed: bool = False, given_orders: Sequence[Event] = ()
+) -> GroupView:
     """A journal that was read after Slurm was asked."""
     orders = tuple((number, event) for number, event in enumerate(given_orders, 1))
     numbers = {place: place + 1 for place, event in enumerate(happened) if isinstance(event, (Launch, Terminate))}
-    return Sight(view(state), page(happened, closed, AFTER, numbers), orders)
+    return GroupView(view(state), page(happened, closed, AFTER, numbers), orders)
 
 
-def tell(cursor: SetCursor = START, orders: Sequence[Ordered] = (), **members: Sight) -> tuple[list[Event], SetCursor]:
-    told = tell_set(HANDLE, SetSight(members, orders), cursor)
+def tell(
+    cursor: SetCursor = START, orders: Sequence[Ordered] = (), **members: GroupView
+) -> tuple[list[Event], SetCursor]:
+    told = project_set(HANDLE, SetView(members, orders), cursor)
     return list(told.events), told.cursor
 
 
@@ -79,11 +83,11 @@ class TestGrant:
 
     def test_alone_is_enough_where_tasks_start_by_themselves(self) -> None:
         handle = replace(HANDLE, together=False)
-        seen = SetSight({"a": sight(state="PENDING"), "b": sight(STANDS["b"])})
-        told = tell_set(handle, seen, START)
+        seen = SetView({"a": sight(state="PENDING"), "b": sight(STANDS["b"])})
+        told = project_set(handle, seen, START)
         assert told.events == (Granted(NOW + 3, STANDS["b"].members),)
         # The other tells where it is when it comes.
-        later = tell_set(handle, SetSight({"a": sight(STANDS["a"]), "b": sight(STANDS["b"])}), told.cursor)
+        later = project_set(handle, SetView({"a": sight(STANDS["a"]), "b": sight(STANDS["b"])}), told.cursor)
         assert later.events == (STANDS["a"],)
 
     def test_who_gives_back_loses_the_launch(self) -> None:
@@ -102,15 +106,15 @@ class TestGrant:
         assert [event.cause for event in events if isinstance(event, LaunchLost)] == [cause.value]
 
     def test_a_job_that_is_gone_or_requeued_early_has_the_set_submitted_again(self) -> None:
-        requeued = Sight(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
-        gone = Sight(None, page(asked=AFTER), gone="no trace")
+        requeued = GroupView(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
+        gone = GroupView(None, page(asked=AFTER), gone="no trace")
         for early in (requeued, gone):
             events, cursor = tell(a=early, b=sight(state="PENDING"))
             assert [event.cause for event in events if isinstance(event, LaunchLost)] == [Cause.NODE.value]
             assert cursor.over
 
     def test_the_journal_is_read_again_before_an_end_is_judged(self) -> None:
-        early = Sight(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
+        early = GroupView(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
         assert tell(a=early, b=sight(state="PENDING")) == ([], START)
 
     def test_an_order_that_slurm_carried_out_is_told_once(self) -> None:
@@ -158,7 +162,7 @@ class TestRunning:
         assert ends == [(0, 0), (1, 0), (1, 1)]
 
     def test_an_end_is_not_told_before_the_journal_was_read_again(self) -> None:
-        early = Sight(view("NODE_FAIL"), page([STANDS["b"], Launch(NOW, "b", 0)], asked=NOW))
+        early = GroupView(view("NODE_FAIL"), page([STANDS["b"], Launch(NOW, "b", 0)], asked=NOW))
         assert tell(RUNS, b=early)[0] == [STANDS["b"]]
 
     def test_a_job_that_lost_a_node_takes_no_further_attempt(self) -> None:

@@ -19,11 +19,11 @@ from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.contract import Order
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
-from overspan.adapters.slurm.files.application import Library
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.handles import Cursor, Handle
 from overspan.adapters.slurm.observation import watch
-from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
-from overspan.adapters.slurm.observation.projection import Told, tell
+from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
+from overspan.adapters.slurm.observation.projection import Projection, project
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.adapters.slurm.unshared.relays import Relays
@@ -188,11 +188,11 @@ def test_of_jobs_that_were_told_nothing_is_worked_out_again_until_slurm_is_asked
     async def story() -> None:
         told: list[Handle] = []
 
-        def count(handle: Handle, *given: Any) -> Told:
+        def count(handle: Handle, *given: Any) -> Projection:
             told.append(handle)
-            return tell(handle, *given)
+            return project(handle, *given)
 
-        monkeypatch.setattr(watch, "tell", count)
+        monkeypatch.setattr(watch, "project", count)
         bench.asked.records[42] = record(42, "t", "PENDING", 0)
         await bench.look(2, JOB)
         since = {str(JOB): bench.place}
@@ -260,7 +260,7 @@ class TestNumbers:
 class TestJournals:
     def test_what_was_chosen_before_an_end_was_known_is_too_old_for_it(self, bench: Bench) -> None:
         async def story() -> None:
-            reading = Reading(bench.handle, 0, True)
+            reading = JournalReading(bench.handle, 0, True)
             chosen = time.time()
             while time.time() <= chosen:
                 await asyncio.sleep(0)
@@ -362,7 +362,7 @@ def test_a_relay_that_cannot_be_started_is_said_once(
             return answers.pop(0)
 
         monkeypatch.setattr(bench.link, "run", run)
-        monkeypatch.setattr(Library, "bring", AsyncMock())
+        monkeypatch.setattr(InstalledApplication, "bring", AsyncMock())
         monkeypatch.setattr("overspan.adapters.slurm.unshared.relays.LOOK_SECONDS", 0.0)
         said = []
         while answers:

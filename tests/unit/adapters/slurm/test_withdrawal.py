@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.watch_bench import Asked
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.observation.watch import Watch
-from overspan.adapters.slurm.orders.delivered import Orders
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
@@ -26,7 +26,7 @@ class Desk:
     """An orderer over commands of which every one ends like this."""
 
     def __init__(self, done: Done | None) -> None:
-        self.link, self.orders = Link(), Orders()
+        self.link, self.orders = Link(), DeliveredOrders()
         self.link.answer = lambda words: done
         asked = Asked(self.link)
         self.orderer = Orderer(asked, self.orders, Watch(asked, self.orders, 1.0))

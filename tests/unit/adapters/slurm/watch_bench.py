@@ -14,11 +14,11 @@ from tests.unit.adapters.slurm.records import record
 
 from overspan.adapters.contract import ClusterConfig, Order, Refusal, Report
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.commands.queries import Questions, Site
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.observation.watch import Watch
-from overspan.adapters.slurm.orders.delivered import Orders
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import Lookup
@@ -28,7 +28,7 @@ from overspan.bridge.model.events import Event, event_to_document
 TICK = 0.001
 
 
-class Asked(Questions):
+class Asked(Queries):
     def __init__(self, link: Link) -> None:
         super().__init__(link, 10)
         self.link = link
@@ -67,7 +67,7 @@ class Bench:
         self.folder = folder
         self.link = Link()
         self.asked = Asked(self.link)
-        self.orders = Orders()
+        self.orders = DeliveredOrders()
         self.watch = Watch(self.asked, self.orders, TICK)
         self.orderer = Orderer(self.asked, self.orders, self.watch)
         self.handle = GroupHandle(42, 7, 0, 30, str(folder))

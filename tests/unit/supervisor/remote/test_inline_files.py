@@ -13,7 +13,7 @@ import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
 from overspan.bridge.runtime.slurm.inline_files import clear_links, read_parcel, remove_links, unpack_parcel
-from overspan.bridge.runtime.slurm.node_staging import HERE, settle_launch
+from overspan.bridge.runtime.slurm.node_staging import HERE, stage_launch
 
 
 def pack() -> str:
@@ -57,7 +57,7 @@ def test_a_node_run_has_its_own_copies_and_starts_among_them(folder: Path, tmp_p
         awaited=f"{HERE}/files/0/x/up",
         parcel="".join(pack().split()),
     )
-    settled = settle_launch(decode_launch(json.loads(encode_launch(launch))["launch"]), str(folder))
+    settled = stage_launch(decode_launch(json.loads(encode_launch(launch))["launch"]), str(folder))
     here = folder / "files" / "0" / "x"
     assert settled.cwd == str(here) and settled.awaited == f"{here}/up"
     assert (here / "mine").read_text() == "one" and (target / "data").read_text() == "all"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.node_staging import HERE, add_notice, settle_launch
-from overspan.bridge.runtime.slurm.output_tails import Arrival, Mirror
+from overspan.bridge.runtime.slurm.node_staging import HERE, add_notice, stage_launch
+from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails
 
-NOTHING = Arrival("", 0.0)
+NOTHING = FileWait("", 0.0)
 
 
 def read(messages: list[dict[str, Any]]) -> dict[str, bytes]:
@@ -24,7 +24,7 @@ def read(messages: list[dict[str, Any]]) -> dict[str, bytes]:
     return found
 
 
-def drain(mirror: Mirror) -> dict[str, bytes]:
+def drain(mirror: OutputTails) -> dict[str, bytes]:
     found: list[dict[str, Any]] = []
     while messages := mirror.finish():
         found += messages
@@ -33,7 +33,7 @@ def drain(mirror: Mirror) -> dict[str, bytes]:
 
 def test_what_is_written_is_told_once_and_all_of_it(tmp_path: Path) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
-    mirror = Mirror(str(out), str(err), False, NOTHING)
+    mirror = OutputTails(str(out), str(err), False, NOTHING)
     assert mirror.look() == []
     out.write_bytes(b"\xffone\n")
     err.write_bytes(b"two\n")
@@ -45,14 +45,14 @@ def test_much_output_comes_in_turns(tmp_path: Path) -> None:
     out = tmp_path / "out"
     data = os.urandom(3 << 20)
     out.write_bytes(data)
-    mirror = Mirror(str(out), str(out), False, NOTHING)
+    mirror = OutputTails(str(out), str(out), False, NOTHING)
     first = mirror.look()
     assert 0 < len(read(first)["output"]) < len(data) and mirror.pause == 0.0
     assert read(first)["output"] + drain(mirror)["output"] == data
 
 
 def test_a_file_is_told_once_when_it_is_there(tmp_path: Path) -> None:
-    mirror = Mirror("", "", False, Arrival(str(tmp_path / "up"), 0.0))
+    mirror = OutputTails("", "", False, FileWait(str(tmp_path / "up"), 0.0))
     assert mirror.look() == [] and mirror.pause == 0.0
     (tmp_path / "up").touch()
     (message,) = mirror.finish()
@@ -61,7 +61,7 @@ def test_a_file_is_told_once_when_it_is_there(tmp_path: Path) -> None:
 
 
 def test_a_file_is_looked_for_no_oftener_than_asked(tmp_path: Path) -> None:
-    arrival = Arrival(str(tmp_path / "up"), 3600.0)
+    arrival = FileWait(str(tmp_path / "up"), 3600.0)
     assert arrival.look() == []
     (tmp_path / "up").touch()
     assert arrival.look() == [] and 3000 < (arrival.pause or 0) <= 3600
@@ -71,7 +71,7 @@ def test_a_file_is_looked_for_no_oftener_than_asked(tmp_path: Path) -> None:
 def test_what_an_earlier_attempt_wrote_is_not_told_again(tmp_path: Path, append: bool, told: bytes) -> None:
     out = tmp_path / "out"
     out.write_bytes(b"old")
-    mirror = Mirror(str(out), "", append, NOTHING)
+    mirror = OutputTails(str(out), "", append, NOTHING)
     with out.open("ab") as file:
         file.write(b"new")
     assert drain(mirror) == {"output": told}
@@ -98,7 +98,7 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
     (line,) = encode_launch(launch).splitlines()
     import json
 
-    settled = settle_launch(decode_launch(json.loads(line)["launch"]), str(folder))
+    settled = stage_launch(decode_launch(json.loads(line)["launch"]), str(folder))
     assert settled.argv == ("/bin/sh", f"{folder}/t.run", "a@FOLDER@")
     assert (settled.stdout, settled.stderr, settled.marker) == (f"{folder}/out", "/elsewhere/err", f"{folder}/failed")
     assert settled.awaited == f"{folder}/up"

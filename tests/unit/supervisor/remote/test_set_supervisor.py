@@ -16,8 +16,13 @@ from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
 from overspan.bridge.runtime.core.run import Run, Services
 from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.slurm.member_locations import add_seats, read_seats, render_seats, seats_path
-from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, Member, lock_orders
+from overspan.bridge.runtime.slurm.member_locations import (
+    append_locations,
+    locations_path,
+    read_locations,
+    render_locations,
+)
+from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, SetSupervisor, lock_orders
 from overspan.bridge.runtime.slurm.task_reduction import RULES
 
 SPEC = JobSpec(name="g", group=True, start_timeout=60, tasks=(TaskSpec(name="a", run="x"), TaskSpec(name="b", run="y")))
@@ -37,7 +42,7 @@ class Bench:
         for name, document in (("plan", plan), ("placement", placement)):
             Path(self.directory.file(f"{name}.json")).write_text(json.dumps(document))
         variables = {"SLURM_JOB_ID": "101", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "localhost"}
-        self.member = Member(self.directory, variables, "a")
+        self.member = SetSupervisor(self.directory, variables, "a")
         self.member._began = 0.0
         services = Services(self.member._grant, self.member._open_nodes, lambda text: None, RULES)
         self.run = Run(self.directory, services, 0.0)
@@ -52,7 +57,7 @@ class Bench:
         Path(self.directory.file("orders.jsonl")).write_text(f"{line}\n")
 
     def seat_peer(self) -> None:
-        add_seats(seats_path(self.directory.path, "b", 0), render_seats([PEER], "102"))
+        append_locations(locations_path(self.directory.path, "b", 0), render_locations([PEER], "102"))
 
     @property
     def closed(self) -> bool:
@@ -65,7 +70,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_it_tells_where_it_is_and_learns_where_the_others_are(bench: Bench) -> None:
-    (own,) = read_seats(seats_path(bench.directory.path, "a", 0))
+    (own,) = read_locations(locations_path(bench.directory.path, "a", 0))
     assert (own.task, own.node) == ("a", "localhost") and own.address
     bench.turn(1.0)
     assert list(bench.run.job.placements) == [own]

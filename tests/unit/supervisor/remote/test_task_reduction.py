@@ -11,7 +11,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.spec import JobSpec, RetryPolicy, TaskSpec
-from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, follow, is_idle, list_patience, place_members
+from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, keep_until, place_members, reduce_task
 
 SPEC = JobSpec(
     name="g",
@@ -27,7 +27,7 @@ LAUNCH = events.Launch(10.0, "a", 3)
 
 def play(*happened: Event, job: Job = JOB) -> Job:
     for event in happened:
-        job = follow(job, event)
+        job = reduce_task(job, event)
     return job
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_decided_whatever_happens() -> None:
 )
 def test_nodes_are_kept_for_what_may_start_again(happened: Sequence[Event], until: float | None, status: int) -> None:
     job = play(*happened)
-    assert list_patience(job, "a", 30) == until
+    assert keep_until(job, "a", 30) == until
     assert exit_of(job, "a") == status
 
 
@@ -75,7 +75,7 @@ def test_nodes_are_kept_for_what_may_start_again(happened: Sequence[Event], unti
 def test_nodes_are_not_kept_for_what_has_no_budget(keep: int, until: float) -> None:
     job = replace(JOB, spec=replace(SPEC, hold_on_failure=keep))
     failed = play(events.Launch(10.0, "b", 0), events.NodeEnded(20.0, "b", 0, 0, exit_code=3), job=job)
-    assert list_patience(failed, "b", 30) == until
+    assert keep_until(failed, "b", 30) == until
 
 
 def test_a_signal_tells_as_in_a_shell() -> None:
