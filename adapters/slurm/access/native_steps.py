@@ -25,7 +25,7 @@ from overspan.bridge.model.errors import InvalidRequest
 class NativeSteps:
     """Prepares steps on one cluster: `transport` is the user's, `root` is the setting."""
 
-    questions: Queries
+    queries: Queries
     transport: Transport
     settings: Settings
     root: str
@@ -34,7 +34,7 @@ class NativeSteps:
         """What to run for a step. Raises InvalidRequest for what takes none, Unreachable."""
         handle = _find_job(request.handle)
         words = step_words(handle.name, request.words, request.own)
-        root = resolve_root(self.root, (await self.questions.site()).home)
+        root = resolve_root(self.root, (await self.queries.site()).home)
         folder = f"{root}/steps/{secrets.token_hex(8)}"
         program = ["/bin/sh", f"{folder}/step"]
         entrance = open_terminal(self.transport, self.settings, program, request.terminal, request.alone)

@@ -26,7 +26,7 @@ from overspan.adapters.slurm.transports.openssh import OpenSsh
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
 from overspan.bridge.model.hostlists import expand
-from overspan.bridge.runtime.slurm.remote_shell import visit_words
+from overspan.bridge.runtime.slurm.remote_shell import remote_shell_words
 
 _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
 _OPEN = ("RUNNING", "COMPLETING")
@@ -111,7 +111,7 @@ def visit_program(
     """The application on the login node, which brings itself to a node that shares no folder; `step` is the srun."""
     launch = (handle.folder, str(handle.launch), str(handle.native))
     member = (request.task, str(request.node), python)
-    return [*archive, *visit_words(launch, member, step, request.command)]
+    return [*archive, *remote_shell_words(launch, member, step, request.command)]
 
 
 def render_command(words: Sequence[str], path: str) -> str:
@@ -139,9 +139,9 @@ def open_terminal(
 
 @dataclass(frozen=True)
 class Shells:
-    """Finds ways in on one cluster: `transport` is the user's, `questions` ask Slurm, `root` is the setting."""
+    """Finds ways in on one cluster: `transport` is the user's, `queries` ask Slurm, `root` is the setting."""
 
-    questions: Queries
+    queries: Queries
     transport: Transport
     settings: Settings
     root: str
@@ -169,7 +169,7 @@ class Shells:
         return [words[0], f"--chdir={allocation.text}", *words[1:]]
 
     async def _enter_set(self, handle: SetHandle, request: ShellRequest) -> list[str]:
-        user = (await self.questions.site()).user
+        user = (await self.queries.site()).user
         found = await self._ask(f"--user={user}", f"--nodelist={request.host}", f"--format={_SET_FORMAT}")
         parts = list_parts(found, handle, request.task)
         allocation = choose_allocation([part for _, part in parts], request, f"of {request.task}")
@@ -180,16 +180,16 @@ class Shells:
         )
 
     async def _start(self, allocation: NativeAllocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
-        return step_words(allocation, request, program, (await self.questions.site()).version)
+        return step_words(allocation, request, program, (await self.queries.site()).version)
 
     async def _ask(self, *options: str) -> list[NativeAllocation]:
-        done = await self.questions.transport.run(["squeue", "-h", *options], timeout=_TIMEOUT)
+        done = await self.queries.transport.run(["squeue", "-h", *options], timeout=_TIMEOUT)
         if done.rc != 0 and "Invalid job id" not in done.words:
             raise Unreachable(done.words.strip() or "squeue does not answer")
         return list_allocations(done.text)
 
     async def _bring_archive(self) -> tuple[str, ...]:
         """The words of the application, which an earlier version of the daemon may not have left there."""
-        root = resolve_root(self.root, (await self.questions.site()).home)
-        await InstalledApplication(self.questions.transport).bring(root)
+        root = resolve_root(self.root, (await self.queries.site()).home)
+        await InstalledApplication(self.queries.transport).bring(root)
         return supervisor_words(self.settings, root)

@@ -61,8 +61,8 @@ class StepRecord(NamedTuple):
 class JobSteps:
     """Asks for steps; `nodes_of` gives the nodes of a launch, in the order of its members, where they are known."""
 
-    def __init__(self, questions: Queries, nodes_of: Callable[[str], Sequence[str]]) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, nodes_of: Callable[[str], Sequence[str]]) -> None:
+        self._queries = queries
         self._nodes_of = nodes_of
         self._ended: dict[str, list[Step]] = {}
 
@@ -81,7 +81,7 @@ class JobSteps:
 
     async def _ask(self, wanted: Mapping[str, str]) -> dict[str, list[Step]]:
         names = sorted(wanted)
-        site = await self._questions.site()
+        site = await self._queries.site()
         if site.accounting:
             try:
                 return await self._ask_accounts(names, wanted, site.version)
@@ -103,7 +103,7 @@ class JobSteps:
         return found
 
     async def _run(self, words: Sequence[str]) -> str:
-        done = await self._questions.transport.run(words, timeout=SECONDS)
+        done = await self._queries.transport.run(words, timeout=SECONDS)
         if done.rc != 0:
             failure = read_failure(done.words, done.rc)
             if failure.kind is not FailureKind.UNKNOWN_JOB:

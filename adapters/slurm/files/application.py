@@ -30,12 +30,12 @@ class InstalledApplication:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._there: set[str] = set()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def bring(self, root: str) -> None:
         """Make sure that the application is in the cluster's root. OverspanError when it cannot be written."""
         path = f"{root}/lib/{name_archive()}"
-        async with self._turn:
+        async with self._lock:
             if path in self._there:
                 return
             try:

@@ -59,19 +59,19 @@ class GroupView:
 
 
 def project_group(
-    handle: GroupHandle, sight: GroupView, cursor: GroupCursor, orders: Sequence[Ordered]
+    handle: GroupHandle, observed: GroupView, cursor: GroupCursor, orders: Sequence[Ordered]
 ) -> GroupProjection:
     """The events behind a cursor."""
     if cursor.over:
         return GroupProjection((), cursor)
-    lines = [line for line in sight.page.lines if line.end > cursor.offset] if sight.page else []
-    late = _settled(orders, cursor, sight, bool(lines))
+    lines = [line for line in observed.page.lines if line.end > cursor.offset] if observed.page else []
+    late = _settled(orders, cursor, observed, bool(lines))
     events: list[Event] = []
     if not cursor.offset:
         events += [order.event for order in late if _is_told_early(order.event, bool(lines))]
     cursor = _note_orders(handle, cursor, late)
-    if not cursor.offset and not lines and sight.view is not None:
-        told, cursor = _tell_hold(sight.view, cursor, orders)
+    if not cursor.offset and not lines and observed.view is not None:
+        told, cursor = _tell_hold(observed.view, cursor, orders)
         events += told
     for line in lines:
         cursor = replace(cursor, offset=line.end, order=max(cursor.order, line.order), held=False)
@@ -80,26 +80,26 @@ def project_group(
         # Slurm stops and continues an allocation; the supervisor is told of it for its own clocks only.
         if not isinstance(line.event, (Suspend, Resume)):
             events.append(line.event)
-    if sight.page is not None and sight.page.closed:
+    if observed.page is not None and observed.page.closed:
         return GroupProjection(tuple(events), cursor)
-    if sight.view is not None and cursor.offset:
-        told, cursor = _tell_suspension(sight.view, cursor)
+    if observed.view is not None and cursor.offset:
+        told, cursor = _tell_suspension(observed.view, cursor)
         events += told
-    end = _tell_end(handle, sight, cursor, late)
+    end = _tell_end(handle, observed, cursor, late)
     if end:
         events += end
         cursor = replace(cursor, over=True)
     return GroupProjection(tuple(events), cursor)
 
 
-def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: GroupView, started: bool) -> list[Ordered]:
+def _settled(orders: Sequence[Ordered], cursor: GroupCursor, observed: GroupView, started: bool) -> list[Ordered]:
     """The orders that are not told yet, up to one of which it is not known whether the supervisor will tell it.
 
     It will not where Slurm kept the group waiting after the order: then it is told here, and the journal repeats it.
     """
     found = []
-    for order in list_known(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(sight)):
-        view = sight.view
+    for order in list_known(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(observed)):
+        view = observed.view
         waits = view is not None and view.outcome.phase is Phase.QUEUED and view.asked > order.done_at
         over = view is not None and view.outcome.phase is Phase.ENDED
         if _is_for_supervisor(order.event) and not (started or cursor.offset or waits or over):
@@ -108,9 +108,9 @@ def _settled(orders: Sequence[Ordered], cursor: GroupCursor, sight: GroupView, s
     return found
 
 
-def _is_closing(sight: GroupView) -> bool:
+def _is_closing(observed: GroupView) -> bool:
     """Whether Slurm has told the end, and the journal was read after that."""
-    page, view = sight.page, sight.view
+    page, view = observed.page, observed.view
     ended = view is not None and view.outcome.phase in (Phase.ENDED, Phase.REQUEUED)
     return ended and view is not None and page is not None and not page.more and page.asked > view.known_at
 
@@ -159,19 +159,19 @@ def _tell_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Event]
     return [event], replace(cursor, suspended=suspended)
 
 
-def _tell_end(handle: GroupHandle, sight: GroupView, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
+def _tell_end(handle: GroupHandle, observed: GroupView, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
     """Slurm's verdict on a launch whose journal stays open, once that was read after Slurm had told the end."""
-    page, view = sight.page, sight.view
+    page, view = observed.page, observed.view
     if page is None or page.more:
         return []
-    if sight.gone:
-        return [LaunchLost(page.asked, handle.launch, Cause.LAUNCH.value, sight.gone)]
-    if view is None or not _is_closing(sight):
+    if observed.gone:
+        return [LaunchLost(page.asked, handle.launch, Cause.LAUNCH.value, observed.gone)]
+    if view is None or not _is_closing(observed):
         return []
     at = view.over_at or view.end or view.asked
-    judge = _judge_apart if sight.apart else _judge_loss
+    judge = _judge_apart if observed.apart else _judge_loss
     lost = LaunchLost(at, handle.launch, *judge(handle, view.outcome))
-    given = [event for number, event in sight.given if number > cursor.order]
+    given = [event for number, event in observed.given if number > cursor.order]
     given += [order.event for order in late if isinstance(order.event, Expire) and order.event not in given]
     ending = [event for event in given if _ends(event) and not _is_moot(event, lost, late)]
     if not cursor.offset and any(isinstance(event, (Cancel, Expire)) for event in ending):

@@ -25,13 +25,13 @@ class LaunchAge:
     running: float | None = None
     ordered: float | None = None
 
-    def find_wish(self, looked: float) -> float | None:
+    def find_next_look(self, looked: float) -> float | None:
         """When it is to be looked at next after a look; None: with the tick."""
         begun = [self.ordered, self.watched if self.running is None else None]
-        wishes = [since + seconds for since in begun if since is not None for seconds in EARLY_LOOKS]
+        times = [since + seconds for since in begun if since is not None for seconds in EARLY_LOOKS]
         if self.running is not None and looked + SHORT_STEP <= self.running + SHORT:
-            wishes.append(looked + SHORT_STEP)
-        return min((wish for wish in wishes if wish > looked), default=None)
+            times.append(looked + SHORT_STEP)
+        return min((time for time in times if time > looked), default=None)
 
 
 class QueryBudget:

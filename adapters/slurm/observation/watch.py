@@ -84,10 +84,10 @@ class Watch:
     """Knows what was seen last, and asks again when a tick has passed."""
 
     def __init__(
-        self, questions: Queries, orders: DeliveredOrders, tick: float, throttles: Throttles | None = None
+        self, queries: Queries, orders: DeliveredOrders, tick: float, throttles: Throttles | None = None
     ) -> None:
-        self._throttles = throttles or Throttles(questions)
-        self._questions = questions
+        self._throttles = throttles or Throttles(queries)
+        self._queries = queries
         self._orders = orders
         self._tick = tick
         self._seen: dict[str, WatchedLaunch] = {}
@@ -101,8 +101,8 @@ class Watch:
         self._addresses: Mapping[str, str] = {}
         self._suspected: dict[str, float] = {}
         """Since when runs look as if Slurm had given them back unstarted (monotonic time)."""
-        self.transport = questions.transport
-        self.journals = JournalWatch(questions.transport, questions.timeout)
+        self.transport = queries.transport
+        self.journals = JournalWatch(queries.transport, queries.timeout)
         self.sets = Sets()
         self.apart = False
         """Whether nodes and login node share no folder, so that a journal may be lost."""
@@ -181,7 +181,7 @@ class Watch:
         readings = self._choose(since)
         if readings:
             self._reading.begin(lambda: self.journals.read(readings))
-        tasks = [turn.task for turn in (self._looking, self._reading) if turn.task is not None]
+        tasks = [flight.task for flight in (self._looking, self._reading) if flight.task is not None]
         if tasks:
             fresh = asyncio.ensure_future(self.fresh.wait())
             try:
@@ -191,7 +191,7 @@ class Watch:
 
     def take_trouble(self) -> Exception | None:
         """Why a question had no answer; told once."""
-        troubles = [turn.take_trouble() for turn in (self._looking, self._reading)]
+        troubles = [flight.take_trouble() for flight in (self._looking, self._reading)]
         return next((trouble for trouble in troubles if trouble is not None), None)
 
     @property
@@ -211,9 +211,7 @@ class Watch:
         self._looked, self.next_ask = began, began + self._tick
         self._budget.take(began)
         handles = {text: self._read(text) for text in texts}
-        answer = QueueSnapshot(
-            await self._questions.look(sorted({handle.native for handle in handles.values()})), asked
-        )
+        answer = QueueSnapshot(await self._queries.look(sorted({handle.native for handle in handles.values()})), asked)
         self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
         self.next_ask = max(self.next_ask, self._rested - self._tick)
         self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
@@ -240,12 +238,12 @@ class Watch:
         for text in singles:
             if text not in self._seen:
                 self._seen[text] = WatchedLaunch(parse_any(text))
-        youths = (
+        ages = (
             LaunchAge(seen.since, seen.running_since, seen.ordered_at) for seen in map(self._seen.__getitem__, singles)
         )
-        wishes = [wish for youth in youths if (wish := youth.find_wish(self._looked)) is not None]
-        if wishes and self._looking.task is None:
-            self.next_ask = min(self.next_ask, max(min(wishes), self._rested, self._budget.find_time(time.monotonic())))
+        looks = [look for age in ages if (look := age.find_next_look(self._looked)) is not None]
+        if looks and self._looking.task is None:
+            self.next_ask = min(self.next_ask, max(min(looks), self._rested, self._budget.find_time(time.monotonic())))
 
     async def _take(self, answer: QueueSnapshot, handles: Mapping[str, Handle | GroupHandle]) -> None:
         """Note what was answered of these."""
@@ -253,7 +251,7 @@ class Watch:
         single = [view for text, view in views.items() if view is not None and not text.startswith(GROUP)]
         names = {name for view in single for name in view.nodes}
         try:
-            self._addresses = await self._questions.addresses(names)
+            self._addresses = await self._queries.addresses(names)
         except OverspanError as error:
             # News without addresses are better than none.
             _log.debug("the nodes' addresses are not told: %s", error.message)
@@ -275,14 +273,14 @@ class Watch:
         if not names:
             self.gap = ""
             return AccountingSnapshot()
-        if not (await self._questions.site()).accounting:
+        if not (await self._queries.site()).accounting:
             self.gap = ""
             return AccountingSnapshot(kept=False)
         began = time.monotonic()
         if began < self.next_accounts:
             return None
         try:
-            runs = await self._questions.runs(sorted(names))
+            runs = await self._queries.runs(sorted(names))
         except OverspanError as error:
             # What has vanished waits for an answer; all others are told.
             _log.debug("the accounting does not answer: %s", error.message)
@@ -301,7 +299,7 @@ class Watch:
         if not suspects or not accounts.kept:
             return accounts, handles
         try:
-            steps = await self._questions.batch_steps([handle.name for handle in suspects.values()])
+            steps = await self._queries.batch_steps([handle.name for handle in suspects.values()])
         except OverspanError as error:
             _log.debug("the accounting does not tell of steps: %s", error.message)
             steps = {}
@@ -364,8 +362,8 @@ class Watch:
             return None
         told: Projection | GroupProjection
         if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
-            sight = self._see(seen.handle, seen, cursor)
-            told, gone = project_group(seen.handle, sight, cursor, orders), bool(sight.gone)
+            observed = self._see(seen.handle, seen, cursor)
+            told, gone = project_group(seen.handle, observed, cursor, orders), bool(observed.gone)
         elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
             if gone:
                 return Report(text, (project_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)

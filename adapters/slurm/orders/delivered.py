@@ -20,7 +20,7 @@ class DeliveredOrders:
     tokens: dict[str, None] = field(default_factory=dict)
     busy: dict[str, int] = field(default_factory=dict)
     """Launches whose orders are under way, and how many: their story goes on when it is known what came of those."""
-    doubted: dict[str, None] = field(default_factory=dict)
+    in_doubt: dict[str, None] = field(default_factory=dict)
     """Tokens of orders that had no answer: they may have had their effect."""
     last: int = 0
     _unsure: dict[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class DeliveredOrders:
     def add(self, handle: str, token: str, event: Event, there: float | None = None) -> None:
         """Note an order that has been carried out, and when by the cluster's clock."""
         self.tokens[token] = None
-        self.doubted.pop(token, None)
+        self.in_doubt.pop(token, None)
         self.last = max(self.last + 1, time.time_ns() // 1000)
         self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time(), there))
         while len(self.by_handle) > 20_000:

@@ -60,14 +60,12 @@ _WHOLE = 64 << 20
 class Orderer:
     """Carries orders out, many over one round trip, and notes those that are to be told."""
 
-    def __init__(
-        self, questions: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None
-    ) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None) -> None:
+        self._queries = queries
         self._orders = orders
         self._watch = watch
         self._sets = sets
-        self._predecessors = Predecessors(questions)
+        self._predecessors = Predecessors(queries)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """One answer for each order. Raises Unreachable when none could be given."""
@@ -83,7 +81,7 @@ class Orderer:
             await self._give(fresh, answers)
         finally:
             for order in fresh:
-                sure = order.token in answers and order.token not in self._orders.doubted
+                sure = order.token in answers and order.token not in self._orders.in_doubt
                 self._orders.end(order.handle, sure)
                 self._watch.note_order(order.handle)
             self._watch.fresh.set()
@@ -131,7 +129,7 @@ class Orderer:
     async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: OrderSteps) -> OrderSteps:
         """The steps of a new wall time, with the allocation's limits where those have to change."""
         files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
-        read = self._questions.transport.read
+        read = self._queries.transport.read
         try:
             plan, placement = [(await read(path, 0, _WHOLE)).data for path in files]
             try:
@@ -166,8 +164,8 @@ class Orderer:
         if not asked:
             return [[] for _ in lines]
         merged, places = merge_words(asked)
-        timeout = self._questions.timeout + len(merged)
-        done = await self._questions.transport.run_all([Call(words) for words in merged], timeout)
+        timeout = self._queries.timeout + len(merged)
+        done = await self._queries.transport.run_all([Call(words) for words in merged], timeout)
         shared = iter(
             share_answer(done[place], merged[place], words[-1]) for words, place in zip(asked, places, strict=True)
         )
@@ -178,10 +176,10 @@ class Orderer:
     ) -> Refusal | None:
         """What came of an order, which is noted once it is `whole`; one that came too late is done."""
         refusal: Refusal | None = None
-        had_effect, again = False, order.again or order.token in self._orders.doubted
+        had_effect, again = False, order.again or order.token in self._orders.in_doubt
         for done in answers:
             if done is None:
-                self._orders.doubted[order.token] = None
+                self._orders.in_doubt[order.token] = None
                 return Refusal(order.token, "the cluster has not answered", transient=True)
             if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, _ENDING)):
                 # What could not be signalled is ended when its grace is over.
@@ -214,7 +212,7 @@ class Orderer:
                 there -= max(0.0, time.time() - order.event.at)
             self._orders.add(order.handle, order.token, order.event, there)
         elif refusal is None:
-            self._orders.doubted.pop(order.token, None)
+            self._orders.in_doubt.pop(order.token, None)
         return refusal
 
     async def end(self, names: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ class RenderContext:
     `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
     None for what is no array there.
     `containers` is how the cluster runs images; empty where it does not say. Without `secrets_path` the secrets travel
-    as a variable. A `parcel` are files that travel in the script.
+    as a variable. A `inline` are files that travel in the script.
     """
 
     token: str
@@ -71,7 +71,7 @@ class RenderContext:
     containers: str = ""
     elements: Mapping[int, int] | None = None
     throttle: int | None = None
-    parcel: InlineFiles | None = None
+    inline: InlineFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _render_task(job: Job, task: TaskSpec, setting: RenderContext) -> BatchSubmi
         notes = [note for note in notes if "--dependency" not in note]
     comment = options.pop("comment", "") or job.spec.comment
     lines, rest = render_directives(options)
-    place = Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements, setting.parcel)
+    place = Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements, setting.inline)
     body = render_body(job, task, place)
     script = "\n".join(["#!/bin/bash", *lines, "", body])
     tail = {**rest, "comment": mark_comment(comment, setting.token)}

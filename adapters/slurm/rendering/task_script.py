@@ -79,19 +79,19 @@ class Surroundings(NamedTuple):
     """Where the text runs: the file of the secrets, the run directory, the image.
 
     Without a file the secrets come as a variable. `elements` are the jobs' numbers by index where the text is that of a
-    whole array. A `parcel` are files that come with the text.
+    whole array. A `inline` are files that come with the text.
     """
 
     secrets_path: str = ""
     run_dir: str = ""
     container: Container | None = None
     elements: Mapping[int, int] | None = None
-    parcel: InlineFiles | None = None
+    inline: InlineFiles | None = None
 
 
 def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
     """Everything below the #SBATCH lines. InvalidRequest for a text that no program can be given."""
-    secrets_path, run_dir, container, elements, parcel = place
+    secrets_path, run_dir, container, elements, inline = place
     for text, key in ((task.setup, "setup"), (task.run, "run")):
         if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
             raise InvalidRequest(
@@ -108,7 +108,7 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
     exports = [*(f"export {name}={shlex.quote(value)}" for name, value in variables.items()), *numbers]
     secrets = _Secrets(bool(task.secrets), secrets_path)
     lines = [f"(umask 077; mkdir -p -- {quote_path(folder)}) || exit 1" for folder in task.volumes.values()]
-    lines += [] if parcel is None else render_unpacking(parcel, task.workdir)
+    lines += [] if inline is None else render_unpacking(inline, task.workdir)
     lines += _prepare(task, exports, secrets) if container is None else _carry(exports, secrets)
     if task.num_nodes > 1:
         lines.append(_ADDRESSES.rstrip("\n"))
@@ -119,7 +119,7 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
         f"export overspan_run={shlex.quote(task.run)}",
         f"export overspan_marker={shlex.quote(f'{run_dir}/setup-failed' if run_dir else '')}",
     ]
-    return "\n".join([*lines, _start(task, container, parcel is not None), ""])
+    return "\n".join([*lines, _start(task, container, inline is not None), ""])
 
 
 def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:

@@ -76,12 +76,12 @@ class LiveMember(NamedTuple):
 
 
 class SetOrderer:
-    """Says what carries an order on a set out, and replaces native jobs; `turn` is that of submissions."""
+    """Says what carries an order on a set out, and replaces native jobs; `lock` is that of submissions."""
 
-    def __init__(self, submitter: SetSubmitter, watch: Watch, turn: asyncio.Lock) -> None:
+    def __init__(self, submitter: SetSubmitter, watch: Watch, lock: asyncio.Lock) -> None:
         self._submitter = submitter
         self._watch = watch
-        self._turn = turn
+        self._lock = lock
 
     async def await_look(self, orders: Sequence[Order]) -> None:
         """Wait a moment for the first look of a new process at the sets that these orders are about."""
@@ -110,7 +110,7 @@ class SetOrderer:
         if isinstance(order.event, events.NodeRelaunch) and not standing:
             return self._strand(order, order.event)
         if isinstance(order.event, events.Kill) and standing:
-            known.doomed[order.event.task] = KillDeadline(order.event.attempt, time.time() + MARGIN)
+            known.kill_deadlines[order.event.task] = KillDeadline(order.event.attempt, time.time() + MARGIN)
         steps = plan_order(known, order, standing)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
@@ -176,7 +176,7 @@ class SetOrderer:
 
     async def _replace(self, known: KnownSet, order: Order, event: events.Launch) -> Refusal:
         try:
-            async with self._turn:
+            async with self._lock:
                 native = await asyncio.shield(self._submitter.replace(known.handle, order, event))
         except OverspanError as error:
             return Refusal(order.token, error.message, transient=True)

@@ -64,40 +64,42 @@ class SetView:
     members: Mapping[str, GroupView]
     orders: Sequence[Ordered] = ()
     missed: Mapping[str, LostAttempt] = field(default_factory=dict)
-    stranded: Collection[LostRelaunch] = ()
+    lost_relaunches: Collection[LostRelaunch] = ()
 
 
-def project_set(handle: SetHandle, sight: SetView, cursor: SetCursor) -> SetProjection:
+def project_set(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetProjection:
     """The events behind a cursor."""
     if cursor.over:
         return SetProjection((), cursor)
-    events: list[Event] = [order.event for order in sight.orders if order.number > cursor.orders]
-    cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in sight.orders)]))
+    events: list[Event] = [order.event for order in observed.orders if order.number > cursor.orders]
+    cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in observed.orders)]))
     if not cursor.granted:
-        told = _tell_grant(handle, sight, cursor)
+        told = _tell_grant(handle, observed, cursor)
         events += told.events
         cursor = told.cursor
     if not cursor.granted or cursor.over:
         return SetProjection(tuple(events), cursor)
     members = []
     for part in handle.parts:
-        member, told_events = _tell_member(part, sight.members.get(part.task), cursor.member(part.task))
+        member, told_events = _tell_member(part, observed.members.get(part.task), cursor.member(part.task))
         events += told_events
-        missed = sight.missed.get(part.task)
+        missed = observed.missed.get(part.task)
         if missed is not None and missed.attempt > member.attempt:
             events += _end_missed(part, missed)
             member = replace(member, attempt=missed.attempt, over=True)
         members.append(member)
     cursor = replace(cursor, members=tuple(members))
-    events += [_end_run(lost.at, lost.task, lost.attempt, lost.node, lost.run) for lost in sorted(sight.stranded)]
+    events += [
+        _end_run(lost.at, lost.task, lost.attempt, lost.node, lost.run) for lost in sorted(observed.lost_relaunches)
+    ]
     return SetProjection(tuple(events), cursor)
 
 
-def _tell_grant(handle: SetHandle, sight: SetView, cursor: SetCursor) -> SetProjection:
+def _tell_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetProjection:
     """The grant, when every native job stands at its barrier, or the loss of the launch."""
     standing: dict[str, JournalLine] = {}
     for part in handle.parts:
-        seen = sight.members.get(part.task)
+        seen = observed.members.get(part.task)
         lines = seen.page.lines if seen is not None and seen.page is not None else ()
         if lines and isinstance(lines[0].event, Granted):
             standing[part.task] = lines[0]

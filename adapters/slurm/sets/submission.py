@@ -90,7 +90,7 @@ class SetSubmitter:
         Raises OverspanError where that cannot be done now.
         """
         path = f"{handle.task_folder(event.task)}/launch.{handle.launch}.json"
-        transport = self._submitter.questions.transport
+        transport = self._submitter.queries.transport
         try:
             job, environment = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
         except (NotFound, ValueError, KeyError) as error:
@@ -102,7 +102,7 @@ class SetSubmitter:
         member = member_of(launch, event.task, event.attempt, order)
         answer = (await self._submitter.submit([member])).get(member.token)
         if answer is None:
-            raise TimedOut(self._submitter.doubt)
+            raise TimedOut(self._submitter.in_doubt)
         if isinstance(answer, Refusal):
             passes = answer.transient or _PASSES in answer.message
             return replace(answer, token=order.token, transient=passes)
@@ -121,7 +121,7 @@ class SetSubmitter:
             return
         self._fresh.clear()
         listed = {parse_set(text).token for text in handles if is_set_handle(text)} | set(tokens)
-        queue = await self._submitter.questions.own_queue()
+        queue = await self._submitter.queries.own_queue()
         wanted = listed | self._fresh
         left, kept = [], False
         for record in queue:
@@ -140,11 +140,11 @@ class SetSubmitter:
     async def end(self, members: Collection[MemberToken]) -> None:
         """End the native jobs that have these tokens. Raises OverspanError."""
         if members:
-            queue = await self._submitter.questions.own_queue()
+            queue = await self._submitter.queries.own_queue()
             alive = [record for record in queue if judge(record.state).phase is not Phase.ENDED]
             await self._end([record.raw for record in alive if split_token(find_token(record.comment)) in members])
 
     async def _end(self, natives: Sequence[int]) -> None:
         for start in range(0, len(natives), TOGETHER):
             words = ["scancel", *map(str, natives[start : start + TOGETHER])]
-            await self._submitter.questions.transport.run(words)
+            await self._submitter.queries.transport.run(words)

@@ -54,9 +54,9 @@ class KnownSet:
     """Where the story was told to; the daemon may decide what follows before it gives this cursor back."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
-    stranded: set[LostRelaunch] = field(default_factory=set)
+    lost_relaunches: set[LostRelaunch] = field(default_factory=set)
     """Node runs that were to start in a native job that is gone."""
-    doomed: dict[str, KillDeadline] = field(default_factory=dict)
+    kill_deadlines: dict[str, KillDeadline] = field(default_factory=dict)
     """By task: what its supervisor was told to kill. That order stays owed until its effect is seen."""
 
     @property
@@ -95,12 +95,16 @@ class KnownSet:
     def list_overdue(self, now: float) -> list[str]:
         """The native jobs whose supervisors have not killed what they were told to."""
         found = []
-        for task, doom in [*self.doomed.items()]:
+        for task, deadline in [*self.kill_deadlines.items()]:
             member = self._latest(self.now.member(task))
-            if member.over or member.attempt > doom.attempt or (member.attempt == doom.attempt and not member.open):
-                del self.doomed[task]
-            elif doom.at <= now:
-                self.doomed[task] = doom._replace(at=now + AGAIN_SECONDS)
+            if (
+                member.over
+                or member.attempt > deadline.attempt
+                or (member.attempt == deadline.attempt and not member.open)
+            ):
+                del self.kill_deadlines[task]
+            elif deadline.at <= now:
+                self.kill_deadlines[task] = deadline._replace(at=now + AGAIN_SECONDS)
                 found.append(self.name(member).name)
         return found
 
@@ -171,7 +175,7 @@ class Sets:
         """A node run cannot start, because the native job that it was for is gone."""
         known = self._known.get(text)
         if known is not None:
-            known.stranded.add(relaunch)
+            known.lost_relaunches.add(relaunch)
 
     def note_order(self, text: str) -> None:
         """An order was carried out, so that what was read of the set before does not have it."""
@@ -194,25 +198,25 @@ class Sets:
         if known is None:
             return None
         cursor = known.now
-        sights = {
+        observed_members = {
             member.task: _settle(look(known.name(member), member.offset), known.ordered_at)
             for member in cursor.members
             if not member.over
         }
         # What is told of these is not kept: until it counts, the order is owed.
-        stranded, known.stranded = known.stranded, set()
-        told = project_set(known.handle, SetView(sights, orders, known.missed, stranded), cursor)
+        lost_relaunches, known.lost_relaunches = known.lost_relaunches, set()
+        told = project_set(known.handle, SetView(observed_members, orders, known.missed, lost_relaunches), cursor)
         known.told = told.cursor
         told = told._replace(events=(*known.list_left(), *told.events))
-        for task, sight in sights.items():
+        for task, observed in observed_members.items():
             member = told.cursor.member(task)
-            if member.over and sight.view is not None and sight.view.outcome.phase is Phase.REQUEUED:
+            if member.over and observed.view is not None and observed.view.outcome.phase is Phase.REQUEUED:
                 self._requeued.add(MemberToken(known.handle.token, task, member.first))
         return told
 
 
-def _settle(sight: GroupView, ordered_at: float) -> GroupView:
+def _settle(observed: GroupView, ordered_at: float) -> GroupView:
     """What was seen, without an end that is judged by orders as they were before the last one."""
-    if sight.page is not None and sight.page.asked > ordered_at:
-        return sight
-    return replace(sight, view=None, gone="")
+    if observed.page is not None and observed.page.asked > ordered_at:
+        return observed
+    return replace(observed, view=None, gone="")

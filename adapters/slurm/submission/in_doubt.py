@@ -32,12 +32,12 @@ class InDoubt:
     """When its answer was wanted last."""
 
 
-def describe_in_doubt(doubts: Iterable[InDoubt], now: float) -> str:
+def describe_in_doubt(in_doubt: Iterable[InDoubt], now: float) -> str:
     """What is told while submissions are in doubt whose answers are wanted; empty where there are none."""
-    wanted = [doubt for doubt in doubts if now - doubt.asked_at < WANTED_SECONDS]
+    wanted = [each for each in in_doubt if now - each.asked_at < WANTED_SECONDS]
     if not wanted:
         return ""
-    why = next((f" ({doubt.why})" for doubt in wanted if doubt.why), "")
+    why = next((f" ({each.why})" for each in wanted if each.why), "")
     others = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
     return (
         f"submission unknown: Slurm has not said whether it has job {wanted[0].job}{others}{why}; "

@@ -70,18 +70,18 @@ class Submitter:
     """Remembers what it submitted itself; what an earlier process may have submitted is looked up."""
 
     def __init__(
-        self, questions: Queries, renderer: Renderer, started_at: float, throttles: Throttles | None = None
+        self, queries: Queries, renderer: Renderer, started_at: float, throttles: Throttles | None = None
     ) -> None:
-        self.questions = self._questions = questions
-        self._throttles = throttles or Throttles(questions)
-        self._predecessors = Predecessors(questions)
+        self.queries = self._queries = queries
+        self._throttles = throttles or Throttles(queries)
+        self._predecessors = Predecessors(queries)
         self._renderer = renderer
-        self.references = References(questions.transport, questions.timeout)
-        self._files = Files(questions.transport, renderer.settings, self.references)
-        self._library = InstalledApplication(questions.transport)
+        self.references = References(queries.transport, queries.timeout)
+        self._files = Files(queries.transport, renderer.settings, self.references)
+        self._library = InstalledApplication(queries.transport)
         self._started_at = started_at
         self._known: dict[str, SubmissionAnswer] = {}
-        self._doubts: dict[str, InDoubt] = {}
+        self._in_doubt: dict[str, InDoubt] = {}
         self.monotonic: Callable[[], float] = time.monotonic
 
     async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
@@ -97,17 +97,17 @@ class Submitter:
             await self._adopt(fresh)
             for launch in fresh:
                 if not launch.wanted and not self._is_settled(launch):
-                    self._begin_doubt(launch)
-        await self._settle([launch for launch in fresh if launch.token in self._doubts])
+                    self._mark_in_doubt(launch)
+        await self._settle([launch for launch in fresh if launch.token in self._in_doubt])
         await self._send([launch for launch in fresh if not self._is_settled(launch)])
-        for doubt in (self._doubts[launch.token] for launch in launches if launch.token in self._doubts):
-            doubt.asked_at = self.monotonic()
-        return {launch.token: self._known[launch.token] for launch in launches if launch.token not in self._doubts}
+        for in_doubt in (self._in_doubt[launch.token] for launch in launches if launch.token in self._in_doubt):
+            in_doubt.asked_at = self.monotonic()
+        return {launch.token: self._known[launch.token] for launch in launches if launch.token not in self._in_doubt}
 
     @property
-    def doubt(self) -> str:
+    def in_doubt(self) -> str:
         """What is told while it is not known of a submission whether Slurm has it; empty where there is none."""
-        return describe_in_doubt(self._doubts.values(), self.monotonic())
+        return describe_in_doubt(self._in_doubt.values(), self.monotonic())
 
     def forget(self, launches: Sequence[Launch]) -> None:
         """A refusal may be mended by the time of the next try; of accepted ones some thousands are kept."""
@@ -126,10 +126,10 @@ class Submitter:
         """Look these launches up before they are made again: it is not known whether they were ended."""
         for launch in launches:
             if isinstance(self._known.pop(launch.token, None), Accepted):
-                self._begin_doubt(launch)
+                self._mark_in_doubt(launch)
 
-    def _begin_doubt(self, launch: Launch, why: str = "") -> None:
-        self._doubts[launch.token] = InDoubt(self.monotonic(), launch.job.id, why=why)
+    def _mark_in_doubt(self, launch: Launch, why: str = "") -> None:
+        self._in_doubt[launch.token] = InDoubt(self.monotonic(), launch.job.id, why=why)
 
     async def release(self, natives: Sequence[int]) -> None:
         """Let native jobs start that were submitted held."""
@@ -137,13 +137,13 @@ class Submitter:
 
     async def folder(self, launch: Launch) -> str:
         """The run directory of a launch on the cluster."""
-        return self._renderer.folder(launch, await self.questions.site())
+        return self._renderer.folder(launch, await self.queries.site())
 
     # --- what may be there already -----------------------------------------------------------------------------------
 
     async def _adopt(self, launches: Sequence[Launch]) -> None:
         """Find native jobs that Slurm has requeued; what an earlier process may have sent is in doubt."""
-        again = [launch for launch in launches if launch.job.launch and launch.token not in self._doubts]
+        again = [launch for launch in launches if launch.job.launch and launch.token not in self._in_doubt]
         if again:
             await self._adopt_requeued([launch for launch in again if not is_group(launch.job)])
             # Of a job that races, another bid may be there; what it has left is released.
@@ -151,27 +151,27 @@ class Submitter:
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
                 # Whoever made the call may still be at it.
-                self._begin_doubt(launch)
+                self._mark_in_doubt(launch)
 
     def _is_settled(self, launch: Launch) -> bool:
-        return launch.token in self._known or launch.token in self._doubts
+        return launch.token in self._known or launch.token in self._in_doubt
 
     async def _end_earlier(self, launches: Sequence[Launch]) -> None:
         """End what Slurm still has of a group's earlier launches: no two of them run at once."""
         if not launches:
             return
         keys = {key for launch in launches for key in earlier_keys(launch)}
-        found = await self._questions.find_in_queue(keys)
+        found = await self._queries.find_in_queue(keys)
         left = sorted({record.raw for records in found.values() for record in list_alive(records)})
         if left:
-            await self._questions.transport.run(["scancel", *map(str, left)])
+            await self._queries.transport.run(["scancel", *map(str, left)])
 
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
         """Take the next run of a native job for the launch, where there is one or may be one."""
         if not launches:
             return
         keys = {key for launch in launches for key in (identify(launch), *earlier_keys(launch))}
-        found = await self._questions.find_in_queue(keys)
+        found = await self._queries.find_in_queue(keys)
         unseen = []
         for launch in launches:
             key = identify(launch)
@@ -187,35 +187,35 @@ class Submitter:
 
     async def _adopt_ended(self, launches: Sequence[Launch]) -> None:
         """Take a run that came and went while nobody looked: the queue has forgotten it, the accounting has not."""
-        if not launches or not (await self._questions.site()).accounting:
+        if not launches or not (await self._queries.site()).accounting:
             return
         since = min(launch.job.submitted_at for launch in launches) - _MARGIN
         keys = {key for launch in launches for key in earlier_keys(launch)}
-        kept = await self._questions.find_in_accounts(keys, since)
+        kept = await self._queries.find_in_accounts(keys, since)
         for launch in launches:
             ago, key = next(((ago, key) for ago, key in enumerate(earlier_keys(launch), 1) if key in kept), (0, None))
             if key is None:
                 continue
             name = name_native(kept[key], key.element)
             handle = make_handle(launch.job, kept[key], ago)
-            if len(list_own(handle, (await self._questions.runs([name]))[name])) > ago:
+            if len(list_own(handle, (await self._queries.runs([name]))[name])) > ago:
                 await self._accept(launch, kept[key], ago)
 
     async def _settle(self, launches: Sequence[Launch]) -> None:
         """Look once more for what is in doubt; what was not there twice is submitted again, held."""
         if not launches:
             return
-        gap = (await self._questions.site()).message_timeout
+        gap = (await self._queries.site()).message_timeout
         due = []
         for launch in launches:
-            doubt = self._doubts[launch.token]
-            if not doubt.looks or self.monotonic() - doubt.looked_at >= gap:
+            in_doubt = self._in_doubt[launch.token]
+            if not in_doubt.looks or self.monotonic() - in_doubt.looked_at >= gap:
                 due.append(launch)
         again = []
         for launch in await self._look(due):
-            doubt = self._doubts[launch.token]
-            doubt.looks, doubt.looked_at = doubt.looks + 1, self.monotonic()
-            if doubt.looks >= (LOOKS if launch.wanted else LAST_LOOKS):
+            in_doubt = self._in_doubt[launch.token]
+            in_doubt.looks, in_doubt.looked_at = in_doubt.looks + 1, self.monotonic()
+            if in_doubt.looks >= (LOOKS if launch.wanted else LAST_LOOKS):
                 again.append(launch)
         for launch in again:
             if not launch.wanted:
@@ -226,29 +226,29 @@ class Submitter:
         """Those that are neither in the queue nor in the accounting; the others are accepted."""
         if not launches:
             return []
-        queued = await self._questions.find_in_queue(map(identify, launches))
+        queued = await self._queries.find_in_queue(map(identify, launches))
         missing = []
         for launch in launches:
             key = identify(launch)
             record = find_newest(queued[key], starts_together(launch))
             if record is not None:
                 found = native_of(record, key.element)
-                if self._doubts[launch.token].held and is_held(record.reason) and not _stays_held(launch):
+                if self._in_doubt[launch.token].held and is_held(record.reason) and not _stays_held(launch):
                     await self._release([found])
                 await self._accept(launch, found.job, 0)
             else:
                 missing.append(launch)
-        if missing and (await self._questions.site()).accounting:
+        if missing and (await self._queries.site()).accounting:
             since = min(launch.job.submitted_at for launch in missing) - _MARGIN
-            kept = await self._questions.find_in_accounts(map(identify, missing), since)
+            kept = await self._queries.find_in_accounts(map(identify, missing), since)
             for launch in missing:
                 native = kept.get(identify(launch))
                 if native is not None and not (starts_together(launch) and await self._was_taken_back(native)):
                     await self._accept(launch, native, 0)
-        return [launch for launch in missing if launch.token in self._doubts]
+        return [launch for launch in missing if launch.token in self._in_doubt]
 
     async def _was_taken_back(self, native: int) -> bool:
-        runs = (await self._questions.runs([str(native)]))[str(native)]
+        runs = (await self._queries.runs([str(native)]))[str(native)]
         return bool(runs) and all(was_taken_back(run) for run in runs)
 
     async def _send_again(self, launches: Sequence[Launch]) -> None:
@@ -257,10 +257,10 @@ class Submitter:
             return
         await self._send(launches, held=True)
         for launch in launches:
-            if launch.token in self._doubts:
-                self._doubts[launch.token].held = True
+            if launch.token in self._in_doubt:
+                self._in_doubt[launch.token].held = True
         sent = [launch for launch in launches if isinstance(self._known.get(launch.token), Accepted)]
-        found = await self._questions.find_in_queue(map(identify, sent)) if sent else {}
+        found = await self._queries.find_in_queue(map(identify, sent)) if sent else {}
         surplus, single = [], []
         for launch in sent:
             key, answer = identify(launch), self._known[launch.token]
@@ -277,14 +277,14 @@ class Submitter:
                 single.append(own)
         for start in range(0, len(surplus), TOGETHER):
             names = [name_native(*native) for native in surplus[start : start + TOGETHER]]
-            await self._questions.transport.run(["scancel", *names])
+            await self._queries.transport.run(["scancel", *names])
         if single:
             await self._release(single)
 
     async def _release(self, natives: Sequence[Native]) -> None:
         for start in range(0, len(natives), TOGETHER):
             names = ",".join(name_native(*native) for native in natives[start : start + TOGETHER])
-            done = await self._questions.transport.run(["scontrol", "release", names])
+            done = await self._queries.transport.run(["scontrol", "release", names])
             if done.rc != 0:
                 failure = read_failure(done.words, done.rc)
                 if failure.transient:
@@ -296,17 +296,17 @@ class Submitter:
         """Submit, elements of an array together, and take in the answers. Raises Unreachable."""
         if not launches:
             return
-        scene = await self._set_scene(launches)
-        size = scene.site.array_size
-        todo = make_units(await self._throttle(launches), lambda launch: self._compare(launch, scene), size)
+        facts = await self._set_scene(launches)
+        size = facts.site.array_size
+        todo = make_units(await self._throttle(launches), lambda launch: self._compare(launch, facts), size)
         while todo:
             batch, todo = todo[:BATCH], todo[BATCH:]
-            todo = [*await self._send_batch(batch, scene, held), *todo]
+            todo = [*await self._send_batch(batch, facts, held), *todo]
 
-    def _compare(self, launch: Launch, scene: ClusterFacts) -> object:
+    def _compare(self, launch: Launch, facts: ClusterFacts) -> object:
         """What an element's submission is but for its own index; nothing is like what cannot be rendered."""
         try:
-            rendered = self._renderer.render(launch, replace(scene, elements={}))
+            rendered = self._renderer.render(launch, replace(facts, elements={}))
         except OverspanError:
             return launch.token
         call = rendered.call
@@ -334,21 +334,21 @@ class Submitter:
         return ready
 
     async def _send_batch(
-        self, units: Sequence[SubmissionUnit], scene: ClusterFacts, held: bool
+        self, units: Sequence[SubmissionUnit], facts: ClusterFacts, held: bool
     ) -> list[SubmissionUnit]:
         """Submit over one round trip; gives what is to be tried at once in smaller parts."""
         rendered: list[tuple[SubmissionUnit, Rendered]] = []
         left = list(units)
         while left and sum(len(one.call.stdin) for _, one in rendered) < BATCH_BYTES:
             unit = left.pop(0)
-            if (one := await self._prepare(unit, scene, held)) is not None:
+            if (one := await self._prepare(unit, facts, held)) is not None:
                 rendered.append((unit, one))
         rendered = await self._keep_open(rendered)
         if not rendered:
             return left
         again, failures = [], []
-        limit = self._questions.timeout + len(rendered)
-        answers = await call_together(self._questions.transport, [one.call for _, one in rendered], limit)
+        limit = self._queries.timeout + len(rendered)
+        answers = await call_together(self._queries.transport, [one.call for _, one in rendered], limit)
         for (unit, _), done in zip(rendered, answers, strict=True):
             silence = f"sbatch has not answered within {limit:g} s"
             failure = done if isinstance(done, OverspanError) else await self._read(unit, done, silence)
@@ -371,13 +371,13 @@ class Submitter:
                 self._refuse(unit, "what it waits for may be over: Overspan waits for it", "Dependency")
         return [pair for pair, one in zip(rendered, good, strict=True) if one]
 
-    async def _prepare(self, unit: SubmissionUnit, scene: ClusterFacts, held: bool) -> Rendered | None:
+    async def _prepare(self, unit: SubmissionUnit, facts: ClusterFacts, held: bool) -> Rendered | None:
         """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
         first = unit.first
         try:
-            staged, parcel = await self._stage(first, scene.site)
-            rendered = self._renderer.render(staged, replace(scene, elements=unit.elements, parcel=parcel), held)
-            await self._bring(staged, rendered, scene.site)
+            staged, inline = await self._stage(first, facts.site)
+            rendered = self._renderer.render(staged, replace(facts, elements=unit.elements, inline=inline), held)
+            await self._bring(staged, rendered, facts.site)
         except (InvalidRequest, Rejected) as error:
             self._refuse(unit, explain(error))
         except OverspanError as error:
@@ -391,7 +391,7 @@ class Submitter:
     def _refuse(self, unit: SubmissionUnit, message: str, passing: str = "") -> None:
         """Refuse all of a unit, for a while where there is a reason why that passes."""
         for launch in unit.launches:
-            self._doubts.pop(launch.token, None)
+            self._in_doubt.pop(launch.token, None)
             reason = passing or "BadConstraints"
             self._known[launch.token] = Refusal(launch.token, message, bool(passing), reason)
             if not (passing or is_element(launch)):
@@ -399,13 +399,13 @@ class Submitter:
 
     async def _set_scene(self, launches: Sequence[Launch]) -> ClusterFacts:
         """What the launches are rendered for; the nodes are asked for where one needs them."""
-        site = await self._questions.site()
+        site = await self._queries.site()
         groups = any(needs_nodes(launch.job) for launch in launches)
-        return ClusterFacts(site, await self._questions.nodes() if groups else ())
+        return ClusterFacts(site, await self._queries.nodes() if groups else ())
 
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
         """Write what has to be there before; independent files at once."""
-        write = self._questions.transport.write
+        write = self._queries.transport.write
         await self._refer(launch, site)
         works = [write(file.path, file.data) for file in rendered.files]
         if is_group(launch.job):
@@ -448,7 +448,7 @@ class Submitter:
         )
         if failure.uncertain:
             for launch in unit.launches:
-                self._begin_doubt(launch, failure.message)
+                self._mark_in_doubt(launch, failure.message)
             return None
         if failure.kind in (FailureKind.UNREACHABLE, FailureKind.MISSING):
             return failure
@@ -473,8 +473,8 @@ class Submitter:
             await self._release(held)
 
     async def _accept(self, launch: Launch, native: int, run: int) -> None:
-        self._doubts.pop(launch.token, None)
-        site = await self._questions.site()
+        self._in_doubt.pop(launch.token, None)
+        site = await self._queries.site()
         handle: Handle | GroupHandle
         if is_group(launch.job):
             handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))

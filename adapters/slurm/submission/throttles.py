@@ -30,8 +30,8 @@ from overspan.bridge.model.errors import Unreachable
 class Throttles:
     """The throttles of a cluster's arrays, by Overspan's number, and the native arrays that they are kept with."""
 
-    def __init__(self, questions: Queries) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
         self._limits: dict[int, int | None] = {}
         self._natives: dict[int, set[int]] = {}
         self._given: dict[int, int] = {}
@@ -63,7 +63,7 @@ class Throttles:
             if launch.job.element is not None and launch.job.element.array in limits and is_element(launch)
         }
         records: dict[int, list[QueueRecord]] = {array: [] for array in limits}
-        for record in await self._questions.own_queue():
+        for record in await self._queries.own_queue():
             array = heads.get(find_token(record.comment).rpartition("-")[0])
             if array is not None:
                 records[array].append(record)
@@ -76,7 +76,7 @@ class Throttles:
         self._limits[array] = limit
         natives = self._natives.get(array)
         if natives:
-            records = [record for record in await self._questions.own_queue() if record.array_job in natives]
+            records = [record for record in await self._queries.own_queue() if record.array_job in natives]
             await self._change(array, records)
 
     async def balance(self, records: Sequence[QueueRecord]) -> None:
@@ -108,7 +108,7 @@ class Throttles:
         ]
         if not calls:
             return
-        answers = await self._questions.transport.run_all(calls, self._questions.timeout + len(calls))
+        answers = await self._queries.transport.run_all(calls, self._queries.timeout + len(calls))
         for native, done in zip(order, answers, strict=True):
             if done is None:
                 raise Unreachable("the cluster has not answered")

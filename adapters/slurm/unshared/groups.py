@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from overspan.adapters.slurm.files.application import build
 from overspan.adapters.slurm.rendering.script import BatchSubmission
-from overspan.adapters.slurm.unshared.inline_files import InlineFiles, encode_parcel
+from overspan.adapters.slurm.unshared.inline_files import InlineFiles, encode_inline
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, pack_documents, select_sources
 from overspan.bridge.runtime.slurm.unshared_supervisor import LOG
@@ -37,13 +37,13 @@ def pack() -> str:
 
 
 def carry_group(
-    submission: BatchSubmission, files: tuple[tuple[str, bytes], ...], parcel: InlineFiles | None = None
+    submission: BatchSubmission, files: tuple[tuple[str, bytes], ...], inline: InlineFiles | None = None
 ) -> BatchSubmission:
     """The submission with all that its supervisor needs. Raises Rejected for a plan that is too large."""
     try:
         variables = pack_documents(dict(files))
     except ValueError as error:
         raise Rejected(f"the group cannot travel: {error}", remedy=REMEDY) from None
-    brought = "" if parcel is None else encode_parcel(parcel)
+    brought = "" if inline is None else encode_inline(inline)
     script = f"{submission.script.rstrip()} <<'{_END}'\n{pack()}\n{brought}{_END}\n"
     return replace(submission, script=script, variables={**submission.variables, **variables})

@@ -87,17 +87,17 @@ def check_export(options: Options) -> None:
         )
 
 
-def encode_parcel(parcel: InlineFiles) -> str:
+def encode_inline(inline: InlineFiles) -> str:
     """The lines of the archive, as `base64 -d` reads them."""
-    return "<the files>\n" if parcel.preview else base64.encodebytes(parcel.data).decode("ascii")
+    return "<the files>\n" if inline.preview else base64.encodebytes(inline.data).decode("ascii")
 
 
-def render_unpacking(parcel: InlineFiles, workdir: str) -> list[str]:
+def render_unpacking(inline: InlineFiles, workdir: str) -> list[str]:
     """The lines that unpack the files and go where the task starts; they stand before the user's own variables."""
     return [
         _OPEN.rstrip("\n"),
         f"base64 -d <<'{END}' | tar -xzf - -C \"$overspan_files/files\" --no-same-owner",
-        f"{encode_parcel(parcel)}{END}",
+        f"{encode_inline(inline)}{END}",
         '[ "${PIPESTATUS[*]}" = "0 0" ] || overspan_fail "the files of the job cannot be unpacked on $HOSTNAME"',
         f"cd -- {quote_path(workdir)} || exit 1",
         "overspan_start=$PWD",

@@ -170,8 +170,8 @@ class Files:
         For `root`, `run` and the errors see `Stager.stage`, `InlinePacker.pack`.
         """
         if self._packer is not None:
-            job, parcel = await asyncio.to_thread(self._packer.pack, launch.job)
-            return replace(launch, job=job), parcel
+            job, inline = await asyncio.to_thread(self._packer.pack, launch.job)
+            return replace(launch, job=job), inline
         if self._stager is None:
             return launch, None
         return await self._stager.stage(launch, root, run), None

@@ -214,10 +214,10 @@ class SharedCluster:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """End what is left of sets that nobody wants any more."""
         wanted = group_handles(handles)
-        turn = asyncio.Semaphore(TOGETHER)
+        limit = asyncio.Semaphore(TOGETHER)
 
         async def release(user: str) -> None:
-            async with turn:
+            async with limit:
                 await self.as_user(user).release(installation, wanted.get(user, ()), tokens)
             if user not in wanted and not tokens:
                 self._users.drop(user)
@@ -229,10 +229,10 @@ class SharedCluster:
 
     async def find_traces(self) -> list[Trace]:
         """What Slurm has of the launches of every user whom this daemon has served. Raises Unreachable."""
-        turn = asyncio.Semaphore(TOGETHER)
+        limit = asyncio.Semaphore(TOGETHER)
 
         async def find(user: str) -> list[Trace]:
-            async with turn:
+            async with limit:
                 traces = await self.as_user(user).find_traces()
                 return [replace(trace, handle=join_owner(user, trace.handle)) for trace in traces]
 

@@ -16,7 +16,7 @@ from overspan.bridge.model.errors import OverspanError
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 2.0
+WAIT_SECONDS = 2.0
 """Seconds that all wait for one."""
 REST = 5.0
 """Seconds after which a user's call is made again that has failed."""
@@ -48,7 +48,7 @@ class ConcurrentCalls(Generic[I, A]):
         """The answers by token. SomeUnanswered where there are not all yet; what failed where there is none at all."""
         begun = [task for user, own in items.items() if (task := self._begin(user, own)) is not None]
         if begun:
-            await asyncio.wait(begun, timeout=PATIENCE)
+            await asyncio.wait(begun, timeout=WAIT_SECONDS)
         tokens = [item.token for own in items.values() for item in own]
         answers = {token: self._known.pop(token) for token in tokens if token in self._known}
         if len(answers) < len(tokens):

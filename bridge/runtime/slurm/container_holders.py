@@ -104,8 +104,8 @@ class ContainerHolders:
             holder.srun.signal(signal.SIGTERM)
 
 
-def holder_words(seat: NodeSlot, components: int, wanted: Mapping[str, Any]) -> tuple[str, ...]:
+def holder_words(slot: NodeSlot, components: int, wanted: Mapping[str, Any]) -> tuple[str, ...]:
     """The srun that holds the container of a member; `wanted` are its node's paths, as its agent tells them."""
     home, hosts, folder = (str(wanted.get(name, "")) for name in ("home", "hosts", "folder"))
-    options = fill_words(seat.image, home, hosts, folder)
-    return srun_words(seat._replace(options=(*seat.options, *options)), components, HOLD_WORDS)
+    options = fill_words(slot.image, home, hosts, folder)
+    return srun_words(slot._replace(options=(*slot.options, *options)), components, HOLD_WORDS)

@@ -54,7 +54,7 @@ class LaunchContext(NamedTuple):
     directory: RunDirectory
     cluster: str
     extra: Mapping[str, str]
-    seats: NodeSlots
+    slots: NodeSlots
     components: Sequence[GrantedComponent]
     program: tuple[str, ...]
     variables: Mapping[str, str]
@@ -96,10 +96,10 @@ class _Live:
 class RemoteNodes:
     """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
 
-    def __init__(self, setting: LaunchContext) -> None:
-        self._setting = setting
+    def __init__(self, context: LaunchContext) -> None:
+        self._context = context
         self._live: dict[NodeKey, _Live] = {}
-        self._holders = ContainerHolders(setting.poller, setting.log)
+        self._holders = ContainerHolders(context.poller, context.log)
 
     # --- what a run asks ---------------------------------------------------------------------------------------------
 
@@ -108,12 +108,12 @@ class RemoteNodes:
         unstarted = report_unstarted(job, key, now)
         if unstarted is not None:
             return [unstarted]
-        setting = self._setting
-        seat = setting.seats[key.task, key.node]
-        words = srun_words(seat, len(setting.components), setting.program)
+        context = self._context
+        slot = context.slots[key.task, key.node]
+        words = srun_words(slot, len(context.components), context.program)
         try:
             line = self._greeting() + encode_launch(self._launch(job, key))
-            srun = Srun(words, setting.variables, setting.poller, job.spec.origin.umask)
+            srun = Srun(words, context.variables, context.poller, job.spec.origin.umask)
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
             return [report_failure(key, now, error)]
@@ -174,7 +174,7 @@ class RemoteNodes:
             any(live.srun.handle(fd) for live in self._live.values())
         for live in self._live.values():
             for line in live.srun.take_lines():
-                self._setting.log(f"{live.key}: {line}")
+                self._context.log(f"{live.key}: {line}")
         self._holders.handle(ready)
 
     def terminate(self) -> None:
@@ -233,10 +233,10 @@ class RemoteNodes:
                 live.told = live.told or bool(live.end.get("told"))
 
     def _open_container(self, live: _Live, wanted: Mapping[str, Any]) -> None:
-        setting = self._setting
-        words = holder_words(setting.seats[live.key.task, live.key.node], len(setting.components), wanted)
+        context = self._context
+        words = holder_words(context.slots[live.key.task, live.key.node], len(context.components), wanted)
         try:
-            self._holders.open(live.key, words, setting.variables, live.umask)
+            self._holders.open(live.key, words, context.variables, live.umask)
         except (OSError, ValueError) as error:
             live.unheld = [f"error: the image cannot be opened: {error}"]
             live.srun.close_input()
@@ -294,7 +294,7 @@ class RemoteNodes:
         return report_end(key, at, cause=verdict.cause, exit_code=code, signal=number, detail=verdict.detail)
 
     def _node(self, key: NodeKey) -> str:
-        return self._setting.seats[key.task, key.node].node
+        return self._context.slots[key.task, key.node].node
 
     def _insist(self, live: _Live) -> None:
         """An agent that does not carry a KILL out, or never came up, is ended with its srun."""
@@ -314,19 +314,19 @@ class RemoteNodes:
 
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
         """What the agent of a node run is told. OSError and ValueError where there is nothing to tell."""
-        directory = self._setting.directory
+        directory = self._context.directory
         refuse_batch(job, key)
         cwd = prepare_folder(job, key, directory)
         command, paths = prepare_work(job, key, directory, cwd, self._node(key))
         return self._describe(job, key, NodeWork(command, paths, cwd, directory.path))
 
     def _describe(self, job: Job, key: NodeKey, work: NodeWork) -> RemoteLaunch:
-        setting, spec = self._setting, job.spec_of(key.task)
+        context, spec = self._context, job.spec_of(key.task)
         command, paths, cwd, run_dir = work
-        place = Place(*key, run_dir, setting.cluster, setting.extra, real_nodes=True)
+        place = Place(*key, run_dir, context.cluster, context.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)
-        image = setting.seats[key.task, key.node].image
+        image = context.slots[key.task, key.node].image
         return RemoteLaunch(
             key=str(key),
             argv=command.argv,

@@ -99,44 +99,44 @@ def assign_slots(
     given = tuple(len(component.nodes) for component in components)
     if given != placement.components:
         raise ValueError(f"the placement wants components of {placement.components} nodes; Slurm gave {given}")
-    seats: dict[tuple[str, int], NodeSlot] = {}
+    slots: dict[tuple[str, int], NodeSlot] = {}
     for step in placement.steps:
         nodes = components[step.component].nodes
         for member, node in zip(step.members, step.nodes):
-            seats[step.task, member] = NodeSlot(step.component, nodes[node], step.options, step.image)
+            slots[step.task, member] = NodeSlot(step.component, nodes[node], step.options, step.image)
     tasks = {step.task for step in placement.steps} if part else {task.name for task in job.spec.tasks}
     wanted = {(task.name, index) for task in job.spec.tasks if task.name in tasks for index in range(task.num_nodes)}
-    if seats.keys() != wanted:
-        odd = ", ".join(f"{task}-{index}" for task, index in sorted(seats.keys() ^ wanted))
+    if slots.keys() != wanted:
+        odd = ", ".join(f"{task}-{index}" for task, index in sorted(slots.keys() ^ wanted))
         raise ValueError(f"the placement does not fit the job: {odd}")
-    return seats
+    return slots
 
 
-def make_grant(job: Job, seats: NodeSlots, find_address: Callable[[str], str], now: float) -> Granted:
+def make_grant(job: Job, slots: NodeSlots, find_address: Callable[[str], str], now: float) -> Granted:
     """The journal's first event. Which GPUs a member has is known on its node only."""
     members = [
-        (task.name, index, seats[task.name, index].node, find_address(seats[task.name, index].node), ())
+        (task.name, index, slots[task.name, index].node, find_address(slots[task.name, index].node), ())
         for task in job.spec.tasks
         for index in range(task.num_nodes)
-        if (task.name, index) in seats
+        if (task.name, index) in slots
     ]
     return Granted(now, tuple(members))
 
 
-def srun_words(seat: NodeSlot, components: int, program: Sequence[str]) -> tuple[str, ...]:
+def srun_words(slot: NodeSlot, components: int, program: Sequence[str]) -> tuple[str, ...]:
     """The srun of one node run.
 
     --relative does not pin a node, --nodelist does; without --het-group a hetjob's srun is for component 0 (both
     measured on 22.05).
     """
-    group = (f"--het-group={seat.component}",) if components > 1 else ()
-    return ("srun", *group, "--nodes=1", "--ntasks=1", f"--nodelist={seat.node}", *seat.options, *program)
+    group = (f"--het-group={slot.component}",) if components > 1 else ()
+    return ("srun", *group, "--nodes=1", "--ntasks=1", f"--nodelist={slot.node}", *slot.options, *program)
 
 
-def find_spare(job: Job, seats: NodeSlots, now: float, patience: float) -> set[int]:
-    """Components, never the first, whose tasks have all been over for `patience` seconds, while others have not."""
+def find_spare(job: Job, slots: NodeSlots, now: float, delay: float) -> set[int]:
+    """Components, never the first, whose tasks have all been over for `delay` seconds, while others have not."""
     if job.over or (job.ending is not None and job.ending.hold_until is not None):
         return set()
-    done = {task.name for task in job.tasks if task.over and (task.ended_at or 0.0) + patience <= now}
-    used = {seat.component for (task, _), seat in seats.items() if task not in done}
-    return {seat.component for seat in seats.values()} - used - {0}
+    done = {task.name for task in job.tasks if task.over and (task.ended_at or 0.0) + delay <= now}
+    used = {slot.component for (task, _), slot in slots.items() if task not in done}
+    return {slot.component for slot in slots.values()} - used - {0}

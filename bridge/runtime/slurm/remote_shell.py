@@ -17,7 +17,7 @@ from typing import IO
 from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader
-from overspan.bridge.runtime.slurm.shell_folder import APPLICATION, pack_visit
+from overspan.bridge.runtime.slurm.shell_folder import APPLICATION, encode_documents
 
 LEAVE_SECONDS = 10.0
 _END = "--"
@@ -27,7 +27,9 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 _READ_SIZE = 1 << 16
 
 
-def visit_words(launch: Sequence[str], member: Sequence[str], step: Sequence[str], command: Sequence[str]) -> list[str]:
+def remote_shell_words(
+    launch: Sequence[str], member: Sequence[str], step: Sequence[str], command: Sequence[str]
+) -> list[str]:
     """The words of a visit: `launch` is run directory, number, native id; `member` is task, node, the Python there.
 
     `step` is the srun of the shell, without a program; no `command` is a shell.
@@ -79,28 +81,28 @@ def main(words: Sequence[str]) -> int:
     step, command = rest[: rest.index(_END)], rest[rest.index(_END) + 1 :]
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        visit = pack_visit(read_documents(RunDirectory(path, int(launch))), native)
+        documents = encode_documents(read_documents(RunDirectory(path, int(launch))), native)
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(select_sources(file.read()))
         first = [*(word for word in step if word != _TERMINAL), *entry_words(python, "lodging")]
         # In a session of its own: what the terminal signals would end it before the shell.
         pipe = subprocess.PIPE
-        lodging = subprocess.Popen(first, stdin=pipe, stdout=pipe, start_new_session=True)
+        holder = subprocess.Popen(first, stdin=pipe, stdout=pipe, start_new_session=True)
     except (OSError, ValueError) as error:
         print(f"span: error: there is no way in: {error}", file=sys.stderr)
         return 1
-    assert lodging.stdin and lodging.stdout
-    with lodging.stdin as down, lodging.stdout as up:
-        send(down, greeting + visit)
+    assert holder.stdin and holder.stdout
+    with holder.stdin as down, holder.stdout as up:
+        send(down, greeting + documents)
         folder = await_folder(up)
         if folder:
             shell = ("shell", folder, launch, "", task, node, *command)
             code = run_shell([*step, python, "-I", "-S", os.path.join(folder, APPLICATION), *shell])
     if not folder:
-        print(f"span: error: there is no way in: srun ended with {lodging.wait()}", file=sys.stderr)
+        print(f"span: error: there is no way in: srun ended with {holder.wait()}", file=sys.stderr)
         return 1
     try:
-        lodging.wait(LEAVE_SECONDS)
+        holder.wait(LEAVE_SECONDS)
     except subprocess.TimeoutExpired:
-        lodging.terminate()
+        holder.terminate()
     return code

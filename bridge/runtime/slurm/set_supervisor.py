@@ -82,8 +82,8 @@ class SetSupervisor(Supervisor):
         """Leave when nothing is to be done here any more."""
         if run.done or not is_idle(run.job, self._task):
             return
-        patience = keep_until(run.job, self._task, KEEP_SECONDS)
-        due = self._find_barrier(run.job) if patience is None else patience
+        kept_until = keep_until(run.job, self._task, KEEP_SECONDS)
+        due = self._find_start_deadline(run.job) if kept_until is None else kept_until
         if due is None or now < due:
             return
         try:
@@ -91,7 +91,7 @@ class SetSupervisor(Supervisor):
                 if not locked:
                     return
                 run.turn((), now)
-                if not is_idle(run.job, self._task) or (patience is None) is not (
+                if not is_idle(run.job, self._task) or (kept_until is None) is not (
                     keep_until(run.job, self._task, KEEP_SECONDS) is None
                 ):
                     return
@@ -99,16 +99,16 @@ class SetSupervisor(Supervisor):
         except OSError as error:
             log(f"the orders cannot be closed: {error}")
             return
-        self._gave_up = patience is None
+        self._gave_up = kept_until is None
         if self._gave_up:
             log("the others have not started in time: the nodes are given back")
         run.leave(now)
 
-    def _find_barrier(self, job: Job) -> float | None:
+    def _find_start_deadline(self, job: Job) -> float | None:
         """Until when the first launch is waited for; None where no others are, or where other tasks come first."""
-        standing = {(place.task, place.index) for place in job.placements}
-        everybody = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
-        if job.spec.start is Start.INDEPENDENT or (job.spec_of(self._task).needs and standing >= everybody):
+        placed = {(place.task, place.index) for place in job.placements}
+        members = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
+        if job.spec.start is Start.INDEPENDENT or (job.spec_of(self._task).needs and placed >= members):
             return None
         return self._began + (START_SECONDS if job.spec.start_timeout is None else job.spec.start_timeout)
 
@@ -136,9 +136,9 @@ def close_orders(directory: RunDirectory) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve one task's job; the exit status is the task's, 75 when it never started."""
 
-    def open_member() -> Supervisor:
+    def open_supervisor() -> Supervisor:
         path, launch, task, first = words
         part = os.path.join("members", task, first)
         return SetSupervisor(RunDirectory(path, int(launch), part), dict(os.environ), task)
 
-    return run_supervisor(open_member)
+    return run_supervisor(open_supervisor)

@@ -22,7 +22,7 @@ _READ_SIZE = 1 << 18
 _FAILURE = 70
 
 
-def pack_visit(documents: dict[str, str], native: str) -> bytes:
+def encode_documents(documents: dict[str, str], native: str) -> bytes:
     """The line that brings the documents of a launch, whose native job this is."""
     return encode_line({"documents": {**documents, _NATIVE: native}})
 

@@ -69,7 +69,7 @@ class Supervisor:
         if placement.token != plan.token:
             raise ValueError(f"plan and placement of launch {directory.launch} are not of one submission")
         self._components: Sequence[GrantedComponent] = read_components(environment)
-        self._seats: NodeSlots = assign_slots(plan.job, placement, self._components, self.part)
+        self._slots: NodeSlots = assign_slots(plan.job, placement, self._components, self.part)
 
     def serve(self) -> int:
         """Run the launch to its end; gives the exit status of the batch script."""
@@ -135,7 +135,7 @@ class Supervisor:
 
     def _grant(self, directory: RunDirectory) -> Granted:
         book = AddressBook(self._environment.get("SLURMD_NODENAME", ""))
-        return make_grant(directory.read_plan().job, self._seats, book.find, time.time())
+        return make_grant(directory.read_plan().job, self._slots, book.find, time.time())
 
     def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
         self._nodes = self._make_nodes(
@@ -143,7 +143,7 @@ class Supervisor:
                 directory=directory,
                 cluster=plan.cluster,
                 extra=plan.environment,
-                seats=self._seats,
+                slots=self._slots,
                 components=self._components,
                 program=(*own_program(), "node"),
                 variables=prepare_srun(self._environment),
@@ -153,8 +153,8 @@ class Supervisor:
         )
         return self._nodes
 
-    def _make_nodes(self, setting: LaunchContext) -> RemoteNodes:
-        return RemoteNodes(setting)
+    def _make_nodes(self, context: LaunchContext) -> RemoteNodes:
+        return RemoteNodes(context)
 
     # --- components --------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Supervisor:
         self._helpers = [helper for helper in self._helpers if helper.poll() is None]
         if len(self._components) == 1:
             return
-        for number in sorted(find_spare(job, self._seats, now, _SPARE_SECONDS) - self._returned):
+        for number in sorted(find_spare(job, self._slots, now, _SPARE_SECONDS) - self._returned):
             self._returned.add(number)
             native = self._components[number].native
             log(f"component {number} (job {native}) is given back: its tasks have ended")
@@ -232,21 +232,21 @@ def _drain(fd: int) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve the launch of a run directory; the exit status is the job's, 70 when the supervisor itself failed."""
 
-    def open_leader() -> Supervisor:
+    def open_supervisor() -> Supervisor:
         path, launch = words
         return Supervisor(RunDirectory(path, int(launch)), dict(os.environ))
 
-    return run_supervisor(open_leader)
+    return run_supervisor(open_supervisor)
 
 
-def run_supervisor(open_leader: Callable[[], Supervisor]) -> int:
+def run_supervisor(open_supervisor: Callable[[], Supervisor]) -> int:
     """Serve as the process of a batch script; gives its exit status."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
     kernel.set_comm("span-supervisor")
     try:
-        return open_leader().serve()
+        return open_supervisor().serve()
     except (OSError, ValueError) as error:
         log(f"span: error: cannot run this allocation: {error}")
     except Exception:

@@ -66,8 +66,8 @@ def keep_until(job: Job, task: str, seconds: float) -> Optional[float]:
         return attempt.ended_at + (seconds if attempt.stop.cause in _AGAIN else 0)
     if all(node.cause is Cause.SUCCESS for node in attempt.nodes):
         return attempt.ended_at
-    patience = seconds if _may_try_again(job.spec_of(task)) else 0
-    return attempt.ended_at + max(patience, job.spec.hold_on_failure)
+    kept = seconds if _may_try_again(job.spec_of(task)) else 0
+    return attempt.ended_at + max(kept, job.spec.hold_on_failure)
 
 
 def _may_try_again(spec: TaskSpec) -> bool:

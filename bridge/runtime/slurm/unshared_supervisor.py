@@ -43,23 +43,23 @@ class UnsharedSupervisor(Supervisor):
         self._home = home
         self._parcel = parcel
 
-    def _make_nodes(self, setting: LaunchContext) -> RemoteNodes:
+    def _make_nodes(self, context: LaunchContext) -> RemoteNodes:
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(file.read())
         program = tuple(entry_words(sys.executable, "node"))
-        return UnsharedNodes(setting._replace(program=program), self._home, greeting, self._parcel)
+        return UnsharedNodes(context._replace(program=program), self._home, greeting, self._parcel)
 
     @property
-    def patience(self) -> float:
+    def relay_timeout(self) -> float:
         """Seconds for which the end may wait for the relay."""
         return TERMINATED_SECONDS if self._terminated else WAIT_SECONDS
 
 
-def await_relay(path: str, leader: Optional[UnsharedSupervisor]) -> None:
+def await_relay(path: str, supervisor: Optional[UnsharedSupervisor]) -> None:
     """Wait until everything in the folder has been taken, which the relay tells by a file."""
     began = time.monotonic()
     while not os.path.exists(os.path.join(path, TAKEN)):
-        if time.monotonic() > began + (WAIT_SECONDS if leader is None else leader.patience):
+        if time.monotonic() > began + (WAIT_SECONDS if supervisor is None else supervisor.relay_timeout):
             return
         time.sleep(0.1)
 
@@ -92,24 +92,24 @@ def main(words: Sequence[str]) -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    leaders: list[UnsharedSupervisor] = []
+    supervisors: list[UnsharedSupervisor] = []
     try:
         folder = make_folder((*PLACES, os.environ.get("TMPDIR", "")))
     except OSError as error:
         log(f"span: error: cannot run this allocation: {error}")
         return _FAILURE
 
-    def open_leader() -> Supervisor:
+    def open_supervisor() -> Supervisor:
         prepare_folder(folder.path, int(launch))
         directory = RunDirectory(folder.path, int(launch))
-        leaders.append(UnsharedSupervisor(directory, dict(os.environ), home, parcel))
-        return leaders[0]
+        supervisors.append(UnsharedSupervisor(directory, dict(os.environ), home, parcel))
+        return supervisors[0]
 
     try:
-        status = run_supervisor(open_leader)
+        status = run_supervisor(open_supervisor)
         _write(os.path.join(folder.path, OVER), b"")
         if os.path.exists(os.path.join(folder.path, mark_name(os.environ.get("SLURM_JOB_ID", "")))):
-            await_relay(folder.path, leaders[0] if leaders else None)
+            await_relay(folder.path, supervisors[0] if supervisors else None)
         return status
     finally:
         folder.remove()

@@ -156,7 +156,7 @@ class Bench:
     async def submit(self, *launches: Launch) -> list[Accepted | Refusal]:
         answers = await self.submitter.submit(launches)
         if len(answers) < len(launches):
-            raise TimedOut(self.submitter.doubt)
+            raise TimedOut(self.submitter.in_doubt)
         return [answers[launch.token] for launch in launches]
 
     async def persist(self, launch: Launch) -> Accepted:

@@ -156,10 +156,10 @@ class TestUnits:
 
     def test_a_task_s_script_tells_each_element_its_number(self) -> None:
         elements = launches("2,7", SWEEP)
-        scene = ClusterFacts(SITE, elements={2: 62, 7: 67})
-        text = Renderer(Settings(), "/r").render(elements[0], scene).call.stdin.decode()
+        facts = ClusterFacts(SITE, elements={2: 62, 7: 67})
+        text = Renderer(Settings(), "/r").render(elements[0], facts).call.stdin.decode()
         assert "OVERSPAN_JOB_ID=$((SLURM_ARRAY_TASK_ID + 60))" in text
-        odd = Renderer(Settings(), "/r").render(elements[0], replace(scene, elements={2: 62, 7: 90})).call.stdin
+        odd = Renderer(Settings(), "/r").render(elements[0], replace(facts, elements={2: 62, 7: 90})).call.stdin
         head = odd.decode().partition("\nnode=")[0]
         for index, number in (("2", "62"), ("7", "90")):
             words = ["sh", "-c", f"{head}\necho $OVERSPAN_JOB_ID $SKYPILOT_TASK_ID"]
@@ -171,8 +171,8 @@ class TestUnits:
     )
     def test_a_task_s_script_tells_each_element_its_rank(self, array: str, ranks: dict[int, int]) -> None:
         elements = launches(array, read_file(f"name: sweep\narray: '{array}'\nrun: train\n", 50))
-        scene = ClusterFacts(SITE, elements={index: 60 + index for index in ranks})
-        text = Renderer(Settings(), "/r").render(elements[0], scene).call.stdin.decode()
+        facts = ClusterFacts(SITE, elements={index: 60 + index for index in ranks})
+        text = Renderer(Settings(), "/r").render(elements[0], facts).call.stdin.decode()
         head = text.partition("\nnode=")[0]
         for index, rank in ranks.items():
             words = ["sh", "-c", f"{head}\necho $SKYPILOT_JOB_RANK $SKYPILOT_NUM_JOBS"]

@@ -47,10 +47,12 @@ GROUP = read_file(
 HANDLE = make_group_handle(GROUP, 1234, "/r/runs/inst-7")
 
 
-def follow(sights: Sequence[GroupView], orders: Sequence[Ordered] = ()) -> tuple[Job, list[Event], GroupCursor]:
+def follow(
+    observed_members: Sequence[GroupView], orders: Sequence[Ordered] = ()
+) -> tuple[Job, list[Event], GroupCursor]:
     job, events, cursor = GROUP, [], GroupCursor()
-    for sight in sights:
-        told = project_group(HANDLE, sight, parse_group_cursor(str(cursor)), orders)
+    for observed in observed_members:
+        told = project_group(HANDLE, observed, parse_group_cursor(str(cursor)), orders)
         cursor = told.cursor
         for event in told.events:
             events.append(event)
@@ -94,19 +96,19 @@ class TestHandles:
 
 class TestJournal:
     def test_the_journal_is_told_once(self) -> None:
-        sight = GroupView(view("RUNNING"), page(START))
-        job, events, cursor = follow([sight, sight])
+        observed = GroupView(view("RUNNING"), page(START))
+        job, events, cursor = follow([observed, observed])
         assert tuple(events) == START
         assert (job.state, job.late, cursor.offset) == (State.RUNNING, 0, 500)
 
     def test_slurm_adds_nothing_to_a_journal_that_has_ended(self) -> None:
         rest = (*START, NodeEnded(NOW + 60, "a", 0, 0), NodeEnded(NOW + 61, "b", 0, 0))
-        sight = GroupView(view("FAILED", "NonZeroExitCode", (1, 0)), page(rest, True, AFTER))
-        assert tuple(follow([sight, sight])[1]) == rest
+        observed = GroupView(view("FAILED", "NonZeroExitCode", (1, 0)), page(rest, True, AFTER))
+        assert tuple(follow([observed, observed])[1]) == rest
 
     def test_golden_story(self) -> None:
         cancel = Cancel(NOW + 99, by="ada")
-        sights = [
+        observed_members = [
             GroupView(view("PENDING", "JobHeldUser"), page()),
             GroupView(view("PENDING", "Resources"), page()),
             GroupView(view("RUNNING"), page(START)),
@@ -121,7 +123,7 @@ class TestJournal:
                 ((1, Suspend(NOW + 20)), (2, cancel)),
             ),
         ]
-        job, events, cursor = follow(sights)
+        job, events, cursor = follow(observed_members)
         lines = [str(event_to_document(event)) for event in events]
         check_golden("story-group.txt", "\n".join([*lines, str(cursor), job.state.value, ""]))
 
@@ -180,13 +182,15 @@ class TestEnd:
         assert follow([GroupView(end, known, ((1, cancel),))])[1].count(cancel) == 1
 
     def test_a_requeue_that_was_not_read_requeues(self) -> None:
-        sight = GroupView(view("NODE_FAIL", "NodeDown"), page(START, asked=AFTER), ((1, Requeue(NOW + 60, hold=True)),))
-        job, _, _ = follow([sight])
+        observed = GroupView(
+            view("NODE_FAIL", "NodeDown"), page(START, asked=AFTER), ((1, Requeue(NOW + 60, hold=True)),)
+        )
+        job, _, _ = follow([observed])
         assert (job.state, job.launch, job.held) == (State.PENDING, 1, True)
 
     def test_a_cancel_behind_the_end_changes_nothing(self) -> None:
-        sight = GroupView(view("TIMEOUT", "TimeLimit"), page(START, asked=AFTER), ((1, Cancel(NOW + 90)),))
-        assert follow([sight])[0].state is State.TIMEOUT
+        observed = GroupView(view("TIMEOUT", "TimeLimit"), page(START, asked=AFTER), ((1, Cancel(NOW + 90)),))
+        assert follow([observed])[0].state is State.TIMEOUT
 
     def test_a_deadline_that_passed_in_the_queue(self) -> None:
         expire = Ordered(5, Expire(NOW + 50, "deadline"), NOW + 50)

@@ -47,9 +47,9 @@ def node(tmp_path: Path) -> Path:
     return folder
 
 
-def render(job: Job, scene: ClusterFacts | None = None) -> Call:
-    moved, parcel = InlinePacker(LIMIT).pack(job)
-    return RENDERER.render(Launch("i-7-0", moved), scene or ClusterFacts(SITE, parcel=parcel)).call
+def render(job: Job, facts: ClusterFacts | None = None) -> Call:
+    moved, inline = InlinePacker(LIMIT).pack(job)
+    return RENDERER.render(Launch("i-7-0", moved), facts or ClusterFacts(SITE, inline=inline)).call
 
 
 def surround(call: Call, node: Path, **more: str) -> Mapping[str, str]:
@@ -100,7 +100,7 @@ def test_golden_script_with_files() -> None:
     text = "name: t\nworkdir: /home/ada/x\nfile_mounts: {data: /home/ada/d, /tmp/c: /home/ada/x}\nrun: ./run.sh\n"
     here = "@FOLDER@/files"
     job = apply_staged(read_file(text), {"/home/ada/x": f"{here}/0/x", "/home/ada/d": f"{here}/1/d"})
-    check_golden("task-parcel.txt", RENDERER.plan(job, parcel=InlineFiles(preview=True)))
+    check_golden("task-parcel.txt", RENDERER.plan(job, inline=InlineFiles(preview=True)))
 
 
 def test_the_files_are_there_while_the_task_runs_and_gone_at_its_end(project: Path, node: Path) -> None:
@@ -312,10 +312,10 @@ class TestLimits:
     def test_what_is_larger_is_refused_with_a_remedy(self, project: Path) -> None:
         (project / "noise").write_bytes(os.urandom(60_000))
         job = read_file(f'name: t\nworkdir: "{project}"\nrun: x\n')
-        moved, parcel = InlinePacker(LIMIT).pack(job)
+        moved, inline = InlinePacker(LIMIT).pack(job)
         site = replace(SITE, config={**SITE.config, "SchedulerParameters": "max_script_size=50000"})
         with pytest.raises(Rejected, match="max_script_size") as caught:
-            RENDERER.render(Launch("i-7-0", moved), ClusterFacts(site, parcel=parcel))
+            RENDERER.render(Launch("i-7-0", moved), ClusterFacts(site, inline=inline))
         assert "`root`" in caught.value.remedy and ".skyignore" in caught.value.remedy
         check_size(b"x" * 49_999, site.config)
 

@@ -24,18 +24,18 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmWorld:
 class TestYouth:
     def test_one_that_waits_is_looked_at_three_times_soon(self) -> None:
         youth, looks = LaunchAge(100.0), [100.0]
-        while (wish := youth.find_wish(looks[-1])) is not None:
+        while (wish := youth.find_next_look(looks[-1])) is not None:
             looks.append(wish)
         assert looks == [100.0, 101.0, 102.0, 104.0]
 
     def test_one_that_runs_is_looked_at_for_a_minute(self) -> None:
         youth = LaunchAge(100.0, 110.0)
-        assert youth.find_wish(112.0) == 117.0
-        assert youth.find_wish(166.0) is None
+        assert youth.find_next_look(112.0) == 117.0
+        assert youth.find_next_look(166.0) is None
 
     def test_one_that_was_ordered_about_is_looked_at_soon(self) -> None:
-        assert LaunchAge(0.0, None, 100.5).find_wish(100.0) == 101.5
-        assert LaunchAge(0.0, 10.0, 100.5).find_wish(103.0) == 104.5
+        assert LaunchAge(0.0, None, 100.5).find_next_look(100.0) == 101.5
+        assert LaunchAge(0.0, 10.0, 100.5).find_next_look(103.0) == 104.5
 
 
 class TestBudget:

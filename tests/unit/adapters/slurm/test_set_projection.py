@@ -47,7 +47,7 @@ START = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)))
 RUNS = replace(START, granted=True)
 
 
-def sight(
+def observed(
     *happened: Event, state: str = "RUNNING", closed: bool = False, given_orders: Sequence[Event] = ()
 ) -> GroupView:
     """A journal that was read after Slurm was asked."""
@@ -65,63 +65,63 @@ def tell(
 
 def test_what_a_probe_met_is_told_until_the_task_is_ready() -> None:
     met = (Probed(NOW + 5, "a", 0, 8, "connection refused"), TaskReady(NOW + 9, "a", 0))
-    seen = sight(STANDS["a"], Launch(NOW + 4, "a", 0), NodeStarted(NOW + 4, "a", 0, 0), *met)
-    events, _ = tell(RUNS, a=seen, b=sight(STANDS["b"]))
+    seen = observed(STANDS["a"], Launch(NOW + 4, "a", 0), NodeStarted(NOW + 4, "a", 0, 0), *met)
+    events, _ = tell(RUNS, a=seen, b=observed(STANDS["b"]))
     assert [event for event in events if isinstance(event, (Probed, TaskReady))] == list(met)
 
 
 class TestGrant:
     def test_nothing_is_granted_before_all_stand(self) -> None:
-        events, cursor = tell(a=sight(STANDS["a"]), b=sight(state="PENDING"))
+        events, cursor = tell(a=observed(STANDS["a"]), b=observed(state="PENDING"))
         assert events == [] and cursor == START
 
     def test_all_standing_is_the_grant_of_all_members(self) -> None:
-        events, cursor = tell(a=sight(STANDS["a"]), b=sight(STANDS["b"]))
+        events, cursor = tell(a=observed(STANDS["a"]), b=observed(STANDS["b"]))
         assert events == [Granted(NOW + 3, (*STANDS["a"].members, *STANDS["b"].members))]
         assert cursor.granted
-        assert tell(cursor, a=sight(STANDS["a"]), b=sight(STANDS["b"])) == ([], cursor)
+        assert tell(cursor, a=observed(STANDS["a"]), b=observed(STANDS["b"])) == ([], cursor)
 
     def test_alone_is_enough_where_tasks_start_by_themselves(self) -> None:
         handle = replace(HANDLE, together=False)
-        seen = SetView({"a": sight(state="PENDING"), "b": sight(STANDS["b"])})
+        seen = SetView({"a": observed(state="PENDING"), "b": observed(STANDS["b"])})
         told = project_set(handle, seen, START)
         assert told.events == (Granted(NOW + 3, STANDS["b"].members),)
         # The other tells where it is when it comes.
-        later = project_set(handle, SetView({"a": sight(STANDS["a"]), "b": sight(STANDS["b"])}), told.cursor)
+        later = project_set(handle, SetView({"a": observed(STANDS["a"]), "b": observed(STANDS["b"])}), told.cursor)
         assert later.events == (STANDS["a"],)
 
     def test_who_gives_back_loses_the_launch(self) -> None:
-        events, cursor = tell(a=sight(STANDS["a"], closed=True), b=sight(state="PENDING"))
+        events, cursor = tell(a=observed(STANDS["a"], closed=True), b=observed(state="PENDING"))
         assert [(type(event), event.cause) for event in events if isinstance(event, LaunchLost)] == [
             (LaunchLost, Cause.NEVER_STARTED.value)
         ]
         assert cursor.over
-        assert tell(cursor, a=sight(STANDS["a"]), b=sight(STANDS["b"])) == ([], cursor)
+        assert tell(cursor, a=observed(STANDS["a"]), b=observed(STANDS["b"])) == ([], cursor)
 
     @pytest.mark.parametrize(
         ("state", "cause"), [("NODE_FAIL", Cause.NODE), ("CANCELLED", Cause.CANCEL), ("PREEMPTED", Cause.PREEMPTION)]
     )
     def test_a_job_that_ends_early_loses_the_launch(self, state: str, cause: Cause) -> None:
-        events, _ = tell(a=sight(STANDS["a"], state=state), b=sight(state="PENDING"))
+        events, _ = tell(a=observed(STANDS["a"], state=state), b=observed(state="PENDING"))
         assert [event.cause for event in events if isinstance(event, LaunchLost)] == [cause.value]
 
     def test_a_job_that_is_gone_or_requeued_early_has_the_set_submitted_again(self) -> None:
         requeued = GroupView(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
         gone = GroupView(None, page(asked=AFTER), gone="no trace")
         for early in (requeued, gone):
-            events, cursor = tell(a=early, b=sight(state="PENDING"))
+            events, cursor = tell(a=early, b=observed(state="PENDING"))
             assert [event.cause for event in events if isinstance(event, LaunchLost)] == [Cause.NODE.value]
             assert cursor.over
 
     def test_the_journal_is_read_again_before_an_end_is_judged(self) -> None:
         early = GroupView(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
-        assert tell(a=early, b=sight(state="PENDING")) == ([], START)
+        assert tell(a=early, b=observed(state="PENDING")) == ([], START)
 
     def test_an_order_that_slurm_carried_out_is_told_once(self) -> None:
         order = Ordered(5, Expire(NOW, "failover"), NOW)
-        events, cursor = tell(orders=[order], a=sight(state="PENDING"))
+        events, cursor = tell(orders=[order], a=observed(state="PENDING"))
         assert events == [order.event]
-        assert tell(cursor, orders=[order], a=sight(state="PENDING")) == ([], cursor)
+        assert tell(cursor, orders=[order], a=observed(state="PENDING")) == ([], cursor)
 
 
 class TestRunning:
@@ -134,27 +134,27 @@ class TestRunning:
             NodeEnded(NOW + 7, "b", 0, 0),
         )
         begun = RUNS.put(replace(RUNS.member("b"), offset=100))
-        events, cursor = tell(begun, b=sight(*happened, closed=True))
+        events, cursor = tell(begun, b=observed(*happened, closed=True))
         assert events == [happened[2], happened[4]]
         assert cursor.member("b").over and not cursor.member("b").open
 
     def test_a_lost_job_ends_its_open_node_runs_alone(self) -> None:
         happened = (STANDS["a"], Launch(NOW, "a", 0), NodeStarted(NOW, "a", 0, 0), NodeEnded(NOW, "a", 0, 1))
-        events, cursor = tell(RUNS, a=sight(*happened, state="NODE_FAIL"), b=sight(STANDS["b"]))
+        events, cursor = tell(RUNS, a=observed(*happened, state="NODE_FAIL"), b=observed(STANDS["b"]))
         ends = [event for event in events if isinstance(event, NodeEnded)]
         assert [(end.node, end.cause) for end in ends] == [(1, ""), (0, Cause.NODE.value)]
         assert cursor.member("a").over and not cursor.member("b").over
 
     def test_a_job_that_somebody_cancelled_is_a_lost_one(self) -> None:
-        events, _ = tell(RUNS, b=sight(STANDS["b"], Launch(NOW, "b", 0), state="CANCELLED"))
+        events, _ = tell(RUNS, b=observed(STANDS["b"], Launch(NOW, "b", 0), state="CANCELLED"))
         assert [event.cause for event in events if isinstance(event, NodeEnded)] == [Cause.NODE.value]
 
     def test_its_own_limit_is_final(self) -> None:
-        events, _ = tell(RUNS, b=sight(STANDS["b"], Launch(NOW, "b", 0), state="TIMEOUT"))
+        events, _ = tell(RUNS, b=observed(STANDS["b"], Launch(NOW, "b", 0), state="TIMEOUT"))
         assert [event.cause for event in events if isinstance(event, NodeEnded)] == [Cause.TIME.value]
 
     def test_an_attempt_that_was_ordered_and_never_begun_is_ended_too(self) -> None:
-        lost = sight(
+        lost = observed(
             STANDS["a"], state="NODE_FAIL", given_orders=[Launch(NOW, "a", 0), NodeRelaunch(NOW, "a", 0, 1, 1)]
         )
         events, _ = tell(RUNS, a=lost)
@@ -167,14 +167,14 @@ class TestRunning:
 
     def test_a_job_that_lost_a_node_takes_no_further_attempt(self) -> None:
         happened = (STANDS["b"], Launch(NOW, "b", 0), NodeEnded(NOW, "b", 0, 0, cause="node"))
-        assert tell(RUNS, b=sight(*happened))[1].member("b").over
+        assert tell(RUNS, b=observed(*happened))[1].member("b").over
         error = (STANDS["b"], Launch(NOW, "b", 0), NodeEnded(NOW, "b", 0, 0, exit_code=3))
-        assert not tell(RUNS, b=sight(*error))[1].member("b").over
+        assert not tell(RUNS, b=observed(*error))[1].member("b").over
 
     def test_a_replacement_tells_where_it_is(self) -> None:
         cursor = RUNS.put(MemberCursor("b", 2, 150))
         moved = Granted(NOW + 50, (("b", 0, "n9", "10.0.0.9", ()),))
-        events, cursor = tell(cursor, b=sight(moved, Launch(NOW, "b", 2), NodeStarted(NOW + 51, "b", 2, 0)))
+        events, cursor = tell(cursor, b=observed(moved, Launch(NOW, "b", 2), NodeStarted(NOW + 51, "b", 2, 0)))
         assert events == [moved, NodeStarted(NOW + 51, "b", 2, 0)]
         assert cursor.member("b").attempt == 2
 
@@ -189,11 +189,11 @@ def test_a_story_in_pieces_is_the_same(cuts: list[int], close: bool) -> None:
         Launch(NOW, "b", 1),
         NodeStarted(NOW, "b", 1, 0),
     )
-    ended = sight(*happened, state="COMPLETED", closed=close)
+    ended = observed(*happened, state="COMPLETED", closed=close)
     whole, last = tell(RUNS, b=ended)
     events, cursor = [], RUNS
     for cut in sorted(cuts):
-        told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=sight(*happened[:cut]))
+        told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=observed(*happened[:cut]))
         events += told
     told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=ended)
     assert [*events, *told] == whole and cursor == last

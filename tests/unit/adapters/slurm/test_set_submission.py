@@ -33,7 +33,7 @@ class Sets:
     async def submit(self, number: int = 1) -> Accepted | Refusal:
         answers = await self.sets.submit([Launch(f"inst-{number}-0", replace(JOB, id=number))])
         if not answers:
-            raise TimedOut(self.bench.submitter.doubt)
+            raise TimedOut(self.bench.submitter.in_doubt)
         (answer,) = answers.values()
         return answer
 
@@ -98,7 +98,7 @@ def test_a_set_in_doubt_holds_no_other_back() -> None:
         launches = [Launch(f"inst-{number}-0", replace(JOB, id=number)) for number in (1, 2)]
         answers = await sets.sets.submit(launches)
         assert [type(answer) for answer in answers.values()] == [Accepted] and set(answers) == {"inst-2-0"}
-        assert "has job 1 (" in sets.bench.submitter.doubt
+        assert "has job 1 (" in sets.bench.submitter.in_doubt
         # What was refused of the one in doubt is not submitted again meanwhile.
         count = sets.world.count("sbatch")
         assert await sets.sets.submit(launches[:1]) == {} and sets.world.count("sbatch") == count

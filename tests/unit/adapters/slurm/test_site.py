@@ -27,10 +27,10 @@ def test_a_site_without_a_user_or_a_home_is_asked_again(
     world.transport.fail(command, said, 1)
 
     async def story() -> None:
-        questions = Queries(world.transport, 10)
+        queries = Queries(world.transport, 10)
         with pytest.raises(Unreachable, match=told):
-            await questions.site()
-        site = await questions.site()
+            await queries.site()
+        site = await queries.site()
         assert (site.user, site.home) == ("ada", str(world.transport.home))
 
     world.play(story())

@@ -34,7 +34,7 @@ from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.submission import submitter as submission
 from overspan.adapters.slurm.unshared.groups import LOG
-from overspan.adapters.slurm.unshared.inline_files import encode_parcel
+from overspan.adapters.slurm.unshared.inline_files import encode_inline
 from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
 from overspan.adapters.slurm.unshared.relays import render_starts
 from overspan.adapters.slurm.unshared.staging import InlinePacker
@@ -141,13 +141,13 @@ def test_a_group_carries_its_application_in_the_script_and_its_plan_in_variables
 
 def test_files_of_a_group_stand_behind_its_application(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x" * 999)
-    job, parcel = InlinePacker(1 << 20).pack(read_file(f"{GROUP}file_mounts: {{here/data: {tmp_path}/data}}\n"))
-    rendered = RENDERER.render(Launch("i-7-0", job), ClusterFacts(SITE, parcel=parcel))
+    job, inline = InlinePacker(1 << 20).pack(read_file(f"{GROUP}file_mounts: {{here/data: {tmp_path}/data}}\n"))
+    rendered = RENDERER.render(Launch("i-7-0", job), ClusterFacts(SITE, inline=inline))
     script = rendered.call.stdin.decode()
-    assert parcel is not None and script.endswith(f"\n{encode_parcel(parcel)}OVERSPAN_APPLICATION\n")
+    assert inline is not None and script.endswith(f"\n{encode_inline(inline)}OVERSPAN_APPLICATION\n")
     text = script.partition("<<'OVERSPAN_APPLICATION'\n")[2]
     rest = text[10 + int(text[:10]) :].removesuffix("OVERSPAN_APPLICATION\n")
-    assert base64.b64decode("".join(rest.split())) == parcel.data
+    assert base64.b64decode("".join(rest.split())) == inline.data
     plan = json.loads(take_documents(dict(rendered.call.environment))["plan.0.json"])
     mover, other = plan["job"]["spec"]["tasks"][1], plan["job"]["spec"]["tasks"][0]
     assert (mover["workdir"], mover["file_mounts"]) == (f"{HERE}/work", {"here/data": f"{HERE}/files/0/data"})
@@ -163,9 +163,9 @@ def test_members_of_a_group_have_copies_of_their_own(tmp_path: Path) -> None:
     (project / "data").write_text("all of it\n")
     files = f'workdir: "{project}"\nfile_mounts: {{shown: "{project}"}}\nrun: {SHOW}\n'
     text = f"name: g\nexecution: parallel\n---\nname: a\n{files}---\nname: b\n{files}---\nname: c\nrun: ls; pwd\n"
-    job, parcel = InlinePacker(1 << 20).pack(replace_directory(read_file(text), str(project)))
+    job, inline = InlinePacker(1 << 20).pack(replace_directory(read_file(text), str(project)))
     renderer = Renderer(replace(RENDERER.settings, python=sys.executable), "/r", "rig")
-    call = renderer.render(Launch("i-7-0", job), ClusterFacts(SITE, NODES, parcel=parcel)).call
+    call = renderer.render(Launch("i-7-0", job), ClusterFacts(SITE, NODES, inline=inline)).call
     (tmp_path / "script").write_bytes(call.stdin)
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o700)
@@ -264,8 +264,8 @@ ENDED = NativeView(NativeOutcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1
     ],
 )
 def test_an_end_of_which_no_record_came_is_slurms(outcome: NativeOutcome, apart: bool, cause: str, words: str) -> None:
-    sight = GroupView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), apart=apart)
-    told = project_group(HANDLE, sight, GroupCursor(), ())
+    observed = GroupView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), apart=apart)
+    told = project_group(HANDLE, observed, GroupCursor(), ())
     (lost,) = told.events
     assert isinstance(lost, LaunchLost) and lost.cause == cause and words in lost.detail and told.cursor.over
 

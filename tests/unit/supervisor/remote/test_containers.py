@@ -45,8 +45,8 @@ class TestVariables:
 
 
 def test_the_srun_of_a_container_is_asked_for_like_the_agents() -> None:
-    seat = NodeSlot(1, "n7", ("--exact", "--mem=9M"), IMAGE)
-    words = holder_words(seat, 2, {"home": "/h", "hosts": "/tmp/f/image-hosts", "folder": "/tmp/f"})
+    slot = NodeSlot(1, "n7", ("--exact", "--mem=9M"), IMAGE)
+    words = holder_words(slot, 2, {"home": "/h", "hosts": "/tmp/f/image-hosts", "folder": "/tmp/f"})
     assert words[:6] == ("srun", "--het-group=1", "--nodes=1", "--ntasks=1", "--nodelist=n7", "--exact")
     assert words[-5:-3] == (
         "--container-image=tiny",

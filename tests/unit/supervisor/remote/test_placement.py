@@ -68,13 +68,13 @@ def test_components_of_an_ordinary_job_and_of_a_hetjob() -> None:
 
 
 def test_members_sit_where_the_plan_says() -> None:
-    seats = assign_slots(JOB, PlacementFile("t", (2, 1), STEPS), COMPONENTS)
-    assert seats == {
+    slots = assign_slots(JOB, PlacementFile("t", (2, 1), STEPS), COMPONENTS)
+    assert slots == {
         ("train", 0): NodeSlot(0, "a2", ("--exact",)),
         ("train", 1): NodeSlot(0, "a1", ("--exact",)),
         ("serve", 0): NodeSlot(1, "b1", ("--gres=none",)),
     }
-    granted = make_grant(JOB, seats, lambda node: f"10.0.0.{node[1]}", 5.0)
+    granted = make_grant(JOB, slots, lambda node: f"10.0.0.{node[1]}", 5.0)
     assert granted.members == (
         ("train", 0, "a2", "10.0.0.2", ()),
         ("train", 1, "a1", "10.0.0.1", ()),
@@ -96,11 +96,11 @@ def test_what_does_not_fit_the_allocation_or_the_job_is_refused(placement: Place
 
 
 def test_the_words_of_srun() -> None:
-    seat = NodeSlot(1, "b1", ("--exact", "--gres=none"))
+    slot = NodeSlot(1, "b1", ("--exact", "--gres=none"))
     program = ("python3", "pyz", "node")
     plain = ("srun", "--nodes=1", "--ntasks=1", "--nodelist=b1", "--exact", "--gres=none", *program)
-    assert srun_words(seat, 1, program) == plain
-    assert srun_words(seat, 2, program) == ("srun", "--het-group=1", *plain[1:])
+    assert srun_words(slot, 1, program) == plain
+    assert srun_words(slot, 2, program) == ("srun", "--het-group=1", *plain[1:])
 
 
 SPREAD = {("train", 0): NodeSlot(0, "a1", ()), ("train", 1): NodeSlot(1, "b1", ()), ("serve", 0): NodeSlot(2, "c1", ())}
