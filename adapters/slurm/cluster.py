@@ -131,7 +131,7 @@ class SlurmCluster:
         self._check_open()
         if not launches:
             return []
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that stops waiting does not cancel it half-way.
         answers = await asyncio.shield(asyncio.create_task(self._submit(launches)))
         if len(answers) < len(launches):
             raise SomeUnanswered(answers)
@@ -175,7 +175,7 @@ class SlurmCluster:
         return is_set_handle(handle)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End what is left of sets that nobody wants any more, and remove what no run uses any more."""
+        """End the remains of sets that are not wanted any more, and remove files that no run uses."""
         self._check_open()
         await self._set_submitter.release(installation, handles, tokens)
         root = resolve_root(self._root, (await self._queries.site()).home)
@@ -249,7 +249,7 @@ class SlurmCluster:
             raise
 
     async def _wait(self, since: Mapping[str, str], left: float) -> None:
-        """Wait for the next look, for an order that was carried out, or for the end of somebody's grace."""
+        """Wait for the next look, for an order that was carried out, or for the end of a grace period."""
         until = [left, next_kill(since, time.time())]
         if since:
             until.append(self.watch.next_look - time.monotonic())
@@ -336,7 +336,7 @@ class SlurmCluster:
         return await NativeSteps(self._queries, self.transport, self._settings, self._root).prepare(request)
 
     async def find_job(self, native: str) -> Foreign:
-        """The facts of a job that somebody gave to Slurm itself."""
+        """The facts of a job that a user gave to Slurm directly."""
         self._check_open()
         return await self._importer.find_job(native)
 

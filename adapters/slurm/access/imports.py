@@ -1,4 +1,4 @@
-"""Jobs that somebody gave to Slurm itself, as jobs of Overspan's: watched and ordered about, never submitted."""
+"""Imports jobs that users gave to Slurm directly: Overspan watches them and takes orders, but never submits them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Slurm has of launches, of whatever installation: found by the token in the comment. Pure."""
+"""Inventory for `span fsck`: launches that Slurm has, of any installation, found by the token in the comment. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Natives = Mapping[tuple[int, int | None], str]
 
 
 class _LaunchKey(NamedTuple):
-    """What is listed together: one launch, or what is left of one native job."""
+    """The key of one line: a launch, or the remains of one native job."""
 
     token: str
     handle: str

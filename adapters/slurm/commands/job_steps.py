@@ -1,6 +1,6 @@
 """The steps that srun ran inside native jobs: from sacct, or those that run now from squeue where there is none.
 
-They are asked for when somebody wants to see them, never beside that.
+They are queried only when a user wants to see them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 
 SECONDS = 5.0
-"""How long somebody who asks waits for the cluster."""
+"""Seconds for which a user who asks waits for the cluster."""
 MOST = 1000
 """Jobs of one answer: the newest."""
 _KEPT = 2000

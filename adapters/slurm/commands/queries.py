@@ -1,4 +1,4 @@
-"""What is asked of a cluster, by the commands of Slurm over a transport: answers as records, failures as errors."""
+"""Queries to Slurm, by its commands over a transport: answers become records, failures become errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Queries:
         if self._site is None:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.ensure_future(self._ask_site())
-                # Nobody may be left to hear of it.
+                # Retrieved here, because there may be no caller left to do so.
                 self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._site = await asyncio.shield(self._asking)
         return self._site

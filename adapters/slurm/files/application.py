@@ -25,7 +25,7 @@ def build() -> bytes:
 
 
 class InstalledApplication:
-    """Knows what is there already. A file of this name is whole: it is moved into its place."""
+    """Uploads the application once. A file of this name is whole: it is moved into its place."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -16,7 +16,7 @@ from overspan.bridge.model.errors import NotFound
 
 _PART = 4 << 20
 _FRESH = 0.5
-"""Seconds for which the list is believed: whoever follows a log asks often."""
+"""Seconds for which the list is cached: following a log asks often."""
 _KEPT = 500
 
 

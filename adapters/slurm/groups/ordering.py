@@ -69,7 +69,7 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
 def plan_limits(
     handle: GroupHandle, steps: OrderSteps, before: Sequence[int | None], after: Sequence[int | None]
 ) -> OrderSteps:
-    """The steps of a new wall time with the allocation's limits: longer ones have to be had first, shorter ones follow.
+    """The steps of a new wall time with the allocation's limits: raised before the order, or lowered after it.
 
     Only an operator may lengthen a limit (scontrol(1)).
     """
@@ -86,5 +86,5 @@ def plan_limits(
 
 
 def hint_words(native: str) -> Words:
-    """Tell the batch program, and nobody else, that there are orders."""
+    """Signal the batch program alone: there are orders."""
     return (*SCANCEL, "--state=RUNNING", "--batch", "--signal=USR1", native)

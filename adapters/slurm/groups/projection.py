@@ -1,4 +1,4 @@
-"""From a supervisor's journal and what Slurm tells of its allocation to the events of a group's launch. Pure.
+"""Projects a supervisor's journal and Slurm's records of its allocation to the events of a group's launch. Pure.
 
 The journal decides; Slurm's own end closes what the journal has left open. Before there is a journal, Slurm's queue
 tells, and the orders that were given to Slurm.
@@ -47,7 +47,7 @@ class GroupProjection(NamedTuple):
 class GroupView:
     """What was seen of a group: Slurm's view of the leader, its journal, the numbered orders that were given it.
 
-    `given` is read only where Slurm's end is known. `gone` says why nobody knows the job, empty where somebody does.
+    `given` is read only where Slurm's end is known. `gone` says why Slurm has forgotten the job; else empty.
     `apart`: the journal was written on a node, and what was not brought from there in time is lost.
     """
 
@@ -200,7 +200,7 @@ def _judge_loss(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
 
 
 def _judge_apart(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
-    """As for others, but the supervisor may have ended in order with nobody there to take its record."""
+    """As with a shared folder, but the supervisor may have ended in order while no relay took its record."""
     if outcome.phase is Phase.REQUEUED or outcome.cause not in (Cause.SUCCESS, Cause.EXIT):
         return _judge_loss(handle, outcome)
     told = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"

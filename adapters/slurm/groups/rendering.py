@@ -77,7 +77,7 @@ def name_log(folder: str, launch: int) -> str:
 
 
 def supervisor_words(settings: Settings, root: str) -> tuple[str, ...]:
-    """The command of the supervisor's application, but for its arguments."""
+    """The command of the supervisor's application, without its arguments."""
     return (settings.python, "-I", "-S", f"{root}/lib/{name_archive()}")
 
 

@@ -111,7 +111,7 @@ def _memory(need: NodeResources) -> dict[str, str]:
 
 
 def step_options(step: PlannedStep, version: tuple[int, ...] = ()) -> tuple[str, ...]:
-    """The words of srun for each node run of a step, but for those that say where: nodes, tasks, component, program.
+    """The words of srun for each node run of a step, without those that say where: nodes, tasks, component, program.
 
     Every step names its memory and gres, else the first takes all of them. A member that names no memory shares the
     allocation's: --mem=0.

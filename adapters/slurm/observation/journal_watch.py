@@ -1,4 +1,4 @@
-"""Reading the journals of live groups: all of them in one call, about once a second, without asking Slurm."""
+"""Reads the journals of all live groups with one call, about once a second, without asking Slurm."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class JournalWatch:
             self._given[str(handle)] = read_given(parts.get(place))
 
     def forget(self, known: Mapping[str, object]) -> None:
-        """Let go of what nobody asks for any more."""
+        """Forget the journals that are not asked for any more."""
         for kept in (self._pages, self._given):
             for text in [text for text in kept if text not in known]:
                 del kept[text]

@@ -1,4 +1,4 @@
-"""Journals of supervisors, read from afar: one program for all of them, and what it prints taken apart. Pure.
+"""The shell program that reads the journals of supervisors, and the parser of its output. Pure.
 
 The program prints, for each file that has more than was read of it, `\\036PLACE SIZE\\036` and the bytes behind the
 offset. A journal is lines of JSON, which has no such byte in it. Only whole lines count.

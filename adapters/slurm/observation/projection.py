@@ -1,4 +1,4 @@
-"""From what Slurm tells of a native job to the events of a launch. Pure; the same records give the same events.
+"""Projects Slurm's records of a native job to the events of a launch. Pure: the same records give the same events.
 
 Slurm decides about a single job and this copies its verdicts: a grant and a start, an end with its cause, a requeue.
 Every time is Slurm's own, so that a story that is told again is the same.
@@ -40,7 +40,7 @@ from overspan.bridge.model.events import (
 )
 
 BY_SLURM = "slurm"
-"""Who ordered what nobody ordered through Overspan."""
+"""The author of an order that did not come through Overspan."""
 GAVE_BACK = "Slurm gave it back without having run anything"
 _STOPPING = (9, 15)
 
@@ -196,9 +196,9 @@ def project(
 
 
 def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Ordered]:
-    """The orders after number `told`, up to one to take a waiting job back of which it is not `settled` what came.
+    """Orders newer than `told`. Without `settled` it stops at an unconfirmed withdrawal.
 
-    Only what surely never started may be told to be had back: it goes to another cluster then.
+    Reporting a withdrawal too early could start the job on two clusters.
     """
     late = [order for order in orders if order.number > told]
     waits = (place for place, order in enumerate(late) if isinstance(order.event, Expire))
@@ -278,7 +278,7 @@ def is_before(end: float, order: Ordered) -> bool:
 
 def _tell_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
     if view.over_at is not None:
-        # The order that nobody gave keeps the budgets out of it: Slurm has the job in its queue again. Whether it is
+        # An order without an author spends no budget: Slurm has the job in its queue again. Whether it is
         # held there is told of the next launch, which is the same native job.
         lost = LaunchLost(view.over_at, handle.launch, view.why.value, "requeued by Slurm")
         return [lost] if cursor.kill_at else [Requeue(view.over_at, BY_SLURM), lost]

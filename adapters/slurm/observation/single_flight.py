@@ -1,4 +1,4 @@
-"""A question that is asked once at a time; whoever stops waiting for it does not stop it."""
+"""Single-flight: one query at a time for a question. A caller that stops waiting does not cancel the query."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 
 
 class SingleFlight:
-    """One question under way at most; `fresh` is set when it has an answer or none."""
+    """At most one query under way; sets `fresh` when the query has ended, with an answer or without."""
 
     def __init__(self, fresh: asyncio.Event) -> None:
         self.task: asyncio.Task[None] | None = None
         self.trouble: Exception | None = None
-        """Why the last question that ended had no answer; None where it had one."""
+        """Why the last query failed; None where it succeeded."""
         self._fresh = fresh
         self._told = True
 
     def begin(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """Ask, unless it is being asked."""
+        """Start the query, unless one is under way."""
         if self.task is None:
             self.task = asyncio.create_task(self._run(ask))
 
@@ -33,16 +33,16 @@ class SingleFlight:
             self._fresh.set()
 
     def take_trouble(self) -> Exception | None:
-        """What the last question failed with; told once."""
+        """The error of the last query, given once."""
         told, self._told = self._told, True
         return None if told else self.trouble
 
     def forget(self) -> None:
-        """Nobody asks that any more."""
+        """Drop the error: the question does not matter any more."""
         self.trouble = None
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Cancel the query."""
         task = self.task
         if task is not None:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What one look at Slurm has said of each launch: from squeue's records and the accounting's to views. Pure."""
+"""A snapshot of Slurm: what squeue and the accounting said at one look, and each launch's view of it. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class QueueSnapshot:
         return {handle.name, str(handle.native)}
 
     def view(self, handle: Handle | GroupHandle, last: NativeView | None) -> NativeView | None:
-        """What is known of the launch, whose view was `last`; None where nobody knows it."""
+        """What is known of the launch, whose view was `last`; None where neither squeue nor the accounting knows it."""
         view: NativeView | None
         record, own = self.record(handle), list_own(handle, self.accounts.runs.get(handle.name, ()))
         if record is not None:

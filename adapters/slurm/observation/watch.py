@@ -1,4 +1,4 @@
-"""Looking at all launches with one question a tick, and telling each story from where it was left.
+"""Polls Slurm for all launches with one query a tick, and projects each launch's events from its cursor on.
 
 squeue is asked for all of them; the accounting only for what squeue does not know, and for the earlier run of what
 was requeued. Journals of groups are read beside that.
@@ -44,14 +44,14 @@ from overspan.bridge.model.events import Event
 _log = logging.getLogger(__name__)
 
 MISSES = 2
-"""How often in a row nobody must know a job before it counts as gone."""
+"""A job counts as gone after so many looks in a row at which neither squeue nor the accounting knew it."""
 ESTIMATE_SECONDS = 60.0
 """A change of the expected start that is worth telling."""
 KILL_AGAIN = 30.0
 YOUNG = 20.0
 """Seconds for which the journal of a new launch is read as often as that of one that runs: it may start at once."""
 SLOW = 4
-"""A question that takes long is asked more seldom: at most one part in so many of the time."""
+"""Back-off for slow queries: they take at most one part in so many of the time."""
 LAG = 60.0
 """Seconds for which an accounting that answers again may lack what slurmctld has kept for it meanwhile."""
 
@@ -75,13 +75,13 @@ class WatchedLaunch:
     ordered_at: float | None = None
     """When the last order was carried out (monotonic time)."""
     missed_at: float = 0.0
-    """When it was known that nobody knows it (this machine's time)."""
+    """When neither squeue nor the accounting knew it any more (this machine's time)."""
     quiet: tuple[NativeView, str, int] | None = None
-    """The view, the cursor and the number of orders of a single job of which there was nothing to report."""
+    """View, cursor and number of orders of the last projection that gave no event: the same again gives none."""
 
 
 class Watch:
-    """Knows what was seen last, and asks again when a tick has passed."""
+    """Keeps what was seen last of each launch, and asks Slurm again when a tick has passed."""
 
     def __init__(
         self, queries: Queries, orders: DeliveredOrders, tick: float, throttles: Throttles | None = None
@@ -171,7 +171,7 @@ class Watch:
         return found
 
     async def look(self, since: Mapping[str, str]) -> None:
-        """Ask what is due, until the first answer; whoever stops waiting does not stop a question."""
+        """Start the queries that are due and wait for the first answer. A caller that stops waiting cancels none."""
         since = self.sets.spread(since)
         if not any(text.startswith(GROUP) for text in since):
             self._reading.forget()
@@ -221,9 +221,9 @@ class Watch:
         for text, handle in unclear.items():
             seen = self._seen.setdefault(text, WatchedLaunch(handle))
             seen.taken = answer.is_taken(handle)
-            # What was seen of it before is not so any more, and nobody is to be ended for that.
+            # What was seen before is out of date: no job may be ended because of it.
             seen.view = None if seen.taken else seen.view
-        # An accounting that takes long keeps nobody else's news back.
+        # A slow accounting does not delay the news of other launches.
         self.fresh.set()
         accounts = await self._ask_accounts({name for handle in unclear.values() for name in answer.names(handle)})
         if accounts is not None:

@@ -1,4 +1,4 @@
-"""Orders as words of Slurm's commands. Pure."""
+"""The command lines (scancel, scontrol, ...) that carry orders out. Pure."""
 
 from __future__ import annotations
 

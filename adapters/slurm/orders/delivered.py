@@ -1,4 +1,4 @@
-"""The orders that were carried out, to be told with the stories of their launches."""
+"""The orders that were carried out: each launch's projection reports them as events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.bridge.model.events import Event
 
 IN_DOUBT_SECONDS = 120.0
-"""For how long a story waits for an order of which it is not known whether it had its effect: it is given again."""
+"""Seconds for which a projection waits for an order in doubt: the daemon gives it again."""
 
 
 @dataclass
@@ -21,10 +21,10 @@ class DeliveredOrders:
     busy: dict[str, int] = field(default_factory=dict)
     """Launches whose orders are under way, and how many: their story goes on when it is known what came of those."""
     in_doubt: dict[str, None] = field(default_factory=dict)
-    """Tokens of orders that had no answer: they may have had their effect."""
+    """Tokens of orders in doubt: their answer was lost, so they may have had their effect."""
     last: int = 0
     _unsure: dict[str, float] = field(default_factory=dict)
-    """Until when the stories of launches wait whose orders had no answer (monotonic time)."""
+    """Until when the projections of launches with orders in doubt wait (monotonic time)."""
 
     def begin(self, handle: str) -> None:
         """An order is being carried out."""

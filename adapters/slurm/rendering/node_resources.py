@@ -1,4 +1,4 @@
-"""What one node of a task needs, in sbatch's and srun's options."""
+"""The resources of one node of a task, rounded to what Slurm gives, as sbatch's and srun's options."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _render_batch(job: Job, setting: RenderContext) -> BatchSubmission:
     for component in others:
         words += [":", *render_words(component)]
     words += _name_script(task, setting)
-    # A script that only waits needs nobody's variables.
+    # A script that only waits needs no variables.
     variables = {} if held else {**job.spec.environment, **task.env}
     # A held directive cannot be taken back on the command line.
     release = job.spec.hold and not job.held and not setting.held
@@ -296,7 +296,7 @@ def _derive_orders(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str
     if seconds is not None:
         options["time"] = render_limit(seconds)
     if task.signal is not None:
-        # Without a step, nobody but the batch shell could get it (sbatch(1), --signal): it has become the program.
+        # Without a step, only the batch shell could get it (sbatch(1), --signal): it has become the program.
         batch = "" if _has_step(task, setting) and not task.signal.batch_only else "B:"
         options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
     if job.begin is not None:

@@ -34,7 +34,7 @@ async def read_limits(handle: SetHandle, transport: Transport) -> list[SetTime]:
 async def plan_times(
     handle: SetHandle, members: Sequence[GroupHandle], order: Order, transport: Transport
 ) -> OrderSteps:
-    """The steps of a new wall time: longer limits have to be had first, then it is noted, shorter ones follow."""
+    """The steps of a new wall time: limits are raised first, then it is noted, then limits are lowered."""
     given = await read_limits(handle, transport)
     longer: list[Words] = []
     shorter: list[Words] = []

@@ -158,7 +158,7 @@ class SetOrderer:
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
 
     def _strand(self, order: Order, event: events.NodeRelaunch) -> Refusal:
-        """The job of a node run is gone: that ends the run, and nobody else would tell it."""
+        """The job of a node run is gone: that ends the run, and no journal will report it."""
         relaunch = LostRelaunch(event.task, event.attempt, event.node, event.run, time.time())
         self._watch.sets.strand(order.handle, relaunch)
         self._watch.fresh.set()

@@ -1,4 +1,4 @@
-"""From the journals of a set's native jobs, and what Slurm tells of those, to the events of a launch. Pure.
+"""Projects the journals of a set's native jobs, and Slurm's records of these, to the events of a launch. Pure.
 
 The daemon decides, so only reports are told: the grant when all stand at the barrier, then starts, ends, readiness. A
 native job that Slurm ends closes the node runs that its journal has left open, and nothing else.

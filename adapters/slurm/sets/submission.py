@@ -134,7 +134,7 @@ class SetSubmitter:
             if member.token not in wanted:
                 left.append(record.raw)
         await self._end(left)
-        # Without sets nobody is asked again.
+        # Without sets there is nothing to ask again.
         self._clean = not left and not kept and not self._fresh
 
     async def end(self, members: Collection[MemberToken]) -> None:

@@ -1,4 +1,4 @@
-"""Which native jobs each set has now, and its story from what was seen of them."""
+"""Tracks the native jobs of each set, and projects the set's events from what was seen of them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Look = Callable[[GroupHandle, int], GroupView]
 
 
 AGAIN_SECONDS = 30.0
-"""After which a native job is ended once more."""
+"""Seconds after which a native job that did not end is cancelled again."""
 
 
 class KillDeadline(NamedTuple):
-    """An attempt that is being killed, and when its native job is ended if that has had no effect."""
+    """Kill deadline of an attempt: if its supervisor has not killed it by then, its native job is cancelled."""
 
     attempt: int
     at: float

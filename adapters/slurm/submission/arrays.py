@@ -1,6 +1,6 @@
 """Native arrays: which launches are one submission, how their elements are found again, and how a throttle is shared.
 
-Launches of one array that are the same but for their index are one `sbatch --array`. The comment has one token for all
+Launches of one array that differ only in their index are one `sbatch --array`. The comment has one token for all
 of them, made of the array's number and the launch's; with the index it names one launch of one element. Pure.
 """
 
@@ -70,7 +70,7 @@ def _name_daemon(launch: Launch) -> str:
 
 @dataclass(frozen=True)
 class SubmissionUnit:
-    """The launches of one sbatch: one, or elements of an array that are the same but for the index."""
+    """The launches of one sbatch: one, or elements of an array that differ only in their index."""
 
     launches: tuple[Launch, ...]
 
@@ -94,7 +94,7 @@ class SubmissionUnit:
 def make_units(launches: Sequence[Launch], likeness: Callable[[Launch], object], size: int) -> list[SubmissionUnit]:
     """Launches as submissions, in their order; `likeness` tells what of an element is not its own.
 
-    Indices from `size` on are refused by the site, so they take nobody with them.
+    The site refuses indices from `size` on: these go alone, so that no other element is refused with them.
     """
     units: list[list[Launch]] = []
     open_units: dict[object, list[Launch]] = {}
@@ -226,7 +226,7 @@ def _most(share: ArrayShare) -> int:
 def share_limit(limit: int | None, shares: Mapping[int, ArrayShare]) -> dict[int, int]:
     """The throttles that have to change (0: none), so that all native arrays of one together keep to the limit.
 
-    The oldest comes first. Slurm has no throttle of nobody: an array with waiting elements has one at least.
+    The oldest comes first. Slurm has no throttle of zero: an array with waiting elements gets at least one.
     """
     waiting = [share for _, share in sorted(shares.items()) if share.waiting]
     if limit is None:

@@ -1,4 +1,4 @@
-"""What became of a submission whose answer was lost, and which native job counts then."""
+"""Submissions in doubt: sbatch's answer was lost, so it may have made a job. Which native job counts then."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from overspan.adapters.slurm.submission.arrays import Native
 
 SubmissionAnswer = Accepted | Refusal
 WANTED_SECONDS = 120.0
-"""After which nobody asks any more what became of a submission."""
+"""After this time without a question for it, an answer is not wanted any more."""
 
 
 @dataclass
 class InDoubt:
-    """A submission whose effect is not known: since when and why, and how often Slurm was asked without finding it."""
+    """A submission in doubt: since when and why, and how many looks at Slurm have not found it."""
 
     since: float
     job: int = 0
@@ -33,7 +33,7 @@ class InDoubt:
 
 
 def describe_in_doubt(in_doubt: Iterable[InDoubt], now: float) -> str:
-    """What is told while submissions are in doubt whose answers are wanted; empty where there are none."""
+    """The message about submissions in doubt whose answers are wanted; empty where there are none."""
     wanted = [each for each in in_doubt if now - each.asked_at < WANTED_SECONDS]
     if not wanted:
         return ""

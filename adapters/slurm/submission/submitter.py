@@ -1,7 +1,7 @@
-"""Submitting: once for each token, whatever happens to the answer.
+"""Exactly-once submission: one native job for each token, even if sbatch's answer is lost.
 
-The token stands in the job's comment. When it is not known whether sbatch had its effect, Slurm is asked twice, a
-message timeout apart; only then the job is submitted again, held, and released once it is known to be the only one.
+The token is an idempotency key in the job's comment. A submission in doubt is looked up twice, a message timeout apart.
+Only if neither look finds it, the job is submitted again, held, and released once it is known to be the only one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LEAST_CALLS = 4
 """Calls of a batch, before there is another one beside it."""
 LOOKS = 2
 LAST_LOOKS = 3
-"""Of a launch that is not wanted any more: nobody looks again, so what comes late would run."""
+"""Looks for a launch that is not wanted any more. They are the last ones: a job that appears later would run."""
 _MARGIN = 3600.0
 """Seconds by which the clocks of this machine and the cluster may differ."""
 
@@ -106,7 +106,7 @@ class Submitter:
 
     @property
     def in_doubt(self) -> str:
-        """What is told while it is not known of a submission whether Slurm has it; empty where there is none."""
+        """The message about submissions in doubt; empty where there are none."""
         return describe_in_doubt(self._in_doubt.values(), self.monotonic())
 
     def forget(self, launches: Sequence[Launch]) -> None:
@@ -150,7 +150,7 @@ class Submitter:
             await self._end_earlier([one for one in again if is_group(one.job) and not one.job.racers])
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
-                # Whoever made the call may still be at it.
+                # The earlier process may have made the call, and it may still be under way.
                 self._mark_in_doubt(launch)
 
     def _is_settled(self, launch: Launch) -> bool:
@@ -186,7 +186,7 @@ class Submitter:
         await self._adopt_ended(unseen)
 
     async def _adopt_ended(self, launches: Sequence[Launch]) -> None:
-        """Take a run that came and went while nobody looked: the queue has forgotten it, the accounting has not."""
+        """Adopt a run that came and went between two looks: the queue has forgotten it, the accounting has not."""
         if not launches or not (await self._queries.site()).accounting:
             return
         since = min(launch.job.submitted_at for launch in launches) - _MARGIN
@@ -304,7 +304,7 @@ class Submitter:
             todo = [*await self._send_batch(batch, facts, held), *todo]
 
     def _compare(self, launch: Launch, facts: ClusterFacts) -> object:
-        """What an element's submission is but for its own index; nothing is like what cannot be rendered."""
+        """An element's submission without its index: equal ones make one array. What has no form equals no other."""
         try:
             rendered = self._renderer.render(launch, replace(facts, elements={}))
         except OverspanError:

@@ -45,7 +45,7 @@ class Throttles:
             self._given[native] = launch.throttle or 0
 
     def see(self, handles: Iterable[Handle | GroupHandle]) -> None:
-        """These are all launches there are, whoever submitted them."""
+        """Take these for all launches there are, also those of an earlier process."""
         self._looked = True
         natives: dict[int, set[int]] = {}
         for handle in handles:

@@ -59,7 +59,7 @@ class ParamikoSsh(Shell):
             self._sessions.leave()
 
     async def _carry(self, exchange: _Exchange) -> Raw:
-        """Run an exchange on a thread of its own, which nobody waits for when its time is over."""
+        """Run an exchange on a thread of its own, which is abandoned when its time is over."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Raw] = loop.create_future()
 
@@ -204,7 +204,7 @@ class _Exchange:
         self._stopped = False
 
     def stop(self) -> None:
-        """End it: what waits for the other end does so no more. A link that hangs holds up nobody but a thread."""
+        """End it: reads of the other end return. A link that hangs blocks a thread only."""
         self._stopped = True
         if self._channel is not None:
             threading.Thread(target=self._channel.close, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Keeps a cluster's own limit on questions: a bucket of tokens, one for each command that asks slurmctld.
+"""Rate limit: a token bucket that keeps to slurmctld's own limit, one token for each command that asks it.
 
 slurm.conf(5), SlurmctldParameters: rl_enable, rl_bucket_size, rl_refill_rate, rl_refill_period (23.02 and later). There
 is no limit where the cluster has none, until it asks for patience.

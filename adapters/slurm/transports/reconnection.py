@@ -1,4 +1,4 @@
-"""How a connection is opened for all who ask for it, and when one that could not be opened is tried again."""
+"""Opening a connection: single-flight for all callers, with back-off after a failure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FIRST_WAIT = 1.0
 LONGEST_WAIT = 5.0
 """Seconds between two tries. Those who ask wait longer than this by themselves, so one who asks is seldom put off."""
 LONGEST_REFUSED = 60.0
-"""The same where the host has answered and let nobody in: hosts shut out those who come again and again."""
+"""The same where the host answered and refused the login: hosts lock out clients that try again and again."""
 _REFUSED = re.compile(r"Permission denied|[Aa]uthentication|Host key|host key|not found in known_hosts")
 
 
 class Backoff:
-    """Counts tries to open one connection. Times are of `clock`, seconds."""
+    """Back-off between tries to open one connection. Times are of `clock`, seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Backoff:
             raise Unreachable(self._trouble)
 
     def retry(self) -> None:
-        """The next try is not put off: somebody has asked what is so now."""
+        """Allow the next try at once: a user asked for the present state."""
         self._next = 0.0
 
     def succeed(self) -> None:
@@ -48,7 +48,7 @@ class Backoff:
 
 
 class SharedOpening:
-    """The opening of one connection: one at a time, whoever asks, and whoever stops waiting does not stop it."""
+    """Single-flight opening of one connection; a caller that stops waiting does not cancel it."""
 
     def __init__(self, open_it: Callable[[], Awaitable[None]]) -> None:
         self._open_it = open_it
@@ -58,7 +58,7 @@ class SharedOpening:
         """Wait until the connection is open. Raises what kept it from that."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._open_it())
-            # Nobody may be left to hear of it.
+            # Retrieved here, because there may be no caller left to do so.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         opening = self._task
         await asyncio.wait([opening])

@@ -1,4 +1,4 @@
-"""What every transport can do, and what may come of it."""
+"""The interface of all transports (OpenSSH, paramiko, this machine): calls, their ends, and files."""
 
 from __future__ import annotations
 

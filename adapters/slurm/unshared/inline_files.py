@@ -1,4 +1,4 @@
-"""Files of the submitter's that travel in the batch script itself, to nodes that share no folder. Pure.
+"""Inline files: the submitter's files, in the batch script itself, for nodes that share no folder. Pure.
 
 The script has them as an archive in base64, and needs a shell, tar, gzip and base64 on the node. Each run of it unpacks
 a copy into a folder that nobody else can read, and removes that at its end. What a killed run leaves behind is removed

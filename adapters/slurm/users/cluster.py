@@ -73,7 +73,7 @@ class SharedCluster:
         check_settings(config, self._settings)
         self._accounts = accounts or Accounts()
         self._clusters: dict[str, SlurmCluster] = {}
-        # Nodes are nobody's, and asking for them takes no word of a user.
+        # Nodes belong to no user, and the query needs nothing of a user's.
         self._site = SlurmCluster(self._config)
         self._submitting: ConcurrentCalls[Launch, Accepted | Refusal] = ConcurrentCalls(self._submit)
         self._ordering: ConcurrentCalls[Order, Refusal | None] = ConcurrentCalls(self._order)
@@ -212,7 +212,7 @@ class SharedCluster:
                 raise Unreachable(f"{self.name} has not been looked at yet")
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End what is left of sets that nobody wants any more."""
+        """End the remains of sets that are not wanted any more."""
         wanted = group_handles(handles)
         limit = asyncio.Semaphore(TOGETHER)
 

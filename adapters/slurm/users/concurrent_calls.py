@@ -1,4 +1,4 @@
-"""Calls for many users beside each other: nobody waits long for what another user's cluster does not answer.
+"""Concurrent calls for many users: a user whose cluster does not answer delays the others by WAIT_SECONDS at most.
 
 A call that takes longer goes on, and what it answered is kept until the daemon asks again.
 """
@@ -17,7 +17,7 @@ from overspan.bridge.model.errors import OverspanError
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 2.0
-"""Seconds that all wait for one."""
+"""Seconds for which all users wait for the slowest."""
 REST = 5.0
 """Seconds after which a user's call is made again that has failed."""
 _KEPT = 20_000
@@ -36,7 +36,7 @@ A = TypeVar("A")
 
 
 class ConcurrentCalls(Generic[I, A]):
-    """One call at a time for each user; whoever stops waiting does not stop it."""
+    """Single-flight for each user: one call at a time, which a caller that stops waiting does not cancel."""
 
     def __init__(self, call: Callable[[str, Sequence[I]], Awaitable[Sequence[A]]]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""Looking at the launches of many users, each by a call of its own: one that takes long, or fails, holds up nobody."""
+"""Observes the launches of many users, each by a call of its own, so that a slow or failed call delays no other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UserWatches:
         self._looks: dict[str, UserObservation] = {}
         self._failed: dict[str, tuple[float, OverspanError]] = {}
         self._dark = self._back = False
-        """Whether nobody's launches could be seen, and whether somebody's can again."""
+        """Whether no user's launches could be observed, and whether some user's can again."""
         self._gaps: dict[str, str] = {}
 
     @property
@@ -111,7 +111,7 @@ class UserWatches:
         self._failed.pop(user, None)
         before, self._gaps[user] = self.gap, found.gap
         self._back, self._dark = self._back or self._dark or self.gap != before, False
-        # A report about anything else is nobody's.
+        # A report about anything else belongs to no user.
         own = [report for report in found.reports if report.handle in look.since]
         return [replace(report, handle=join_owner(user, report.handle)) for report in own]
 

@@ -1,4 +1,4 @@
-"""What travels to nodes that share no folder: the application over standard input, documents by variables. Pure.
+"""Bootstrap on nodes that share no folder: the application comes by standard input, documents by variables. Pure.
 
 The program `UNPACK` stands before every entry there. It reads ten digits and so many bytes (base64 of zlib's), keeps
 the application in a file without a name, and becomes that; what follows on standard input is the entry's own.

@@ -62,7 +62,7 @@ def carry_variables(environment: Mapping[str, str], names: Iterable[str]) -> dic
 
 
 def find_home(environment: Mapping[str, str]) -> str:
-    """The home of whoever runs this, by its variable where there is one."""
+    """The home of the user that runs this, by its variable where there is one."""
     return environment.get("HOME", "") or os.path.expanduser("~")
 
 

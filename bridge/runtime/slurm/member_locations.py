@@ -1,7 +1,7 @@
-"""Where the tasks of a set run now: a file for each task, to which the batch script of its newest job adds a line.
+"""Locations of a set's members: a file for each task, to which the supervisor of its newest native job adds a line.
 
 The supervisors of the other tasks read it each second. Each file has one writer at a time, and opening a file makes a
-network file system look again, so that nobody has to be asked.
+network file system look again: so no lock and no server is needed.
 """
 
 from __future__ import annotations

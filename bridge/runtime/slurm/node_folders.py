@@ -15,7 +15,7 @@ _TRIES = 100
 
 
 class NodeFolder(NamedTuple):
-    """A folder that nobody else can read, and the descriptor that holds its lock."""
+    """A private folder (0700), and the descriptor that holds its lock."""
 
     path: str
     lock: int
@@ -54,7 +54,7 @@ def name_parent(place: str) -> str:
 
 
 def _own(parent: str) -> bool:
-    """Have the user's folder there; False when it is somebody else's, or open to others."""
+    """Make sure of the user's folder; False when another user owns it, or it is open to others."""
     try:
         os.mkdir(parent, 0o700)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""A launch for a node that sees nothing of the supervisor's: its files come with it, into the agent's folder."""
+"""Staging on a node that shares no folder: writes the files of a launch into the agent's folder, and maps its paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ITSELF = "OVERSPAN_RUN_DIR"
 
 
 def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
-    """Write the launch's files and links; gives it with the paths of this node. Raises OSError."""
+    """Write the launch's files and links; gives the launch with the paths of this node. Raises OSError."""
     for name, text in launch.files.items():
         _write(os.path.join(folder, name), text)
     mounts = {target: _place(source, folder) for target, source in launch.mounts.items()}

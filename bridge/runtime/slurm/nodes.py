@@ -75,7 +75,7 @@ class NodeWork(NamedTuple):
 class _Live:
     """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come.
 
-    `unheld` is what was said about a container that could not be had, or has ended before its program.
+    `unheld` are the messages about a container that could not be opened, or ended before its program.
     """
 
     key: NodeKey
@@ -263,7 +263,7 @@ class RemoteNodes:
             self._forget(live.key)
 
     def _hold(self, live: _Live) -> float:
-        """Seconds for which an end waits: nobody here asked for it, and Slurm may have."""
+        """Seconds for which the report of an end waits, because Slurm may have caused it."""
         if live.sent.intersection(_DOUBTED):
             return 0.0
         if live.end is None or live.unheld is not None:

@@ -1,4 +1,4 @@
-"""What a program leaves on a node, told over the control channel: the bytes behind what was told before, and a file."""
+"""Tails a program's output files, and looks for its readiness file: the agent sends both over the control channel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_ONCE = 16
 
 
 class Tail:
-    """A file that grows; it may appear later. Standard output and error that are one file are one of these."""
+    """One growing file, which may appear later. Output and error in the same file have one tail."""
 
     def __init__(self, path: str, stream: str, append: bool) -> None:
         self.stream = stream
@@ -41,7 +41,7 @@ class Tail:
 
 
 class FileWait:
-    """A file that is looked for every `period` seconds until it is there; nothing is looked for without a path."""
+    """Looks for a file every `period` seconds until it is there; an empty path is never looked for."""
 
     def __init__(self, path: str, period: float) -> None:
         self._path = path
@@ -66,7 +66,7 @@ class FileWait:
 
 
 class OutputTails:
-    """The output of one node run, and the file that makes its task ready, as messages."""
+    """Output and readiness file of one node run, as messages of the control channel."""
 
     def __init__(self, output: str, error: str, append: bool, awaited: FileWait) -> None:
         self._awaited = awaited
@@ -105,7 +105,7 @@ class OutputTails:
         return found
 
     def finish(self) -> list[dict[str, Any]]:
-        """The next messages behind the program's end; none when all was told."""
+        """The next messages after the program's end; none when everything was sent."""
         self._behind = True
         found = self.look()
         if not found:

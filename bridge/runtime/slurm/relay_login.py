@@ -1,8 +1,8 @@
-"""The relay of a group whose nodes share no folder: `relay RUN_DIR LAUNCH NATIVE PYTHON` on the login node, detached.
+"""The relay's end on the login node, detached: `relay RUN_DIR LAUNCH NATIVE PYTHON`, where the nodes share no folder.
 
-It holds one srun to the first node of the job, with a sender as its program, and writes what that sends to the run
-directory, so that whoever reads that finds what is there on other clusters. Orders go the other way. Everything is
-known by the sizes of the files, so a relay that was killed is simply started again; a lock keeps it the only one.
+It synchronises the supervisor's folder on the first node with the run directory here: one srun runs the other end
+(`relay_node`), whose files come up; orders go down. The sizes of the files are its only state, so a relay that was
+killed is simply started again. A lock allows one relay for a launch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The relay's end beside the supervisor: `sender NATIVE LAUNCH` as a step of the group's job, on its first node.
+"""The relay's end on the compute node: `sender NATIVE LAUNCH`, a step of the group's job beside the supervisor.
 
-It takes lines from its standard input, and writes lines of what is new in the supervisor's folder:
+It reads messages from standard input, and writes what is new in the supervisor's folder to standard output:
 
 down   {"have": {name: size}}                  how much of each file is there already; first, once
        {"orders": {"offset", "data"}}          bytes for the file of orders, in base64

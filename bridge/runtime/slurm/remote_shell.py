@@ -1,8 +1,8 @@
-"""A shell beside a member whose node shares no folder: `visit` on the login node, in place of the srun of the shell.
+"""A shell beside a member whose node shares no folder: `visit`, on the login node.
 
-`visit RUN_DIR LAUNCH NATIVE TASK NODE PYTHON SRUN... -- [WORD...]`: a first step of the job brings application, plan
-and record into a private folder of the node, a second one is the shell, which finds there what it finds in the run
-directory on other clusters. When it ends, so does the first, and its folder is gone; so it is when this is killed.
+`visit RUN_DIR LAUNCH NATIVE TASK NODE PYTHON SRUN... -- [WORD...]`: a first step of the job (`shell_folder`)
+brings application, plan and journal into a private folder of the node. A second step is the shell, which reads them
+there as from a run directory. The first step, and its folder, end with the shell, also when this process is killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READ_SIZE = 1 << 16
 def remote_shell_words(
     launch: Sequence[str], member: Sequence[str], step: Sequence[str], command: Sequence[str]
 ) -> list[str]:
-    """The words of a visit: `launch` is run directory, number, native id; `member` is task, node, the Python there.
+    """Words of such a shell: `launch` is run directory, number, native id; `member` is task, node, the Python there.
 
     `step` is the srun of the shell, without a program; no `command` is a shell.
     """
@@ -48,7 +48,7 @@ def read_documents(directory: RunDirectory) -> dict[str, str]:
 
 
 def send(pipe: IO[bytes], data: bytes) -> None:
-    """Send all of it, unless nobody listens: then its end tells why."""
+    """Send all of it. A closed pipe is no error here: the end of the process tells why."""
     try:
         pipe.write(data)
         pipe.flush()

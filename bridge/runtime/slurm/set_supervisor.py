@@ -1,7 +1,7 @@
 """The supervisor of one task of a set: `PYZ member RUN_DIR LAUNCH TASK FIRST` in the batch script of its own job.
 
 It decides nothing: the daemon's orders say what to launch and what to end, and the journal has how that went. Until
-the first order to launch, the job stands at the barrier: it gives its nodes back when `start_timeout` is over. When
+the first order to launch, the job waits at the start gate: it gives its nodes back when `start_timeout` is over. When
 the task has failed and may be tried again, the nodes are kept a little for the next attempt.
 
 FIRST is the number of the first attempt that the job is for. Its files are in RUN_DIR/members/TASK/FIRST.
@@ -30,7 +30,7 @@ from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Supervisor, l
 from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, keep_until, place_members
 
 START_SECONDS = 600
-"""How long a job waits at the barrier where the job file says no `start_timeout`."""
+"""How long a job waits at the start gate where the job file says no `start_timeout`."""
 KEEP_SECONDS = 30
 """How long the nodes of a failed task are kept for its next attempt."""
 _GAVE_UP = 75  # EX_TEMPFAIL, sysexits.h
@@ -105,7 +105,7 @@ class SetSupervisor(Supervisor):
         run.leave(now)
 
     def _find_start_deadline(self, job: Job) -> float | None:
-        """Until when the first launch is waited for; None where no others are, or where other tasks come first."""
+        """Until when to wait for the first launch; None for ever: tasks start alone, or this one needs others."""
         placed = {(place.task, place.index) for place in job.placements}
         members = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
         if job.spec.start is Start.INDEPENDENT or (job.spec_of(self._task).needs and placed >= members):
@@ -118,7 +118,7 @@ class SetSupervisor(Supervisor):
 
 @contextlib.contextmanager
 def lock_orders(directory: RunDirectory) -> Iterator[bool]:
-    """Keep others from adding orders; False where somebody is at it."""
+    """Lock the orders against writers; False where another process holds the lock."""
     with open(directory.file("orders.jsonl") + ".lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""A folder on a node that shares none, for a shell there: `lodging` as a step of the job, for as long as the shell.
+"""Temporary folder for a shell on a node that shares none: `lodging`, a step of the job that ends with the shell.
 
-Its standard input brings a line {"documents": {name: text}}, which become files. It answers {"lodged": {"folder"}} and
-stays until the input ends; then nothing is left.
+Its standard input brings a line {"documents": {name: text}}, which become files. It answers {"lodged": {"folder"}},
+waits for the end of its input, and removes the folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def encode_documents(documents: dict[str, str], native: str) -> bytes:
 
 
 def read_native(folder: str) -> str:
-    """The native job that a folder was made for; empty where it is none of these."""
+    """The native job that a folder was made for; empty for any other folder."""
     try:
         with open(os.path.join(folder, _NATIVE), encoding="utf-8") as file:
             return file.read()
@@ -50,12 +50,12 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _leave(number: int, frame: object) -> None:
-    """What Slurm ends leaves nothing either."""
+    """Exit by an exception, so that the folder is removed when Slurm ends the step too."""
     sys.exit(128 + number)
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Lodge one visit; 70 when nobody came, or there is no folder."""
+    """Provide the folder until standard input ends; 70 when no documents came, or no folder could be made."""
     signal.signal(signal.SIGTERM, _leave)
     os.umask(0o077)
     lines = LineReader()

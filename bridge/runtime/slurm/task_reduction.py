@@ -1,4 +1,4 @@
-"""The facts of one task where the daemon decides: its decisions and the ends of node runs, taken as they come. Pure.
+"""The reducer of a supervisor that only executes: the facts of one task of a set, which the daemon decides. Pure.
 
 No budget, no backoff and no end of the job is known here; `run.Run` needs only what to start and what to signal.
 """
@@ -23,7 +23,7 @@ _AGAIN = (Cause.RESTART, Cause.GROUP_RESTART)
 
 
 def decide_nothing(job: Job, now: float) -> Decisions:
-    """What follows is the daemon's to say."""
+    """The daemon decides."""
     return Decisions((), None)
 
 

@@ -1,4 +1,4 @@
-"""What an end means of which the agent could not tell all: from srun's and slurmstepd's own words. Pure."""
+"""Causes of ends that the agent cannot know, from the messages of srun and slurmstepd. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def judge_words(said: Sequence[str]) -> Optional[Cause]:
 
 
 def is_doubtful(exit_code: int, signal: int, told: bool) -> bool:
-    """Whether an end that nobody here asked for may be Slurm's: it then waits for what Slurm does next."""
+    """Whether Slurm may have caused an end that was not ordered: the report then waits for what Slurm does next."""
     return told or is_stopped(exit_code, signal)
 
 

@@ -33,7 +33,7 @@ from overspan.adapters.slurm.opening import open_configured
 from overspan.adapters.slurm.transports import processes
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.transports.processes import feed_process
-from overspan.adapters.slurm.users import concurrent_calls as working
+from overspan.adapters.slurm.users import concurrent_calls
 from overspan.adapters.slurm.users import observation as watching
 from overspan.adapters.slurm.users.cluster import SharedCluster
 from overspan.adapters.slurm.users.handles import join_owner, split_owner
@@ -131,7 +131,7 @@ class Many(SharedCluster):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "PATIENCE", 0.02)
+    monkeypatch.setattr(concurrent_calls, "WAIT_SECONDS", 0.02)
     monkeypatch.setattr(working, "REST", 0.02)
     monkeypatch.setattr(watching, "REST", 0.02)
 
