@@ -33,8 +33,7 @@ from overspan.adapters.slurm.opening import open_configured
 from overspan.adapters.slurm.transports import processes
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.transports.processes import feed_process
-from overspan.adapters.slurm.users import concurrent_calls
-from overspan.adapters.slurm.users import observation as watching
+from overspan.adapters.slurm.users import concurrent_calls, observation
 from overspan.adapters.slurm.users.cluster import SharedCluster
 from overspan.adapters.slurm.users.handles import join_owner, split_owner
 from overspan.bridge.config.settings import Settings
@@ -132,8 +131,8 @@ class Many(SharedCluster):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent_calls, "WAIT_SECONDS", 0.02)
-    monkeypatch.setattr(working, "REST", 0.02)
-    monkeypatch.setattr(watching, "REST", 0.02)
+    monkeypatch.setattr(concurrent_calls, "REST", 0.02)
+    monkeypatch.setattr(observation, "REST", 0.02)
 
 
 async def until(fact: Callable[[], bool]) -> None:
@@ -474,7 +473,7 @@ class TestProcesses:
 def test_the_first_answer_after_a_trouble_of_all_is_told_although_nothing_has_happened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watching, "REST", 0.0)
+    monkeypatch.setattr(observation, "REST", 0.0)
 
     async def run() -> None:
         many = Many()
