@@ -1,7 +1,7 @@
 """Projects Slurm's records of a native job to the events of a launch. Pure: the same records give the same events.
 
 Slurm decides about a single job and this copies its verdicts: a grant and a start, an end with its cause, a requeue.
-Every time is Slurm's own, so that a story that is told again is the same.
+Every time is Slurm's own, so that a repeated projection gives the same events.
 """
 
 from __future__ import annotations

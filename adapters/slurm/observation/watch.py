@@ -441,7 +441,7 @@ class Watch:
 
 
 def _is_same(quiet: tuple[NativeView, str, int], now: tuple[NativeView | None, str, int]) -> bool:
-    """Whether a story is where there was nothing to report: a view is never changed, each look has another one."""
+    """Whether nothing has changed since a projection that gave no event. Views are immutable, so identity is enough."""
     return quiet[0] is now[0] and quiet[1:] == now[1:]
 
 

@@ -19,7 +19,7 @@ class DeliveredOrders:
     by_handle: dict[str, list[Ordered]] = field(default_factory=dict)
     tokens: dict[str, None] = field(default_factory=dict)
     busy: dict[str, int] = field(default_factory=dict)
-    """Launches whose orders are under way, and how many: their story goes on when it is known what came of those."""
+    """How many orders of a launch are under way: its projection waits for their outcome."""
     in_doubt: dict[str, None] = field(default_factory=dict)
     """Tokens of orders in doubt: their answer was lost, so they may have had their effect."""
     last: int = 0

@@ -1,4 +1,4 @@
-"""Names of sets and places in their stories, as texts that the daemon keeps. Pure."""
+"""Handles and cursors of sets, as texts that the daemon stores. Pure."""
 
 from __future__ import annotations
 

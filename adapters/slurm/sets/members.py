@@ -50,7 +50,7 @@ def may_be_set(job: Job) -> bool:
 
 
 def find_obstacle(job: Job) -> str:
-    """Why a job that races cannot be a set, which alone has a barrier that the daemon lifts; empty where it can."""
+    """Why a job that races cannot be a set, which alone has a start gate that the daemon opens; empty where it can."""
     if any(task.form is Form.BATCH for task in job.spec.tasks):
         return "Slurm starts a batch script by itself"
     if any(task.share for task in job.spec.tasks):

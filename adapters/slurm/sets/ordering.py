@@ -58,7 +58,7 @@ fi
 """Puts off what waits, which the controller refuses for what has started, and what was put off cannot start.
 
 Many are put off with one command, and where not all of them wait, one by one. Then nothing of a set that starts
-together can begin: those that have their nodes already stand at the barrier.
+together can begin: those that have their nodes already wait at the start gate.
 """
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
 

@@ -1,6 +1,6 @@
 """Projects the journals of a set's native jobs, and Slurm's records of these, to the events of a launch. Pure.
 
-The daemon decides, so only reports are told: the grant when all stand at the barrier, then starts, ends, readiness. A
+The daemon decides, so this gives reports only: the grant when all wait at the start gate, then starts, ends, ready. A
 native job that Slurm ends closes the node runs that its journal has left open, and nothing else.
 """
 
@@ -96,7 +96,7 @@ def project_set(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetP
 
 
 def _tell_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetProjection:
-    """The grant, when every native job stands at its barrier, or the loss of the launch."""
+    """The grant, when every native job waits at its start gate, or the loss of the launch."""
     standing: dict[str, JournalLine] = {}
     for part in handle.parts:
         seen = observed.members.get(part.task)

@@ -41,7 +41,7 @@ class KillDeadline(NamedTuple):
 
 @dataclass
 class KnownSet:
-    """A set of which the daemon has told where its story is. `fresh` are native jobs that it has not noted yet."""
+    """A set whose cursor the daemon has given. `fresh` are native jobs that this cursor does not have yet."""
 
     handle: SetHandle
     cursor: SetCursor
@@ -51,7 +51,7 @@ class KnownSet:
     missed: dict[str, LostAttempt] = field(default_factory=dict)
     """By task: attempts that were to start in a native job that is gone."""
     told: SetCursor | None = None
-    """Where the story was told to; the daemon may decide what follows before it gives this cursor back."""
+    """The cursor of the last projection; the daemon may decide what follows before it gives this cursor back."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
     lost_relaunches: set[LostRelaunch] = field(default_factory=set)
@@ -120,7 +120,7 @@ class Sets:
         return len(self._known)
 
     def follow(self, since: Mapping[str, str]) -> None:
-        """Take in where each story was left."""
+        """Take in the cursor of each set."""
         for text in [text for text in self._known if text not in since]:
             del self._known[text]
         for text, place in since.items():
@@ -193,7 +193,7 @@ class Sets:
         return taken
 
     def tell(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetProjection | None:
-        """The story of a set from where it was left; None for one that is not watched."""
+        """Project a set from its cursor on; None for a set that is not watched."""
         known = self._known.get(text)
         if known is None:
             return None
