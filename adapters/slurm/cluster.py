@@ -38,7 +38,7 @@ from overspan.adapters.contract import (
     Unmet,
     before_sending,
 )
-from overspan.adapters.slurm.access.imports import Importer
+from overspan.adapters.slurm.access.imports import NativeJobImporter
 from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
 from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.access.native_steps import NativeSteps
@@ -106,7 +106,7 @@ class SlurmCluster:
         self._throttles = Throttles(self._queries)
         self._submitter = Submitter(self._queries, self._renderer, find_start(), self._throttles)
         self._predecessors = Predecessors(self._queries)
-        self._importer = Importer(self._queries)
+        self._importer = NativeJobImporter(self._queries)
         self._orders = DeliveredOrders()
         self.watch = Watch(self._queries, self._orders, self._settings.tick, self._throttles)
         self._lock = asyncio.Lock()
@@ -266,7 +266,7 @@ class SlurmCluster:
         return await self._orderer.order(orders)
 
     def find_obstacle(self, job: Job) -> str:
-        """Why a job cannot wait at the start barrier of a set."""
+        """Why a job cannot wait at the start gate of a set."""
         return find_obstacle(job) if self._relays is None else "its nodes share no folder, which a set needs"
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:

@@ -26,7 +26,7 @@ Answer = Accepted | Refusal
 Submit = Callable[[Sequence[Launch]], Awaitable[dict[str, Answer]]]
 
 
-class Importer:
+class NativeJobImporter:
     """Finds foreign jobs of one cluster, and takes launches that are such."""
 
     def __init__(self, queries: Queries) -> None:

@@ -41,7 +41,7 @@ _RUNNING = ("StepID", "NumTasks", "StartTime", "Nodes", "StepName")
 _SIGKILL = 9
 
 
-class StepRecord(NamedTuple):
+class NativeStepRecord(NamedTuple):
     """A line about a job, whose `number` is None, or about a step of srun's: ids as in squeue, nodes by name."""
 
     job: str
@@ -110,7 +110,7 @@ class JobSteps:
                 raise failure.error()
         return done.text
 
-    def _collect(self, records: Sequence[StepRecord], wanted: Mapping[str, str]) -> dict[str, list[Step]]:
+    def _collect(self, records: Sequence[NativeStepRecord], wanted: Mapping[str, str]) -> dict[str, list[Step]]:
         """The steps by handle; those of jobs that have ended are remembered."""
         jobs = {record.job: record for record in records if record.number is None}
         found: dict[str, list[Step]] = {text: [] for text in wanted.values()}
@@ -140,7 +140,7 @@ def _read_handles(handles: Iterable[str]) -> dict[str, str]:
     return {handle.name: str(handle) for handle in newest}
 
 
-def make_step(text: str, record: StepRecord, names: Sequence[str]) -> Step:
+def make_step(text: str, record: NativeStepRecord, names: Sequence[str]) -> Step:
     """A step as the contract has it; its nodes count within the launch."""
     places = {name: index for index, name in enumerate(names)}
     status = record.exit or ExitStatus()
@@ -177,7 +177,7 @@ def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:
     return (*_FIELDS, SUBMIT_LINE) if version >= SUBMIT_LINE_SINCE else _FIELDS
 
 
-def read_steps(text: str, version: tuple[int, ...]) -> list[StepRecord]:
+def read_steps(text: str, version: tuple[int, ...]) -> list[NativeStepRecord]:
     """The jobs and the steps of srun's in an answer of sacct's."""
     fields = list_fields(version)
     rows = (dict(zip(fields, values, strict=True)) for values in split_parsable(text, len(fields)).records)
@@ -188,7 +188,7 @@ def _ask_running() -> tuple[str, ...]:
     return (f"--Format={join_format(_RUNNING)}",)
 
 
-def read_running(text: str) -> list[StepRecord]:
+def read_running(text: str) -> list[NativeStepRecord]:
     """The steps of srun's in an answer of squeue's."""
     found = []
     for step, ntasks, start, nodes, name in split_records(text, len(_RUNNING)).records:
@@ -200,7 +200,7 @@ def read_running(text: str) -> list[StepRecord]:
     return found
 
 
-def _read_row(row: Mapping[str, str], shown: str) -> StepRecord | None:
+def _read_row(row: Mapping[str, str], shown: str) -> NativeStepRecord | None:
     match = JOB_ID.fullmatch(shown.strip())
     if match is None:
         return None
@@ -208,7 +208,7 @@ def _read_row(row: Mapping[str, str], shown: str) -> StepRecord | None:
     if rest is not None or (step is not None and not step.isdigit()):
         # The waiting rest of an array; the script's own step, and those that Slurm makes for itself.
         return None
-    return StepRecord(
+    return NativeStepRecord(
         job=job if index is None else f"{job}_{index}",
         component=None if offset is None else int(offset),
         number=None if step is None else int(step),

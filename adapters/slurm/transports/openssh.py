@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from overspan.adapters.slurm.transports.processes import Ended, feed_process
 from overspan.adapters.slurm.transports.programs import INTERPRETER
-from overspan.adapters.slurm.transports.reconnection import Backoff, Sessions, SharedOpening
+from overspan.adapters.slurm.transports.reconnection import ReconnectDelay, Sessions, SharedOpening
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import Denied, Unreachable
 
@@ -59,7 +59,7 @@ class OpenSsh(Shell):
         self._sessions = Sessions(MAX_SESSIONS, address.host, self._opening)
         self._known_open = False
         self._opened = False
-        self._attempts = Backoff()
+        self._attempts = ReconnectDelay()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""

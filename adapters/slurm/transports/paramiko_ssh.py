@@ -23,7 +23,7 @@ from overspan.adapters.slurm.transports.openssh import (
     Address,
 )
 from overspan.adapters.slurm.transports.programs import INTERPRETER
-from overspan.adapters.slurm.transports.reconnection import Backoff, Sessions, SharedOpening
+from overspan.adapters.slurm.transports.reconnection import ReconnectDelay, Sessions, SharedOpening
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
@@ -47,7 +47,7 @@ class ParamikoSsh(Shell):
         self._clients: list[Any] = []
         self._opening = SharedOpening(self._ensure_open)
         self._sessions = Sessions(MAX_SESSIONS, address.host, self._opening)
-        self._attempts = Backoff()
+        self._attempts = ReconnectDelay()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""

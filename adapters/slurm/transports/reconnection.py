@@ -17,7 +17,7 @@ LONGEST_REFUSED = 60.0
 _REFUSED = re.compile(r"Permission denied|[Aa]uthentication|Host key|host key|not found in known_hosts")
 
 
-class Backoff:
+class ReconnectDelay:
     """Back-off between tries to open one connection. Times are of `clock`, seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

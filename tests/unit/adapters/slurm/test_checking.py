@@ -32,7 +32,7 @@ from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
-from overspan.adapters.slurm.transports.reconnection import Backoff
+from overspan.adapters.slurm.transports.reconnection import ReconnectDelay
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
@@ -153,7 +153,7 @@ class TestCheck:
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         transport = OpenSsh("c", Address("rig"), folder=f"{tmp_path}/sockets")
         # No time goes by: the daemon itself would not try again.
-        transport._attempts = Backoff(lambda: 0.0)
+        transport._attempts = ReconnectDelay(lambda: 0.0)
         cluster = SlurmCluster(ClusterConfig("c", "slurm", {"transport": "ssh", "host": "rig"}), transport)
 
         async def story() -> None:

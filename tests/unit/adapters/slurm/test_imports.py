@@ -13,7 +13,7 @@ from tests.unit.adapters.slurm.records import ENDED
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
-from overspan.adapters.slurm.access.imports import Importer
+from overspan.adapters.slurm.access.imports import NativeJobImporter
 from overspan.adapters.slurm.commands.listings import TimeLimit
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
@@ -96,8 +96,8 @@ class Asked:
         return FIELDS if int(native) in self.records else {}
 
 
-def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> Importer:
-    return Importer(cast("Queries", Asked(*records, ended=ended)))
+def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> NativeJobImporter:
+    return NativeJobImporter(cast("Queries", Asked(*records, ended=ended)))
 
 
 async def no_sbatch(launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:

@@ -36,7 +36,7 @@ from overspan.adapters.slurm.transports.rate_limit import (
     asks_controller,
     read_limit,
 )
-from overspan.adapters.slurm.transports.reconnection import LONGEST_REFUSED, LONGEST_WAIT, Backoff
+from overspan.adapters.slurm.transports.reconnection import LONGEST_REFUSED, LONGEST_WAIT, ReconnectDelay
 from overspan.adapters.slurm.transports.transport import Call, Done, Interrupted
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import OverspanError, Unreachable
@@ -230,7 +230,7 @@ class TestLink:
     def test_a_host_that_is_down_is_asked_seldom(self, link: Link) -> None:
         async def story() -> None:
             # However long the questions take, no time goes by.
-            link.transport._attempts = Backoff(lambda: 0.0)
+            link.transport._attempts = ReconnectDelay(lambda: 0.0)
             link.be("down")
             for _ in range(5):
                 with pytest.raises(Unreachable, match="No route to host"):
@@ -269,7 +269,7 @@ class TestLink:
 class TestAttempts:
     def test_a_host_that_is_away_is_tried_every_few_seconds_however_long_it_was(self) -> None:
         now, tries = [0.0], []
-        attempts = Backoff(lambda: now[0])
+        attempts = ReconnectDelay(lambda: now[0])
         while now[0] < 600:
             try:
                 attempts.check()
@@ -293,7 +293,7 @@ class TestAttempts:
     )
     def test_a_host_that_lets_nobody_in_is_left_alone_for_longer(self, said: str) -> None:
         now = [0.0]
-        attempts = Backoff(lambda: now[0])
+        attempts = ReconnectDelay(lambda: now[0])
         for _ in range(9):
             attempts.fail(f"there: {said}")
         now[0] = LONGEST_REFUSED - 1
@@ -303,7 +303,7 @@ class TestAttempts:
         attempts.check()
 
     def test_an_open_connection_that_breaks_is_opened_again_at_once(self) -> None:
-        attempts = Backoff(lambda: 0.0)
+        attempts = ReconnectDelay(lambda: 0.0)
         attempts.fail("there: Connection refused")
         attempts.succeed()
         attempts.check()

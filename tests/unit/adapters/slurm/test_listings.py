@@ -270,4 +270,4 @@ def test_no_answer_breaks_a_reader(text: str) -> None:
 def test_records_are_split_where_they_were_joined(rows: list[list[str]]) -> None:
     clean = [[text.replace(FIELD_END, "").replace(RECORD_END, "") for text in row] for row in rows]
     text = "".join(f"{FIELD_END.join(row)}{RECORD_END}\n" for row in clean)
-    assert listings.split_records(text, 4) == listings.Listing(tuple(tuple(row) for row in clean))
+    assert listings.split_records(text, 4) == listings.ParsedListing(tuple(tuple(row) for row in clean))
