@@ -198,7 +198,7 @@ class SlurmCluster:
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`; one question is for all of them, once a tick and sooner for young ones.
 
-        An answer after a trouble is told at once, whether or not there is news in it.
+        The first answer after a failure is reported at once, with or without news in it.
         """
         self._check_open()
         deadline = time.monotonic() + timeout

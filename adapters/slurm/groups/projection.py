@@ -68,24 +68,24 @@ def project_group(
     late = _settled(orders, cursor, observed, bool(lines))
     events: list[Event] = []
     if not cursor.offset:
-        events += [order.event for order in late if _is_told_early(order.event, bool(lines))]
+        events += [order.event for order in late if _is_reported_early(order.event, bool(lines))]
     cursor = _note_orders(handle, cursor, late)
     if not cursor.offset and not lines and observed.view is not None:
-        told, cursor = _tell_hold(observed.view, cursor, orders)
-        events += told
+        found, cursor = _project_hold(observed.view, cursor, orders)
+        events += found
     for line in lines:
         cursor = replace(cursor, offset=line.end, order=max(cursor.order, line.order), held=False)
         if isinstance(line.event, Cancel) and not line.event.task:
             cursor = _set_kill(handle, cursor, line.event)
-        # Slurm stops and continues an allocation; the supervisor is told of it for its own clocks only.
+        # Slurm stops and continues an allocation; the supervisor gets the order for its own clocks only.
         if not isinstance(line.event, (Suspend, Resume)):
             events.append(line.event)
     if observed.page is not None and observed.page.closed:
         return GroupProjection(tuple(events), cursor)
     if observed.view is not None and cursor.offset:
-        told, cursor = _tell_suspension(observed.view, cursor)
-        events += told
-    end = _tell_end(handle, observed, cursor, late)
+        found, cursor = _project_suspension(observed.view, cursor)
+        events += found
+    end = _project_end(handle, observed, cursor, late)
     if end:
         events += end
         cursor = replace(cursor, over=True)
@@ -93,9 +93,9 @@ def project_group(
 
 
 def _settled(orders: Sequence[Ordered], cursor: GroupCursor, observed: GroupView, started: bool) -> list[Ordered]:
-    """The orders that are not told yet, up to one of which it is not known whether the supervisor will tell it.
+    """The orders to report now. Stops at one that the supervisor may still report in its journal.
 
-    It will not where Slurm kept the group waiting after the order: then it is told here, and the journal repeats it.
+    It will not where Slurm kept the group waiting after the order: then this reports it, and the journal repeats it.
     """
     found = []
     for order in list_known(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(observed)):
@@ -109,7 +109,7 @@ def _settled(orders: Sequence[Ordered], cursor: GroupCursor, observed: GroupView
 
 
 def _is_closing(observed: GroupView) -> bool:
-    """Whether Slurm has told the end, and the journal was read after that."""
+    """Whether Slurm has reported the end, and the journal was read after that."""
     page, view = observed.page, observed.view
     ended = view is not None and view.outcome.phase in (Phase.ENDED, Phase.REQUEUED)
     return ended and view is not None and page is not None and not page.more and page.asked > view.known_at
@@ -120,8 +120,8 @@ def _is_for_supervisor(event: Event) -> bool:
     return isinstance(event, SetTime) or (isinstance(event, Cancel) and bool(event.task))
 
 
-def _is_told_early(event: Event, started: bool) -> bool:
-    """Orders on a waiting group that have had their effect; what ends it is told with its end."""
+def _is_reported_early(event: Event, started: bool) -> bool:
+    """Whether to report an order on a waiting group at once; one that ends the group is reported with its end."""
     return not started if _is_for_supervisor(event) else not isinstance(event, (Cancel, Expire))
 
 
@@ -140,7 +140,7 @@ def _set_kill(handle: GroupHandle, cursor: GroupCursor, event: Cancel) -> GroupC
     return replace(cursor, kill_at=int(event.at) + grace + MARGIN)
 
 
-def _tell_hold(view: NativeView, cursor: GroupCursor, orders: Sequence[Ordered]) -> tuple[list[Event], GroupCursor]:
+def _project_hold(view: NativeView, cursor: GroupCursor, orders: Sequence[Ordered]) -> tuple[list[Event], GroupCursor]:
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
@@ -151,7 +151,7 @@ def _tell_hold(view: NativeView, cursor: GroupCursor, orders: Sequence[Ordered])
     return [event], replace(cursor, held=held)
 
 
-def _tell_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Event], GroupCursor]:
+def _project_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Event], GroupCursor]:
     suspended = view.outcome.phase is Phase.SUSPENDED
     if suspended == cursor.suspended or view.outcome.phase is Phase.ENDED:
         return [], cursor
@@ -159,8 +159,8 @@ def _tell_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Event]
     return [event], replace(cursor, suspended=suspended)
 
 
-def _tell_end(handle: GroupHandle, observed: GroupView, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
-    """Slurm's verdict on a launch whose journal stays open, once that was read after Slurm had told the end."""
+def _project_end(handle: GroupHandle, observed: GroupView, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
+    """Slurm's verdict on a launch whose journal stays open, once that was read after Slurm had reported the end."""
     page, view = observed.page, observed.view
     if page is None or page.more:
         return []

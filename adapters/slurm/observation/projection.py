@@ -177,21 +177,21 @@ def project(
     events += [order.event for order in early]
     cursor = _note_orders(cursor, late, handle)
     if cursor.phase == NOTHING and not ran:
-        told, cursor = _tell_hold(view, cursor, orders)
-        events += told
+        found, cursor = _project_hold(view, cursor, orders)
+        events += found
     if ran and view.outcome.phase is not Phase.QUEUED:
-        told, cursor = _tell_start(handle, view, cursor, addresses)
-        events += told
+        found, cursor = _project_start(handle, view, cursor, addresses)
+        events += found
     events += [order.event for order in rest]
     if cursor.kill_at and view.waits:
         # Cancelled, and in Slurm's queue again: it is over when it has left that.
         return Projection(tuple(events), cursor)
     if view.outcome.phase in (Phase.ENDED, Phase.REQUEUED):
-        events += _tell_end(handle, view, cursor, ran)
+        events += _project_end(handle, view, cursor, ran)
         cursor = cursor.at(ENDED)
     elif cursor.phase == STARTED:
-        told, cursor = _tell_suspension(view, cursor)
-        events += told
+        found, cursor = _project_suspension(view, cursor)
+        events += found
     return Projection(tuple(events), cursor)
 
 
@@ -228,7 +228,7 @@ def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> C
     return cursor
 
 
-def _tell_hold(view: NativeView, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
+def _project_hold(view: NativeView, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
@@ -239,7 +239,7 @@ def _tell_hold(view: NativeView, cursor: Cursor, orders: Sequence[Ordered]) -> t
     return [event], replace(cursor, held=held)
 
 
-def _tell_start(
+def _project_start(
     handle: Handle, view: NativeView, cursor: Cursor, addresses: Mapping[str, str]
 ) -> tuple[list[Event], Cursor]:
     at = view.start or view.end or view.over_at or view.asked
@@ -255,7 +255,7 @@ def _tell_start(
     return events, cursor
 
 
-def _tell_suspension(view: NativeView, cursor: Cursor) -> tuple[list[Event], Cursor]:
+def _project_suspension(view: NativeView, cursor: Cursor) -> tuple[list[Event], Cursor]:
     suspended = view.outcome.phase is Phase.SUSPENDED
     if suspended == cursor.suspended:
         return [], cursor
@@ -276,7 +276,7 @@ def is_before(end: float, order: Ordered) -> bool:
     return end + 1 <= (order.event.at if order.there is None else order.there)
 
 
-def _tell_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
+def _project_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
     if view.over_at is not None:
         # An order without an author spends no budget: Slurm has the job in its queue again. Whether it is
         # held there is told of the next launch, which is the same native job.

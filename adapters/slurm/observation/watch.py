@@ -67,7 +67,7 @@ class WatchedLaunch:
     taken: bool = False
     """Whether its number is another job's now."""
     told: tuple[str, float] | None = None
-    """The reason and the expected start that were told last."""
+    """The reason and the expected start that were reported last."""
     killed_at: float = -KILL_AGAIN
     since: float = field(default_factory=lambda: time.monotonic())
     running_since: float | None = None
@@ -190,7 +190,7 @@ class Watch:
                 fresh.cancel()
 
     def take_trouble(self) -> Exception | None:
-        """Why a question had no answer; told once."""
+        """Why a query failed; given once."""
         troubles = [flight.take_trouble() for flight in (self._looking, self._reading)]
         return next((trouble for trouble in troubles if trouble is not None), None)
 
@@ -269,7 +269,7 @@ class Watch:
                 seen.missed_at = heard if seen.misses == MISSES else seen.missed_at
 
     async def _ask_accounts(self, names: Collection[str]) -> AccountingSnapshot | None:
-        """What the accounting tells of what squeue does not; None where it took so long that it is asked later."""
+        """What the accounting has of jobs that squeue lacks; None where it took so long that it is asked later."""
         if not names:
             self.gap = ""
             return AccountingSnapshot()
@@ -282,7 +282,7 @@ class Watch:
         try:
             runs = await self._queries.runs(sorted(names))
         except OverspanError as error:
-            # What has vanished waits for an answer; all others are told.
+            # What has vanished waits for an answer; all others are reported.
             _log.debug("the accounting does not answer: %s", error.message)
             self.gap, self._silent_at = word_gap(error.message), time.monotonic()
             return AccountingSnapshot(answered=False)
@@ -360,41 +360,41 @@ class Watch:
         cursor = parse_place(seen.handle, place)
         if cursor.over:
             return None
-        told: Projection | GroupProjection
+        projected: Projection | GroupProjection
         if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
             observed = self._see(seen.handle, seen, cursor)
-            told, gone = project_group(seen.handle, observed, cursor, orders), bool(observed.gone)
+            projected, gone = project_group(seen.handle, observed, cursor, orders), bool(observed.gone)
         elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
             if gone:
                 return Report(text, (project_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
             if seen.view is None:
                 return None
-            told = project(seen.handle, seen.view, cursor, orders, self._addresses)
+            projected = project(seen.handle, seen.view, cursor, orders, self._addresses)
         else:
             return None
-        events = (*told.events, *self._waiting(seen, told.cursor))
-        if not events and str(told.cursor) == place:
+        events = (*projected.events, *self._waiting(seen, projected.cursor))
+        if not events and str(projected.cursor) == place:
             if isinstance(seen.handle, Handle) and seen.view is not None:
                 seen.quiet = (seen.view, place, len(orders))
             return None
         native = "" if seen.view is None or seen.view.native is None else str(seen.view.native)
-        return Report(text, events, str(told.cursor), gone=gone and told.cursor.over, native_id=native)
+        return Report(text, events, str(projected.cursor), gone=gone and projected.cursor.over, native_id=native)
 
     def _report_set(self, text: str, place: str) -> Report | None:
         if self._orders.is_open(text):
             return None
-        told = self.sets.tell(text, self._see_member, self._orders.by_handle.get(text, []))
-        if told is None:
+        projected = self.sets.project(text, self._see_member, self._orders.by_handle.get(text, []))
+        if projected is None:
             return None
-        events = told.events
-        if not told.cursor.granted and not told.cursor.over:
+        events = projected.events
+        if not projected.cursor.granted and not projected.cursor.over:
             waiting = [seen for seen in map(self._seen.get, map(str, self.sets.members(text))) if seen is not None]
             queued = [seen for seen in waiting if seen.view and seen.view.outcome.phase is Phase.QUEUED]
             events = (*events, *(event for seen in queued[:1] for event in self._waiting(seen, GroupCursor())))
-        if not events and str(told.cursor) == place:
+        if not events and str(projected.cursor) == place:
             return None
         natives = join_natives(handle.native for handle in self.sets.members(text))
-        return Report(text, events, str(told.cursor), native_id=natives)
+        return Report(text, events, str(projected.cursor), native_id=natives)
 
     def _see_member(self, handle: GroupHandle, offset: int) -> GroupView:
         """What was seen of one native job of a set."""

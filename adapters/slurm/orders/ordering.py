@@ -47,7 +47,7 @@ ECHOED = (
     events.SetDependency,
     events.Expire,
 )
-"""Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
+"""Orders that are reported as events themselves; others show in Slurm's states or in a journal."""
 _ENDING = (events.Cancel, events.Terminate, events.Kill)
 STARTED = "no longer pending execution"
 """What Slurm says of a change that only a waiting job can have."""
@@ -58,7 +58,7 @@ _WHOLE = 64 << 20
 
 
 class Orderer:
-    """Carries orders out, many over one round trip, and notes those that are to be told."""
+    """Carries orders out, many over one round trip, and notes those that the projections report."""
 
     def __init__(self, queries: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None) -> None:
         self._queries = queries

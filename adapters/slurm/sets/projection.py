@@ -74,14 +74,14 @@ def project_set(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetP
     events: list[Event] = [order.event for order in observed.orders if order.number > cursor.orders]
     cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in observed.orders)]))
     if not cursor.granted:
-        told = _tell_grant(handle, observed, cursor)
+        told = _project_grant(handle, observed, cursor)
         events += told.events
         cursor = told.cursor
     if not cursor.granted or cursor.over:
         return SetProjection(tuple(events), cursor)
     members = []
     for part in handle.parts:
-        member, told_events = _tell_member(part, observed.members.get(part.task), cursor.member(part.task))
+        member, told_events = _project_member(part, observed.members.get(part.task), cursor.member(part.task))
         events += told_events
         missed = observed.missed.get(part.task)
         if missed is not None and missed.attempt > member.attempt:
@@ -95,7 +95,7 @@ def project_set(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetP
     return SetProjection(tuple(events), cursor)
 
 
-def _tell_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetProjection:
+def _project_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetProjection:
     """The grant, when every native job waits at its start gate, or the loss of the launch."""
     standing: dict[str, JournalLine] = {}
     for part in handle.parts:
@@ -140,7 +140,7 @@ def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | 
     return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
 
 
-def _tell_member(part: SetPart, seen: GroupView | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
+def _project_member(part: SetPart, seen: GroupView | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
     """What a native job's journal has behind the cursor, and the end of what it left open."""
     events: list[Event] = []
     if seen is None or member.over:

@@ -192,7 +192,7 @@ class Sets:
         taken, self._requeued = self._requeued, set()
         return taken
 
-    def tell(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetProjection | None:
+    def project(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetProjection | None:
         """Project a set from its cursor on; None for a set that is not watched."""
         known = self._known.get(text)
         if known is None:
