@@ -34,7 +34,7 @@ from overspan.bridge.runtime.slurm.images import (
 )
 from overspan.bridge.runtime.slurm.member_locations import locations_path, read_locations
 from overspan.bridge.runtime.slurm.node_folders import make_folder
-from overspan.bridge.runtime.slurm.node_staging import HERE
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 from overspan.bridge.runtime.slurm.placement import read_placement
 from overspan.bridge.runtime.slurm.shell_folder import read_native
 from overspan.bridge.runtime.slurm.task_reduction import place_members, reduce_task
@@ -184,7 +184,7 @@ def build_seat(directory: RunDirectory, plan: Plan, member: tuple[str, int], fol
             names = names._replace(hostname=member_name(task, node))
     cwd = spec.workdir or job.spec.origin.directory or directory.path
     # What was a member's own went with it.
-    cwd = directory.path if cwd.startswith(HERE) else cwd
+    cwd = directory.path if cwd.startswith(FOLDER_PLACEHOLDER) else cwd
     return Seat(isolation.extend_environment(names, environment), cwd, 0, names)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from overspan.adapters.slurm.commands.options import Options
 from overspan.bridge.model.errors import InvalidRequest, Rejected
-from overspan.bridge.runtime.slurm.node_staging import HERE
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 
 SECRETS = "OVERSPAN_SECRETS"
 """The variable of sbatch's in which a task's secrets travel where no file of theirs would be seen."""
@@ -39,22 +39,22 @@ class InlineFiles:
 
 
 def name_place(number: int, name: str) -> str:
-    """Where a job finds the copy of its source of that number; HERE stands for the folder on the node."""
-    return f"{HERE}/files/{number}/{name}"
+    """Where a job finds the copy of its source of that number; FOLDER_PLACEHOLDER stands for the folder on the node."""
+    return f"{FOLDER_PLACEHOLDER}/files/{number}/{name}"
 
 
-EMPTY = f"{HERE}/work"
+EMPTY = f"{FOLDER_PLACEHOLDER}/work"
 """The folder where a task starts that has files with it, and no folder of its own among them."""
 
 
 def is_brought(path: str) -> bool:
     """Whether a path of a job is that of a copy on the node."""
-    return path.startswith(f"{HERE}/")
+    return path.startswith(f"{FOLDER_PLACEHOLDER}/")
 
 
 def quote_path(path: str) -> str:
     """A path as a word of the script's, whose shell knows the home and the folder."""
-    for begin, known in ((f"{HERE}/", '"$overspan_files"/'), ("~/", '"$HOME"/')):
+    for begin, known in ((f"{FOLDER_PLACEHOLDER}/", '"$overspan_files"/'), ("~/", '"$HOME"/')):
         if path.startswith(begin):
             return known + shlex.quote(path[len(begin) :])
     return shlex.quote(path)

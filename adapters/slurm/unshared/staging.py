@@ -5,7 +5,7 @@ last job that came with it is over), and each job gets a copy of its own in its 
 another's. All elements of an array share one, as they would share the folder itself. A launch after the first finds the
 copy there and goes on with what is in it.
 
-Where the nodes share no folder either, they travel in the batch script (`parcels`), and each run has a fresh copy.
+Where the nodes share no folder either, they travel in the batch script (`inline_files`), and each run has a fresh copy.
 """
 
 from __future__ import annotations

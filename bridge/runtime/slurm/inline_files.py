@@ -14,7 +14,7 @@ _OURS = ("overspan-nodes-", "overspan-files-")
 _READ_SIZE = 1 << 20
 
 
-def read_parcel(fd: int) -> str:
+def read_inline(fd: int) -> str:
     """All that is left of the batch script's text: an archive in base64, or nothing."""
     parts = []
     while data := os.read(fd, _READ_SIZE):
@@ -22,7 +22,7 @@ def read_parcel(fd: int) -> str:
     return b"".join(b"".join(parts).split()).decode("ascii", "replace")
 
 
-def unpack_parcel(text: str, folder: str, umask: int) -> None:
+def unpack_inline(text: str, folder: str, umask: int) -> None:
     """Unpack an archive into a folder, with rights by the umask. Raises OSError, also for what is no archive."""
     import io  # where files travel only
     import tarfile

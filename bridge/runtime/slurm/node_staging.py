@@ -7,7 +7,7 @@ import os
 from overspan.bridge.runtime.slurm import inline_files
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch
 
-HERE = "@FOLDER@"
+FOLDER_PLACEHOLDER = "@FOLDER@"
 """Stands for the agent's folder in the paths of a launch."""
 NOTICE = "notice"
 _ITSELF = "OVERSPAN_RUN_DIR"
@@ -22,7 +22,7 @@ def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
     if launch.parcel:
         for name in ("files", "work"):
             os.mkdir(os.path.join(folder, name))
-        inline_files.unpack_parcel(launch.parcel, os.path.join(folder, "files"), launch.umask or 0)
+        inline_files.unpack_inline(launch.parcel, os.path.join(folder, "files"), launch.umask or 0)
         inline_files.clear_links(mounts, launch.cwd)
     if launch.mounts:
         # Of few: the model is not loaded for all others.
@@ -56,7 +56,7 @@ def add_notice(folder: str, text: str) -> None:
 
 
 def _place(path: str, folder: str) -> str:
-    return folder + path[len(HERE) :] if path.startswith(HERE) else path
+    return folder + path[len(FOLDER_PLACEHOLDER) :] if path.startswith(FOLDER_PLACEHOLDER) else path
 
 
 def _write(path: str, text: str) -> None:

@@ -15,7 +15,7 @@ from typing import Optional
 
 from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, take_documents
-from overspan.bridge.runtime.slurm.inline_files import read_parcel
+from overspan.bridge.runtime.slurm.inline_files import read_inline
 from overspan.bridge.runtime.slurm.node_folders import make_folder
 from overspan.bridge.runtime.slurm.nodes import LaunchContext, RemoteNodes
 from overspan.bridge.runtime.slurm.relay_node import OVER, PLACES, TAKEN, mark_name
@@ -33,21 +33,21 @@ _FAILURE = 70
 class UnsharedSupervisor(Supervisor):
     """One launch in one allocation without a shared folder; `home` is the run directory on the login node.
 
-    The `parcel` are files that came with the batch script, or nothing.
+    The `inline` files are those that came with the batch script, or nothing.
     """
 
     sees_files = False
 
-    def __init__(self, directory: RunDirectory, environment: Mapping[str, str], home: str, parcel: str = "") -> None:
+    def __init__(self, directory: RunDirectory, environment: Mapping[str, str], home: str, inline: str = "") -> None:
         super().__init__(directory, environment)
         self._home = home
-        self._parcel = parcel
+        self._inline = inline
 
     def _make_nodes(self, context: LaunchContext) -> RemoteNodes:
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(file.read())
         program = tuple(entry_words(sys.executable, "node"))
-        return UnsharedNodes(context._replace(program=program), self._home, greeting, self._parcel)
+        return UnsharedNodes(context._replace(program=program), self._home, greeting, self._inline)
 
     @property
     def relay_timeout(self) -> float:
@@ -88,7 +88,7 @@ def _write(path: str, data: bytes) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve the launch; the exit status is the job's, 70 when the supervisor itself failed."""
     home, launch = words
-    parcel = read_parcel(0)
+    inline = read_inline(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -102,7 +102,7 @@ def main(words: Sequence[str]) -> int:
     def open_supervisor() -> Supervisor:
         prepare_folder(folder.path, int(launch))
         directory = RunDirectory(folder.path, int(launch))
-        supervisors.append(UnsharedSupervisor(directory, dict(os.environ), home, parcel))
+        supervisors.append(UnsharedSupervisor(directory, dict(os.environ), home, inline))
         return supervisors[0]
 
     try:

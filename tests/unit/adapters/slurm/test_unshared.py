@@ -43,7 +43,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rej
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.slurm.bootstrap import take_documents
-from overspan.bridge.runtime.slurm.node_staging import HERE
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, find_folder
 
 GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\nsecrets: {KEY: s3cret}\n"
@@ -150,8 +150,11 @@ def test_files_of_a_group_stand_behind_its_application(tmp_path: Path) -> None:
     assert base64.b64decode("".join(rest.split())) == inline.data
     plan = json.loads(take_documents(dict(rendered.call.environment))["plan.0.json"])
     mover, other = plan["job"]["spec"]["tasks"][1], plan["job"]["spec"]["tasks"][0]
-    assert (mover["workdir"], mover["file_mounts"]) == (f"{HERE}/work", {"here/data": f"{HERE}/files/0/data"})
-    assert not other.get("file_mounts") and HERE not in json.dumps(other)
+    assert (mover["workdir"], mover["file_mounts"]) == (
+        f"{FOLDER_PLACEHOLDER}/work",
+        {"here/data": f"{FOLDER_PLACEHOLDER}/files/0/data"},
+    )
+    assert not other.get("file_mounts") and FOLDER_PLACEHOLDER not in json.dumps(other)
 
 
 SHOW = "cat data shown/data; echo more >>data; pwd"

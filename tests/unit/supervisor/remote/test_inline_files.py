@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.inline_files import clear_links, read_parcel, remove_links, unpack_parcel
-from overspan.bridge.runtime.slurm.node_staging import HERE, stage_launch
+from overspan.bridge.runtime.slurm.inline_files import clear_links, read_inline, remove_links, unpack_inline
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, stage_launch
 
 
 def pack() -> str:
@@ -42,7 +42,7 @@ def test_what_is_behind_the_application_is_one_text(tmp_path: Path) -> None:
     for text, found in (("\n", ""), (f"\n{pack()}", pack().replace("\n", ""))):
         (tmp_path / "script").write_text(text)
         with open(tmp_path / "script", "rb") as file:
-            assert read_parcel(file.fileno()) == found
+            assert read_inline(file.fileno()) == found
 
 
 def test_a_node_run_has_its_own_copies_and_starts_among_them(folder: Path, tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_a_node_run_has_its_own_copies_and_starts_among_them(folder: Path, tmp_p
         "a-0",
         ("./run",),
         {},
-        f"{HERE}/files/0/x",
+        f"{FOLDER_PLACEHOLDER}/files/0/x",
         umask=0o027,
-        mounts={"mine": f"{HERE}/files/1/d", str(target): f"{HERE}/files/0/x"},
-        awaited=f"{HERE}/files/0/x/up",
+        mounts={"mine": f"{FOLDER_PLACEHOLDER}/files/1/d", str(target): f"{FOLDER_PLACEHOLDER}/files/0/x"},
+        awaited=f"{FOLDER_PLACEHOLDER}/files/0/x/up",
         parcel="".join(pack().split()),
     )
     settled = stage_launch(decode_launch(json.loads(encode_launch(launch))["launch"]), str(folder))
@@ -80,4 +80,4 @@ def test_links_that_a_killed_run_has_left_make_room_and_others_do_not(folder: Pa
 @pytest.mark.parametrize("text", ["", "AAAA", base64.b64encode(b"no archive").decode(), pack()[:200]])
 def test_what_cannot_be_unpacked_is_an_error_of_the_node(folder: Path, text: str) -> None:
     with pytest.raises(OSError, match="cannot be unpacked"):
-        unpack_parcel(text, str(folder), 0o022)
+        unpack_inline(text, str(folder), 0o022)

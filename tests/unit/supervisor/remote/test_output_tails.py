@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.node_staging import HERE, add_notice, stage_launch
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, add_notice, stage_launch
 from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails
 
 NOTHING = FileWait("", 0.0)
@@ -84,13 +84,13 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
     folder.mkdir()
     launch = RemoteLaunch(
         "t.0.0.0",
-        ("/bin/sh", f"{HERE}/t.run", "a@FOLDER@"),
-        {"OVERSPAN_RUN_DIR": HERE, "WORD": HERE},
+        ("/bin/sh", f"{FOLDER_PLACEHOLDER}/t.run", "a@FOLDER@"),
+        {"OVERSPAN_RUN_DIR": FOLDER_PLACEHOLDER, "WORD": FOLDER_PLACEHOLDER},
         str(tmp_path),
-        stdout=f"{HERE}/out",
+        stdout=f"{FOLDER_PLACEHOLDER}/out",
         stderr="/elsewhere/err",
-        marker=f"{HERE}/failed",
-        awaited=f"{HERE}/up",
+        marker=f"{FOLDER_PLACEHOLDER}/failed",
+        awaited=f"{FOLDER_PLACEHOLDER}/up",
         files={"t.run": "echo \udcff"},
         mounts={"link": str(source)},
         mirrored=True,
@@ -102,7 +102,7 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
     assert settled.argv == ("/bin/sh", f"{folder}/t.run", "a@FOLDER@")
     assert (settled.stdout, settled.stderr, settled.marker) == (f"{folder}/out", "/elsewhere/err", f"{folder}/failed")
     assert settled.awaited == f"{folder}/up"
-    assert settled.environment == {"OVERSPAN_RUN_DIR": str(folder), "WORD": HERE}
+    assert settled.environment == {"OVERSPAN_RUN_DIR": str(folder), "WORD": FOLDER_PLACEHOLDER}
     assert (folder / "t.run").read_bytes() == b"echo \xff" and (folder / "t.run").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "link").resolve() == source
     add_notice(str(folder), "one\n")
