@@ -14,7 +14,7 @@ from overspan.adapters.slurm.submission.arrays import Native
 
 SubmissionAnswer = Accepted | Refusal
 WANTED_SECONDS = 120.0
-"""After this time without a question for it, an answer is not wanted any more."""
+"""Seconds after the daemon asked for an answer last, for which it is reported that there is none yet."""
 
 
 @dataclass

@@ -55,10 +55,10 @@ BATCH_BYTES = 32 << 20
 SIZE_WORDS = "job submit limit"
 """What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
 STILL_ENDING = "Slurm is still ending its former run"
-MOST_BATCHES = 4
-"""Batches beside each other: while one sbatch waits for the controller, another goes on."""
+PROGRAMS = 4
+"""Programs in parallel at most: while one sbatch waits for the controller, another goes on."""
 LEAST_CALLS = 4
-"""Calls of a batch, before there is another one beside it."""
+"""Calls of each parallel program at least."""
 LOOKS = 2
 LAST_LOOKS = 3
 """Looks for a launch that is not wanted any more. They are the last ones: a job that appears later would run."""
@@ -492,15 +492,15 @@ def _stays_held(launch: Launch) -> bool:
 async def call_together(
     transport: Transport, calls: Sequence[Call], timeout: float
 ) -> list[Done | OverspanError | None]:
-    """Run calls in concurrent batches, roughly in order; in one batch where the site limits the rate of questions.
+    """Run calls by several programs in parallel, roughly in order; by one where the site limits the rate of queries.
 
     Gives each call's end, None where its end is unknown, or an error where the call was surely not made.
     """
     free = not isinstance(transport, RateLimited) or transport.bucket is None
-    count = min(MOST_BATCHES, -(-len(calls) // LEAST_CALLS)) if free else 1
-    batches = [transport.run_all(calls[number::count], timeout) for number in range(count)]
+    count = min(PROGRAMS, -(-len(calls) // LEAST_CALLS)) if free else 1
+    programs = [transport.run_all(calls[number::count], timeout) for number in range(count)]
     outcomes: list[Done | OverspanError | None] = [None] * len(calls)
-    for number, found in enumerate(await asyncio.gather(*batches, return_exceptions=True)):
+    for number, found in enumerate(await asyncio.gather(*programs, return_exceptions=True)):
         if isinstance(found, OverspanError):
             outcomes[number::count] = [found] * len(calls[number::count])
         elif isinstance(found, BaseException):
