@@ -38,27 +38,27 @@ from overspan.adapters.contract import (
     Unmet,
     before_sending,
 )
-from overspan.adapters.slurm.access.imports import Importer
+from overspan.adapters.slurm.access.imports import NativeJobImporter
+from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
 from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.shells import Shells
-from overspan.adapters.slurm.access.traces import end_words, index_handles, list_traces
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
-from overspan.adapters.slurm.commands.job_steps import Steps
+from overspan.adapters.slurm.commands.job_steps import JobSteps
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.handles import is_handle
-from overspan.adapters.slurm.observation.watching import Watch, next_kill
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch, next_kill
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.forms import needs_nodes, refuse_unknown
 from overspan.adapters.slurm.rendering.notes import list_notes
 from overspan.adapters.slurm.rendering.renderer import (
     DEFAULT_ROOT,
+    ClusterFacts,
     Renderer,
-    Scene,
     explain,
     resolve_root,
     without_array,
@@ -72,11 +72,11 @@ from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.submitter import BATCH, Submitter
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
-from overspan.adapters.slurm.transports.pacing import Paced
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.transports.rate_limit import RateLimited
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
@@ -100,23 +100,23 @@ class SlurmCluster:
         self._settings = read_settings(config)
         self._root = config.root
         self.transport = transport or open_transport(config.name, self._settings)
-        self._paced = Paced(self.transport)
-        self._questions = open_questions(self._paced, self._settings)
+        self._paced = RateLimited(self.transport)
+        self._queries = open_questions(self._paced, self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
-        self._throttles = Throttles(self._questions)
-        self._submitter = Submitter(self._questions, self._renderer, find_start(), self._throttles)
-        self._predecessors = Predecessors(self._questions)
-        self._importer = Importer(self._questions)
-        self._orders = Orders()
-        self.watch = Watch(self._questions, self._orders, self._settings.tick, self._throttles)
-        self._turn = asyncio.Lock()
+        self._throttles = Throttles(self._queries)
+        self._submitter = Submitter(self._queries, self._renderer, find_start(), self._throttles)
+        self._predecessors = Predecessors(self._queries)
+        self._importer = NativeJobImporter(self._queries)
+        self._orders = DeliveredOrders()
+        self.watch = Watch(self._queries, self._orders, self._settings.tick, self._throttles)
+        self._lock = asyncio.Lock()
         self._set_submitter = SetSubmitter(self._submitter)
-        sets = SetOrderer(self._set_submitter, self.watch, self._turn)
-        self._orderer = Orderer(self._questions, self._orders, self.watch, sets)
-        self._logs = Logs(self._questions, self._settings.shared_root)
-        self._relays = None if self._settings.shared_root else Relays(self._questions, self._settings, config.root)
+        sets = SetOrderer(self._set_submitter, self.watch, self._lock)
+        self._orderer = Orderer(self._queries, self._orders, self.watch, sets)
+        self._logs = Logs(self._queries, self._settings.shared_root)
+        self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
         self.watch.apart = self._relays is not None
-        self._steps = Steps(self._questions, self.watch.nodes_of)
+        self._steps = JobSteps(self._queries, self.watch.nodes_of)
         self._closed = False
         self._troubled = False
         self._gap = self._hang = ""
@@ -131,23 +131,23 @@ class SlurmCluster:
         self._check_open()
         if not launches:
             return []
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that stops waiting does not cancel it half-way.
         answers = await asyncio.shield(asyncio.create_task(self._submit(launches)))
         if len(answers) < len(launches):
             raise SomeUnanswered(answers)
         return [answers[launch.token] for launch in launches]
 
     async def _submit(self, launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:
-        async with self._turn:
+        async with self._lock:
             answers = await self._importer.submit(launches, self._submit_own)
         self._watched |= {answer.handle for answer in answers.values() if isinstance(answer, Accepted)}
-        if self._gap != (self.watch.gap or self._submitter.doubt):
+        if self._gap != (self.watch.gap or self._submitter.in_doubt):
             self.watch.fresh.set()
         return answers
 
     async def _submit_own(self, launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:
         async with before_sending():
-            await self._questions.site()
+            await self._queries.site()
             chosen = {launch.token for launch in launches if await self._becomes_set(launch.job)}
         whole = [launch for launch in launches if launch.token in chosen]
         others = [launch for launch in launches if launch.token not in chosen]
@@ -158,13 +158,13 @@ class SlurmCluster:
 
     def troubles(self) -> list[str]:
         """What is known of single launches: that it is not known whether Slurm has them."""
-        return [doubt] if (doubt := self._submitter.doubt) else []
+        return [in_doubt] if (in_doubt := self._submitter.in_doubt) else []
 
     async def _becomes_set(self, job: Job) -> bool:
         """Whether a job is a set: where it asks for that, and where Slurm could start it in no other form."""
-        if is_set(job) or not may_be_set(job) or (await self._questions.site()).hetjobs:
+        if is_set(job) or not may_be_set(job) or (await self._queries.site()).hetjobs:
             return is_set(job)
-        return needs_hetjob(job, await self._questions.nodes(), self._settings.partition)
+        return needs_hetjob(job, await self._queries.nodes(), self._settings.partition)
 
     def decider_of(self, handle: str) -> Decider:
         """The daemon for sets, whose supervisors know their own task only."""
@@ -175,30 +175,30 @@ class SlurmCluster:
         return is_set_handle(handle)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End what is left of sets that nobody wants any more, and remove what no run uses any more."""
+        """End the remains of sets that are not wanted any more, and remove files that no run uses."""
         self._check_open()
         await self._set_submitter.release(installation, handles, tokens)
-        root = resolve_root(self._root, (await self._questions.site()).home)
+        root = resolve_root(self._root, (await self._queries.site()).home)
         await self._submitter.references.release(root, installation, handles, tokens)
 
     async def find_traces(self) -> list[Trace]:
         """What Slurm has of launches, by the tokens in its comments. Raises Unreachable."""
         self._check_open()
         # Nothing is being submitted meanwhile.
-        async with self._turn:
-            records = await self._questions.own_queue()
+        async with self._lock:
+            records = await self._queries.own_queue()
         return list_traces(records, index_handles(self._watched))
 
     async def remove_traces(self, traces: Sequence[Trace]) -> None:
         """End all that Slurm has of these launches. Raises Unreachable."""
         self._check_open()
         for words in end_words(traces):
-            await self._questions.transport.run(words, timeout=self._questions.timeout)
+            await self._queries.transport.run(words, timeout=self._queries.timeout)
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`; one question is for all of them, once a tick and sooner for young ones.
 
-        An answer after a trouble is told at once, whether or not there is news in it.
+        The first answer after a failure is reported at once, with or without news in it.
         """
         self._check_open()
         deadline = time.monotonic() + timeout
@@ -222,7 +222,7 @@ class SlurmCluster:
                 self._troubled = True
                 raise trouble.with_traceback(None)
             back, self._troubled = self._troubled and trouble is None, trouble is not None
-            gap = self.watch.gap or self._submitter.doubt
+            gap = self.watch.gap or self._submitter.in_doubt
             back = back or gap != self._gap or self._paced.hang != self._hang
             if reports or back or left <= 0:
                 self._gap, self._hang = gap, self._paced.hang
@@ -249,7 +249,7 @@ class SlurmCluster:
             raise
 
     async def _wait(self, since: Mapping[str, str], left: float) -> None:
-        """Wait for the next look, for an order that was carried out, or for the end of somebody's grace."""
+        """Wait for the next look, for an order that was carried out, or for the end of a grace period."""
         until = [left, next_kill(since, time.time())]
         if since:
             until.append(self.watch.next_look - time.monotonic())
@@ -266,7 +266,7 @@ class SlurmCluster:
         return await self._orderer.order(orders)
 
     def find_obstacle(self, job: Job) -> str:
-        """Why a job cannot wait at the start barrier of a set."""
+        """Why a job cannot wait at the start gate of a set."""
         return find_obstacle(job) if self._relays is None else "its nodes share no folder, which a set needs"
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
@@ -289,8 +289,8 @@ class SlurmCluster:
     async def nodes(self) -> list[Node]:
         """Every node, once for each of its partitions."""
         self._check_open()
-        await self._questions.site()
-        return await self._questions.nodes()
+        await self._queries.site()
+        return await self._queries.nodes()
 
     async def close(self) -> None:
         """Let go of the connection; the jobs go on."""
@@ -306,7 +306,7 @@ class SlurmCluster:
         await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
 
     async def _set_throttle(self, array: int, limit: int | None) -> None:
-        async with self._turn:
+        async with self._lock:
             await self._throttles.set_limit(array, limit)
 
     async def check(self) -> list[Finding]:
@@ -315,11 +315,11 @@ class SlurmCluster:
             self.transport.retry()
         root = self._root
         try:
-            root = resolve_root(self._root, (await self._questions.site()).home)
+            root = resolve_root(self._root, (await self._queries.site()).home)
         except OverspanError:
             # The check tries that once more, and tells why it fails.
             pass
-        return await check_cluster(self._questions, self._settings, root)
+        return await check_cluster(self._queries, self._settings, root)
 
     async def login(self) -> Invitation:
         """What opens the connection on a terminal."""
@@ -328,15 +328,15 @@ class SlurmCluster:
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run on the user's terminal for a shell at a member of a job."""
         self._check_open()
-        return await Shells(self._questions, self.transport, self._settings, self._root).enter(request)
+        return await Shells(self._queries, self.transport, self._settings, self._root).enter(request)
 
     async def prepare_step(self, request: StepRequest) -> StepEntrance:
         """What to run on the user's terminal for a step in an allocation."""
         self._check_open()
-        return await NativeSteps(self._questions, self.transport, self._settings, self._root).prepare(request)
+        return await NativeSteps(self._queries, self.transport, self._settings, self._root).prepare(request)
 
     async def find_job(self, native: str) -> Foreign:
-        """The facts of a job that somebody gave to Slurm itself."""
+        """The facts of a job that a user gave to Slurm directly."""
         self._check_open()
         return await self._importer.find_job(native)
 
@@ -346,15 +346,15 @@ class SlurmCluster:
 
     def plan(self, job: Job) -> str:
         """The exact command and script that would be submitted, with no effect at all."""
-        travels, parcel = "", None
+        travels, inline = "", None
         if not self._settings.shared_root:
-            job, parcel, travels = preview_carried(job)
+            job, inline, travels = preview_carried(job)
         elif not self._settings.shared:
             job, travels = preview_staged(job, self._root or DEFAULT_ROOT)
-        site, nodes = self._questions.known_site, self._questions.known_nodes
+        site, nodes = self._queries.known_site, self._queries.known_nodes
         alone = site is not None and not site.hetjobs and may_be_set(job)
         as_set = is_set(job) or (alone and needs_hetjob(job, nodes, self._settings.partition))
-        return travels + self._renderer.plan(job, nodes, as_set, parcel)
+        return travels + self._renderer.plan(job, nodes, as_set, inline)
 
     async def admit(self, job: Job) -> Refusal | None:
         """What sbatch says of the job, in its own words, without submitting it. Raises Unreachable."""
@@ -373,16 +373,16 @@ class SlurmCluster:
             raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s") from None
 
     async def _try(self, job: Job) -> Refusal | None:
-        site = await self._questions.site()
-        scene = Scene(site, await self._questions.nodes() if needs_nodes(job) else ())
+        site = await self._queries.site()
+        facts = ClusterFacts(site, await self._queries.nodes() if needs_nodes(job) else ())
         launch = Launch(_TRIAL, job)
         parts: Sequence[Launch] = list_members(launch) if await self._becomes_set(job) else [launch]
-        calls = [self._renderer.render(part, scene, test_only=True).call for part in parts]
+        calls = [self._renderer.render(part, facts, test_only=True).call for part in parts]
         for done in await self.transport.run_all(calls, VERDICT_SECONDS):
             if done is None:
                 raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s")
             unclear = is_unclear(done.rc, done.words)
-            nodes = await self._questions.nodes() if unclear else ()
+            nodes = await self._queries.nodes() if unclear else ()
             refusal = refuse_memory(job, nodes) if unclear else read_trial(done.rc, done.words)
             if refusal is not None:
                 return refusal
@@ -400,9 +400,9 @@ def word_trouble(trouble: Exception | None) -> str:
     return trouble.message if isinstance(trouble, OverspanError) else f"{type(trouble).__name__}: {trouble}"
 
 
-def open_questions(transport: Transport, settings: Settings) -> Questions:
+def open_questions(transport: Transport, settings: Settings) -> Queries:
     """Who asks: the commands, or the library for what is in the queue."""
-    kind = LibraryQuestions if settings.reader == PYSLURM else Questions
+    kind = LibraryQuestions if settings.reader == PYSLURM else Queries
     return kind(transport, settings.timeout)
 
 

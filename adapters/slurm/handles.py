@@ -1,6 +1,6 @@
-"""Names of launches and places in their stories, as texts that the daemon keeps. Pure.
+"""Handles and cursors of launches, as texts that the daemon stores. Pure.
 
-A handle has all that is needed to tell the story of a launch to a daemon that knows nothing else, so that no state of
+A handle has all that is needed to project a launch for a daemon that knows nothing else, so that no state of
 the adapter's own has to survive.
 """
 
@@ -127,7 +127,7 @@ def parse_any(text: str) -> Handle | GroupHandle:
 
 
 def is_handle(text: str) -> bool:
-    """Whether this version can tell the story of a handle."""
+    """Whether this version can read the handle."""
     try:
         parse_any(text)
     except NotFound:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from overspan.adapters.slurm.groups.plans import Plan
+from overspan.adapters.slurm.groups.plans import PlacementPlan
 from overspan.adapters.slurm.groups.script import render_sruns
 from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS, quote_words
-from overspan.adapters.slurm.rendering.needs import Need, render_gres
-from overspan.adapters.slurm.rendering.script import Submission
-from overspan.adapters.slurm.unshared.parcels import SECRETS
+from overspan.adapters.slurm.rendering.node_resources import NodeResources, render_gres
+from overspan.adapters.slurm.rendering.script import BatchSubmission
+from overspan.adapters.slurm.unshared.inline_files import SECRETS
 from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.runtime.slurm.images import is_held
 
 
-def render_submission(submission: Submission) -> str:
+def render_submission(submission: BatchSubmission) -> str:
     """The command and the script; secrets are named, never shown."""
     lines = [f"# {note}" for note in submission.notes]
     lines.append("# " + shlex.join(submission.argv))
@@ -27,7 +27,7 @@ def render_submission(submission: Submission) -> str:
     return "\n".join(lines) + "\n" + submission.script
 
 
-def render_placement(plan: Plan, program: Sequence[str] = ()) -> str:
+def render_placement(plan: PlacementPlan, program: Sequence[str] = ()) -> str:
     """Bins, components and the sruns of every step, one line each; the sruns start the `program`."""
     kind = f"a hetjob of {len(plan.components)} components" if plan.hetjob else "one ordinary job"
     lines = [f"# {kind}, {plan.nodes} node{'s' * (plan.nodes != 1)}"]
@@ -49,7 +49,7 @@ def describe_image(words: Sequence[str]) -> str:
     return f"in a container that such an srun holds: {text}" if is_held(words) else f"in the image: {text} PROGRAM"
 
 
-def describe_need(need: Need) -> str:
+def describe_need(need: NodeResources) -> str:
     """A shape in words."""
     parts = [f"{need.cpus} CPU{'s' * (need.cpus != 1)}"]
     if need.memory is not None:

@@ -23,15 +23,15 @@ ENTRIES: Mapping[str, str] = {
     "srun": "srun.srun",
     "stepd": "srun.daemon",
     # Inside a Slurm allocation: supervisors of a group and of one task of a set, and the agent on each node.
-    "member": "slurm.member",
+    "member": "slurm.set_supervisor",
     "node": "slurm.agent",
-    "slurm": "slurm.leader",
+    "slurm": "slurm.supervisor",
     # Where the nodes share no folder: the supervisor, and what brings its files to the login node and a shell to it.
-    "lodging": "slurm.lodging",
-    "relay": "slurm.relay",
-    "sender": "slurm.sender",
-    "unshared": "slurm.unshared",
-    "visit": "slurm.visit",
+    "lodging": "slurm.shell_folder",
+    "relay": "slurm.relay_login",
+    "sender": "slurm.relay_node",
+    "unshared": "slurm.unshared_supervisor",
+    "visit": "slurm.remote_shell",
 }
 """Entry and module, whose `main` gets the words behind the entry."""
 

@@ -24,8 +24,6 @@ from overspan.bridge.runtime.core.commands import find_shell
 from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
-from overspan.bridge.runtime.slurm.folders import make_folder
-from overspan.bridge.runtime.slurm.following import follow, place_members
 from overspan.bridge.runtime.slurm.images import (
     carry_variables,
     find_home,
@@ -34,10 +32,12 @@ from overspan.bridge.runtime.slurm.images import (
     wrap_words,
     write_image_hosts,
 )
-from overspan.bridge.runtime.slurm.lodging import read_native
+from overspan.bridge.runtime.slurm.member_locations import locations_path, read_locations
+from overspan.bridge.runtime.slurm.node_folders import make_folder
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 from overspan.bridge.runtime.slurm.placement import read_placement
-from overspan.bridge.runtime.slurm.seating import read_seats, seats_path
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.shell_folder import read_native
+from overspan.bridge.runtime.slurm.task_reduction import place_members, reduce_task
 from overspan.bridge.runtime.slurm.variables import merge_variables
 
 MARK = "OVERSPAN_SHELL"
@@ -82,7 +82,7 @@ def main(words: Sequence[str]) -> int:
 
 def replay(directory: RunDirectory, job: Job) -> Job:
     """The job's facts by its journal, of which the last line may be half written. Raises OSError and ValueError."""
-    apply = follow if directory.own != directory.path else reduce
+    apply = reduce_task if directory.own != directory.path else reduce
     with open(directory.file("journal.jsonl"), "rb") as file:
         data = file.read()
     for line in data[: data.rfind(b"\n") + 1].splitlines():
@@ -96,7 +96,7 @@ def place_others(directory: RunDirectory, job: Job, task: str) -> Job:
     """The job with the members of its other tasks where their own supervisors say that they are."""
     for other in job.spec.tasks:
         if other.name != task:
-            job = place_members(job, read_seats(seats_path(directory.path, other.name, directory.launch)))
+            job = place_members(job, read_locations(locations_path(directory.path, other.name, directory.launch)))
     return job
 
 
@@ -184,7 +184,7 @@ def build_seat(directory: RunDirectory, plan: Plan, member: tuple[str, int], fol
             names = names._replace(hostname=member_name(task, node))
     cwd = spec.workdir or job.spec.origin.directory or directory.path
     # What was a member's own went with it.
-    cwd = directory.path if cwd.startswith(HERE) else cwd
+    cwd = directory.path if cwd.startswith(FOLDER_PLACEHOLDER) else cwd
     return Seat(isolation.extend_environment(names, environment), cwd, 0, names)
 
 

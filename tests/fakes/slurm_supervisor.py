@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.fakes.slurm_controller import KILL, TERM, FakeSlurm
 from tests.fakes.slurm_jobs import Behaviour, NativeJob
 
-from overspan.adapters.slurm.observation.journals import Part, read_orders
+from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -67,7 +67,7 @@ class FakeSupervisor:
 
     def _turn(self) -> None:
         data = self.orders.read_bytes() if self.orders.exists() else b""
-        for number, event in read_orders(Part(len(data), data)):
+        for number, event in read_orders(JournalChunk(len(data), data)):
             if number > self.taken:
                 self.taken = number
                 self._record(event, number)

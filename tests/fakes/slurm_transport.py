@@ -15,7 +15,7 @@ from tests.fakes.slurm_jobs import Behaviour, NativeJob
 from tests.fakes.slurm_shell import RealShell
 from tests.fakes.slurm_supervisor import FakeSupervisor, Key, Programs, is_supervisor
 
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Interrupted, Item, Piece
+from overspan.adapters.slurm.transports.transport import NO_VARIABLES, Call, Done, FileChunk, FolderEntry, Interrupted
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 
 COST = 0.01
@@ -202,13 +202,13 @@ class FakeTransport:
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         """Bytes of a file."""
         await self._reach()
         if not Path(path).is_file():
             raise NotFound(f"there is no file {path}")
         data = Path(path).read_bytes()
-        return Piece(data[offset : offset + limit], len(data))
+        return FileChunk(data[offset : offset + limit], len(data))
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file."""
@@ -220,13 +220,13 @@ class FakeTransport:
         except OSError as error:
             raise OverspanError(f"{path} cannot be written: {error.strerror}") from error
 
-    async def list(self, path: str) -> list[Item]:
+    async def list(self, path: str) -> list[FolderEntry]:
         """What is in a folder."""
         await self._reach()
         if not Path(path).is_dir():
             raise NotFound(f"there is no folder {path}")
         found = [(one, one.stat()) for one in sorted(Path(path).iterdir())]
-        return [Item(one.name, stat.st_size, stat.st_mtime, one.is_dir()) for one, stat in found]
+        return [FolderEntry(one.name, stat.st_size, stat.st_mtime, one.is_dir()) for one, stat in found]
 
     async def _reach(self) -> None:
         await asyncio.sleep(COST)

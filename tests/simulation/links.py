@@ -11,7 +11,7 @@ from tests.fakes.slurm_controller import FakeSlurm
 from tests.fakes.slurm_transport import FakeTransport, Trouble, strip_words
 from tests.simulation.clockwork import LIFE, Chaos
 
-from overspan.adapters.slurm.transports.channel import Call, Done, Item, Piece
+from overspan.adapters.slurm.transports.transport import Call, Done, FileChunk, FolderEntry
 from overspan.bridge.model.errors import Unreachable
 
 LATE = 8.0
@@ -72,7 +72,7 @@ class Link(FakeTransport):
             kinds.append(Trouble.GARBAGE)
         return self.chaos.random.choice(kinds)
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         """Bytes of a file."""
         await self._pass()
         return await super().read(path, offset, limit)
@@ -83,7 +83,7 @@ class Link(FakeTransport):
         await super().write(path, data, mode)
         await self._pass()
 
-    async def list(self, path: str) -> list[Item]:
+    async def list(self, path: str) -> list[FolderEntry]:
         """What is in a folder."""
         await self._pass()
         return await super().list(path)

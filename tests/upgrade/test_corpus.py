@@ -19,7 +19,7 @@ from overspan.adapters.kubernetes.observation import facts as kubernetes_facts
 from overspan.adapters.kubernetes.observation.shapes import make_shape
 from overspan.adapters.local import journals, rundir
 from overspan.adapters.slurm import handles as slurm_handles
-from overspan.adapters.slurm.observation.journals import Part, read_orders
+from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
 from overspan.adapters.slurm.sets import handles as set_handles
 from overspan.bridge.controller.core.registry import split_handle
 from overspan.bridge.lifecycle.reduction import reduce
@@ -216,7 +216,7 @@ def test_what_the_supervisors_of_a_set_wrote_is_read(opened: Opened) -> None:
         folder = Path(handle.task_folder(part.task), "0")
         plan = decode(Job, json.loads((folder / "plan.0.json").read_text())["job"])
         orders = (folder / "orders.0.jsonl").read_bytes()
-        found = [type(event).__name__ for _, event in read_orders(Part(len(orders), orders))]
+        found = [type(event).__name__ for _, event in read_orders(JournalChunk(len(orders), orders))]
         told = [type(event).__name__ for event in read_journal(folder / "journal.0.jsonl")]
         assert plan.id == handle.job and found == ["Launch"]
         assert told == ["Granted", "Launch", *["NodeStarted"] * part.nodes]

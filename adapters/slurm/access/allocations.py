@@ -1,7 +1,7 @@
 """Allocations without a script on a Slurm cluster: the native job that holds the nodes, and the srun of a step. Pure.
 
 The native job is a batch job whose script waits for a signal. A step is Slurm's own srun on the login node, with the
-user's words but for those that the allocation has had.
+user's words without those that the allocation has used.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _INPUT = ("SLURM_", "SRUN_")
 def hold_command(command: Sequence[str]) -> tuple[str, ...]:
     """The words of sbatch that ask for the allocation of a command line of salloc's or srun's.
 
-    Raises InvalidRequest for what cannot be had from here, by its name.
+    Raises InvalidRequest for an option that does not work from here, by its name.
     """
     verb = command[0] if command else "salloc"
     parts = parse_words(verb, command[1:])

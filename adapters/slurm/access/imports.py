@@ -1,4 +1,4 @@
-"""Jobs that somebody gave to Slurm itself, as jobs of Overspan's: watched and ordered about, never submitted."""
+"""Imports jobs that users gave to Slurm directly: Overspan watches them and takes orders, but never submits them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from overspan.adapters.abilities import Foreign
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.listings import read_number
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.files.logs import read_paths
@@ -26,11 +26,11 @@ Answer = Accepted | Refusal
 Submit = Callable[[Sequence[Launch]], Awaitable[dict[str, Answer]]]
 
 
-class Importer:
+class NativeJobImporter:
     """Finds foreign jobs of one cluster, and takes launches that are such."""
 
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
 
     async def find_job(self, native: str) -> Foreign:
         """The facts of a native job, which may have ended.
@@ -42,31 +42,31 @@ class Importer:
         if match is None:
             raise InvalidRequest(f"{native!r} is no job id of Slurm's", remedy="write CLUSTER:123 or CLUSTER:123_4")
         number, index = int(match[1]), None if match[2] is None else int(match[2])
-        queue = await self._questions.queue([number])
+        queue = await self._queries.queue([number])
         record: Record | None = choose_record(number, index, queue)
         if record is None:
             record = await self._find_ended(number if index is None else 0)
         if record is None:
             raise NotFound(f"Slurm knows no job {native}", remedy="`squeue` and `sacct` there list them")
-        site = await self._questions.site()
+        site = await self._queries.site()
         if record.user != site.user:
             raise Denied(f"job {native} is {record.user}'s", remedy=f"only jobs of {site.user} can be watched")
         if is_own(record):
             raise Conflict(f"job {native} was submitted by Overspan", remedy="`span squeue` shows it where it was")
-        fields = await self._questions.describe(str(record.raw))
+        fields = await self._queries.describe(str(record.raw))
         return describe_foreign(record, fields, await self._read_script(record.raw) if fields else "")
 
     async def _read_script(self, native: int) -> str:
         """The job's script while Slurm has it (scontrol(1), write batch_script); empty for one that is none."""
         words = ["scontrol", "write", "batch_script", str(native), "-"]
-        done = await self._questions.transport.run(words, timeout=self._questions.timeout)
+        done = await self._queries.transport.run(words, timeout=self._queries.timeout)
         return done.text if done.rc == 0 and done.text.startswith("#!") else ""
 
     async def _find_ended(self, number: int) -> AccountingRecord | None:
-        site = await self._questions.site()
+        site = await self._queries.site()
         if not number or not site.accounting:
             return None
-        return next(reversed((await self._questions.runs([str(number)]))[str(number)]), None)
+        return next(reversed((await self._queries.runs([str(number)]))[str(number)]), None)
 
     async def submit(self, launches: Sequence[Launch], submit: Submit) -> dict[str, Answer]:
         """The answers by token: foreign jobs are taken as they are, all others are submitted."""
@@ -79,18 +79,18 @@ class Importer:
 
     async def _take(self, launch: Launch) -> Answer:
         native = int(launch.job.spec.adopted)
-        record = (await self._questions.queue([native])).get(native)
+        record = (await self._queries.queue([native])).get(native)
         run = record.restarts if record is not None else len(await self._count_runs(native)) - 1
         if run < 0:
             return Refusal(launch.token, f"Slurm no longer knows the job {native}; a job of others is not submitted")
-        fields = await self._questions.describe(str(native))
+        fields = await self._queries.describe(str(native))
         streams = launch.job.spec.tasks[0].streams
         paths = read_paths(fields) if fields else (streams.output, streams.error)
         return Accepted(launch.token, str(make_handle(launch.job, native, run, paths)), str(native))
 
     async def _count_runs(self, native: int) -> Sequence[AccountingRecord]:
-        site = await self._questions.site()
-        runs = (await self._questions.runs([str(native)]))[str(native)] if site.accounting else []
+        site = await self._queries.site()
+        runs = (await self._queries.runs([str(native)]))[str(native)] if site.accounting else []
         return [run for run in runs if not is_own(run)]
 
 

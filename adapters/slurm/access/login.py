@@ -6,8 +6,8 @@ import shlex
 
 from overspan.adapters.abilities import Invitation
 from overspan.adapters.slurm.settings import LOCAL, Settings
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.openssh import OpenSsh
+from overspan.adapters.slurm.transports.transport import Transport
 
 
 async def invite(name: str, transport: Transport, settings: Settings) -> Invitation:

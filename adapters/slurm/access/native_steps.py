@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import StepEntrance, StepRequest
 from overspan.adapters.slurm.access.allocations import GUARD, choose_variables, render_step, step_words
 from overspan.adapters.slurm.access.shells import CLEAN, open_terminal
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import InvalidRequest
 
 
@@ -25,7 +25,7 @@ from overspan.bridge.model.errors import InvalidRequest
 class NativeSteps:
     """Prepares steps on one cluster: `transport` is the user's, `root` is the setting."""
 
-    questions: Questions
+    queries: Queries
     transport: Transport
     settings: Settings
     root: str
@@ -34,7 +34,7 @@ class NativeSteps:
         """What to run for a step. Raises InvalidRequest for what takes none, Unreachable."""
         handle = _find_job(request.handle)
         words = step_words(handle.name, request.words, request.own)
-        root = resolve_root(self.root, (await self.questions.site()).home)
+        root = resolve_root(self.root, (await self.queries.site()).home)
         folder = f"{root}/steps/{secrets.token_hex(8)}"
         program = ["/bin/sh", f"{folder}/step"]
         entrance = open_terminal(self.transport, self.settings, program, request.terminal, request.alone)

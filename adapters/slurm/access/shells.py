@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from overspan.adapters.abilities import Entrance, ShellRequest
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
@@ -22,11 +22,11 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.sets.handles import SetHandle, is_set_handle, parse_set
 from overspan.adapters.slurm.sets.members import split_token
 from overspan.adapters.slurm.settings import LOCAL, Settings
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.openssh import OpenSsh
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
 from overspan.bridge.model.hostlists import expand
-from overspan.bridge.runtime.slurm.visit import visit_words
+from overspan.bridge.runtime.slurm.remote_shell import remote_shell_words
 
 _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
 _OPEN = ("RUNNING", "COMPLETING")
@@ -41,7 +41,7 @@ CLEAN = (
 """A command for sh that removes them."""
 
 
-class Allocation(NamedTuple):
+class NativeAllocation(NamedTuple):
     """One native job, or one component of a hetjob, with its nodes; its name is N, N+k or N_i (squeue(1), %i).
 
     `text` is its working directory, or the comment of a set's job.
@@ -53,25 +53,25 @@ class Allocation(NamedTuple):
     text: str
 
 
-def list_allocations(text: str) -> list[Allocation]:
+def list_allocations(text: str) -> list[NativeAllocation]:
     """What squeue has told of a job, a line for each component."""
     found = []
     for line in text.splitlines():
         if line.count("|") < 3:
             continue  # what some site's squeue says besides
         name, state, nodes, told = line.split("|", 3)
-        found.append(Allocation(name, state, tuple(expand(nodes)) if nodes else (), told))
+        found.append(NativeAllocation(name, state, tuple(expand(nodes)) if nodes else (), told))
     return found
 
 
-def list_parts(found: Sequence[Allocation], handle: SetHandle, task: str) -> list[tuple[int, Allocation]]:
+def list_parts(found: Sequence[NativeAllocation], handle: SetHandle, task: str) -> list[tuple[int, NativeAllocation]]:
     """The native jobs of a task of a set, by the attempt that each began with, the newest first."""
     named = [(split_token(find_token(allocation.text)), allocation) for allocation in found]
     own = [(name[2], allocation) for name, allocation in named if name and name[:2] == (handle.token, task)]
     return sorted(own, key=lambda part: part[0], reverse=True)
 
 
-def choose_allocation(found: Sequence[Allocation], request: ShellRequest, native: str) -> Allocation:
+def choose_allocation(found: Sequence[NativeAllocation], request: ShellRequest, native: str) -> NativeAllocation:
     """The one that has the member's node. Raises Conflict where Slurm has given it back, or not given it yet."""
     for allocation in found:
         if allocation.state in _OPEN and request.host in allocation.nodes:
@@ -85,7 +85,7 @@ def choose_allocation(found: Sequence[Allocation], request: ShellRequest, native
 
 
 def step_words(
-    allocation: Allocation, request: ShellRequest, program: Sequence[str], version: tuple[int, ...] = ()
+    allocation: NativeAllocation, request: ShellRequest, program: Sequence[str], version: tuple[int, ...] = ()
 ) -> list[str]:
     """The srun that runs the program; it takes nothing from the steps that are there. No version is a present one."""
     native, plus, component = allocation.name.partition("+")
@@ -111,7 +111,7 @@ def visit_program(
     """The application on the login node, which brings itself to a node that shares no folder; `step` is the srun."""
     launch = (handle.folder, str(handle.launch), str(handle.native))
     member = (request.task, str(request.node), python)
-    return [*archive, *visit_words(launch, member, step, request.command)]
+    return [*archive, *remote_shell_words(launch, member, step, request.command)]
 
 
 def render_command(words: Sequence[str], path: str) -> str:
@@ -139,9 +139,9 @@ def open_terminal(
 
 @dataclass(frozen=True)
 class Shells:
-    """Finds ways in on one cluster: `transport` is the user's, `questions` ask Slurm, `root` is the setting."""
+    """Finds ways in on one cluster: `transport` is the user's, `queries` ask Slurm, `root` is the setting."""
 
-    questions: Questions
+    queries: Queries
     transport: Transport
     settings: Settings
     root: str
@@ -169,7 +169,7 @@ class Shells:
         return [words[0], f"--chdir={allocation.text}", *words[1:]]
 
     async def _enter_set(self, handle: SetHandle, request: ShellRequest) -> list[str]:
-        user = (await self.questions.site()).user
+        user = (await self.queries.site()).user
         found = await self._ask(f"--user={user}", f"--nodelist={request.host}", f"--format={_SET_FORMAT}")
         parts = list_parts(found, handle, request.task)
         allocation = choose_allocation([part for _, part in parts], request, f"of {request.task}")
@@ -179,17 +179,17 @@ class Shells:
             allocation, request, member_program(await self._bring_archive(), handle, request, folder)
         )
 
-    async def _start(self, allocation: Allocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
-        return step_words(allocation, request, program, (await self.questions.site()).version)
+    async def _start(self, allocation: NativeAllocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
+        return step_words(allocation, request, program, (await self.queries.site()).version)
 
-    async def _ask(self, *options: str) -> list[Allocation]:
-        done = await self.questions.transport.run(["squeue", "-h", *options], timeout=_TIMEOUT)
+    async def _ask(self, *options: str) -> list[NativeAllocation]:
+        done = await self.queries.transport.run(["squeue", "-h", *options], timeout=_TIMEOUT)
         if done.rc != 0 and "Invalid job id" not in done.words:
             raise Unreachable(done.words.strip() or "squeue does not answer")
         return list_allocations(done.text)
 
     async def _bring_archive(self) -> tuple[str, ...]:
         """The words of the application, which an earlier version of the daemon may not have left there."""
-        root = resolve_root(self.root, (await self.questions.site()).home)
-        await Library(self.questions.transport).bring(root)
+        root = resolve_root(self.root, (await self.queries.site()).home)
+        await InstalledApplication(self.queries.transport).bring(root)
         return supervisor_words(self.settings, root)

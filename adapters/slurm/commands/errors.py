@@ -12,7 +12,7 @@ from enum import StrEnum
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected, TimedOut, Unreachable
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """What a failure means for the call that met it."""
 
     NO_ANSWER = "no answer"
@@ -39,56 +39,76 @@ class Kind(StrEnum):
 RATE_LIMIT = r"(?i:rate.?limit|too many (concurrent )?(requests|connections)|SLURMCTLD is busy|requested backoff)"
 """The controller asks for fewer questions (SlurmctldParameters=rl_enable)."""
 
-TABLE: tuple[tuple[str, Kind], ...] = (
+TABLE: tuple[tuple[str, FailureKind], ...] = (
     (
         r"Socket timed out on send/recv|Connection timed out|Message receive failure|Zero Bytes were transmitted",
-        Kind.NO_ANSWER,
+        FailureKind.NO_ANSWER,
     ),
-    (r"Unexpected message received|Communication connection failure|Insane message length", Kind.NO_ANSWER),
-    (r"Unable to contact slurm controller|Connection refused|Slurm backup controller in standby", Kind.UNREACHABLE),
-    (r"No route to host|Network is unreachable|Transport endpoint is not connected", Kind.UNREACHABLE),
-    (r"Unable to establish config(uration)? source|Could not (establish|resolve).*(config|host)", Kind.UNREACHABLE),
-    (r"Slurm temporarily unable to accept job|Resource temporarily unavailable|in a transition state", Kind.BUSY),
-    (RATE_LIMIT, Kind.BUSY),
+    (r"Unexpected message received|Communication connection failure|Insane message length", FailureKind.NO_ANSWER),
+    (
+        r"Unable to contact slurm controller|Connection refused|Slurm backup controller in standby",
+        FailureKind.UNREACHABLE,
+    ),
+    (r"No route to host|Network is unreachable|Transport endpoint is not connected", FailureKind.UNREACHABLE),
+    (
+        r"Unable to establish config(uration)? source|Could not (establish|resolve).*(config|host)",
+        FailureKind.UNREACHABLE,
+    ),
+    (
+        r"Slurm temporarily unable to accept job|Resource temporarily unavailable|in a transition state",
+        FailureKind.BUSY,
+    ),
+    (RATE_LIMIT, FailureKind.BUSY),
     # The job's folder, made before sbatch is called.
-    (r"mkdir: .*(No space left on device|[Qq]uota exceeded)", Kind.BUSY),
-    (r"Invalid authentication credential|Protocol authentication error|[Mm]unge .*(fail|error|connect)", Kind.BUSY),
+    (r"mkdir: .*(No space left on device|[Qq]uota exceeded)", FailureKind.BUSY),
+    (
+        r"Invalid authentication credential|Protocol authentication error|[Mm]unge .*(fail|error|connect)",
+        FailureKind.BUSY,
+    ),
     # The policy's own text is the same for sizes, which no wait mends; the reason before it tells (23.02 and later).
-    (r"(Assoc|QOS)\w*MaxSubmit\w*", Kind.LIMIT),
-    (r"maximum number of jobs|MaxJobCount|Unable to (create|allocate) job.*limit", Kind.LIMIT),
+    (r"(Assoc|QOS)\w*MaxSubmit\w*", FailureKind.LIMIT),
+    (r"maximum number of jobs|MaxJobCount|Unable to (create|allocate) job.*limit", FailureKind.LIMIT),
     (
         r"Slurm accounting storage is disabled|Problem talking to the database|slurmdbd.*(down|refused|Unable)",
-        Kind.NO_ACCOUNTING,
+        FailureKind.NO_ACCOUNTING,
     ),
-    (r"Unable to connect to (the )?database|sacct.*accounting storage", Kind.NO_ACCOUNTING),
-    (r"Job/step already completing or completed|Job is (no longer|not) running|Job has already finished", Kind.ENDED),
-    (r"Invalid job id specified|Job not found|Unable to find job", Kind.UNKNOWN_JOB),
-    (r"Access/permission denied|Operation not permitted|User's group not permitted|Permission denied", Kind.DENIED),
+    (r"Unable to connect to (the )?database|sacct.*accounting storage", FailureKind.NO_ACCOUNTING),
+    (
+        r"Job/step already completing or completed|Job is (no longer|not) running|Job has already finished",
+        FailureKind.ENDED,
+    ),
+    (r"Invalid job id specified|Job not found|Unable to find job", FailureKind.UNKNOWN_JOB),
+    (
+        r"Access/permission denied|Operation not permitted|User's group not permitted|Permission denied",
+        FailureKind.DENIED,
+    ),
     (
         r"unrecognized option|invalid option --|Invalid job format specification|Invalid field requested",
-        Kind.OLD_CLIENT,
+        FailureKind.OLD_CLIENT,
     ),
     (
         r"command not found|No such file or directory.*(sbatch|squeue|sacct)|(sbatch|squeue|sacct).*: not found",
-        Kind.MISSING,
+        FailureKind.MISSING,
     ),
 )
 """Patterns of failure texts, the first that matches counts; anything else from sbatch is a rejection."""
 
-_CLASSES: dict[Kind, type[OverspanError]] = {
-    Kind.NO_ANSWER: TimedOut,
-    Kind.UNREACHABLE: Unreachable,
-    Kind.BUSY: Unreachable,
-    Kind.LIMIT: Rejected,
-    Kind.UNKNOWN_JOB: NotFound,
-    Kind.DENIED: Denied,
-    Kind.ENDED: NotFound,
-    Kind.REJECTED: Rejected,
-    Kind.NO_ACCOUNTING: Unreachable,
-    Kind.OLD_CLIENT: Rejected,
-    Kind.MISSING: Unreachable,
+_CLASSES: dict[FailureKind, type[OverspanError]] = {
+    FailureKind.NO_ANSWER: TimedOut,
+    FailureKind.UNREACHABLE: Unreachable,
+    FailureKind.BUSY: Unreachable,
+    FailureKind.LIMIT: Rejected,
+    FailureKind.UNKNOWN_JOB: NotFound,
+    FailureKind.DENIED: Denied,
+    FailureKind.ENDED: NotFound,
+    FailureKind.REJECTED: Rejected,
+    FailureKind.NO_ACCOUNTING: Unreachable,
+    FailureKind.OLD_CLIENT: Rejected,
+    FailureKind.MISSING: Unreachable,
 }
-_TRANSIENT = frozenset({Kind.NO_ANSWER, Kind.UNREACHABLE, Kind.BUSY, Kind.LIMIT, Kind.NO_ACCOUNTING})
+_TRANSIENT = frozenset(
+    {FailureKind.NO_ANSWER, FailureKind.UNREACHABLE, FailureKind.BUSY, FailureKind.LIMIT, FailureKind.NO_ACCOUNTING}
+)
 _PREFIX = re.compile(r"^(?:sbatch|squeue|sacct|scancel|scontrol|sinfo|srun|slurm_\w+)(?: error)?: (?:error: |fatal: )?")
 _NOISE = re.compile(r"^\S+: (?:warning|debug\d?|info|verbose): |^\s*$", re.IGNORECASE)
 
@@ -106,10 +126,10 @@ REMEDIES: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True)
-class Failure:
+class SlurmFailure:
     """A failed command: what it means, its own words without prefixes, and what to do."""
 
-    kind: Kind
+    kind: FailureKind
     message: str
     remedy: str = ""
 
@@ -121,7 +141,7 @@ class Failure:
     @property
     def uncertain(self) -> bool:
         """Whether the call may have had its effect."""
-        return self.kind is Kind.NO_ANSWER
+        return self.kind is FailureKind.NO_ANSWER
 
     def error(self) -> OverspanError:
         """As an error of the tree."""
@@ -130,17 +150,17 @@ class Failure:
         return error
 
 
-def read_failure(stderr: str, code: int) -> Failure:
+def read_failure(stderr: str, code: int) -> SlurmFailure:
     """Read what a command of Slurm's said on stderr when it ended with that code."""
     message = clean(stderr) or f"the command ended with code {code} and no word"
     for pattern, kind in TABLE:
         if re.search(pattern, stderr):
-            return Failure(kind, message, _find_remedy(message))
+            return SlurmFailure(kind, message, _find_remedy(message))
     if code == 127:
-        return Failure(Kind.MISSING, message)
+        return SlurmFailure(FailureKind.MISSING, message)
     if code == 255 and re.search(r"^(ssh|kex_|Connection (closed|reset)|Host key)", stderr, re.MULTILINE):
-        return Failure(Kind.UNREACHABLE, message)
-    return Failure(Kind.REJECTED, message, _find_remedy(message))
+        return SlurmFailure(FailureKind.UNREACHABLE, message)
+    return SlurmFailure(FailureKind.REJECTED, message, _find_remedy(message))
 
 
 def clean(stderr: str) -> str:

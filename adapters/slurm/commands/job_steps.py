@@ -1,6 +1,6 @@
 """The steps that srun ran inside native jobs: from sacct, or those that run now from squeue where there is none.
 
-They are asked for when somebody wants to see them, never beside that.
+They are queried only when a user wants to see them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.commands.listings import (
     FIELD_END,
     ExitStatus,
@@ -23,7 +23,7 @@ from overspan.adapters.slurm.commands.listings import (
     split_parsable,
     split_records,
 )
-from overspan.adapters.slurm.commands.questions import SACCT_IDS, Questions
+from overspan.adapters.slurm.commands.queries import SACCT_IDS, Queries
 from overspan.adapters.slurm.commands.sacct import JOB_ID, SUBMIT_LINE, SUBMIT_LINE_SINCE
 from overspan.adapters.slurm.commands.squeue import read_nodes
 from overspan.adapters.slurm.commands.states import NativeState, read_state
@@ -31,7 +31,7 @@ from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 
 SECONDS = 5.0
-"""How long somebody who asks waits for the cluster."""
+"""Seconds for which a user who asks waits for the cluster."""
 MOST = 1000
 """Jobs of one answer: the newest."""
 _KEPT = 2000
@@ -41,7 +41,7 @@ _RUNNING = ("StepID", "NumTasks", "StartTime", "Nodes", "StepName")
 _SIGKILL = 9
 
 
-class StepRecord(NamedTuple):
+class NativeStepRecord(NamedTuple):
     """A line about a job, whose `number` is None, or about a step of srun's: ids as in squeue, nodes by name."""
 
     job: str
@@ -58,11 +58,11 @@ class StepRecord(NamedTuple):
     line: str
 
 
-class Steps:
+class JobSteps:
     """Asks for steps; `nodes_of` gives the nodes of a launch, in the order of its members, where they are known."""
 
-    def __init__(self, questions: Questions, nodes_of: Callable[[str], Sequence[str]]) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, nodes_of: Callable[[str], Sequence[str]]) -> None:
+        self._queries = queries
         self._nodes_of = nodes_of
         self._ended: dict[str, list[Step]] = {}
 
@@ -81,7 +81,7 @@ class Steps:
 
     async def _ask(self, wanted: Mapping[str, str]) -> dict[str, list[Step]]:
         names = sorted(wanted)
-        site = await self._questions.site()
+        site = await self._queries.site()
         if site.accounting:
             try:
                 return await self._ask_accounts(names, wanted, site.version)
@@ -103,14 +103,14 @@ class Steps:
         return found
 
     async def _run(self, words: Sequence[str]) -> str:
-        done = await self._questions.transport.run(words, timeout=SECONDS)
+        done = await self._queries.transport.run(words, timeout=SECONDS)
         if done.rc != 0:
             failure = read_failure(done.words, done.rc)
-            if failure.kind is not Kind.UNKNOWN_JOB:
+            if failure.kind is not FailureKind.UNKNOWN_JOB:
                 raise failure.error()
         return done.text
 
-    def _collect(self, records: Sequence[StepRecord], wanted: Mapping[str, str]) -> dict[str, list[Step]]:
+    def _collect(self, records: Sequence[NativeStepRecord], wanted: Mapping[str, str]) -> dict[str, list[Step]]:
         """The steps by handle; those of jobs that have ended are remembered."""
         jobs = {record.job: record for record in records if record.number is None}
         found: dict[str, list[Step]] = {text: [] for text in wanted.values()}
@@ -140,7 +140,7 @@ def _read_handles(handles: Iterable[str]) -> dict[str, str]:
     return {handle.name: str(handle) for handle in newest}
 
 
-def make_step(text: str, record: StepRecord, names: Sequence[str]) -> Step:
+def make_step(text: str, record: NativeStepRecord, names: Sequence[str]) -> Step:
     """A step as the contract has it; its nodes count within the launch."""
     places = {name: index for index, name in enumerate(names)}
     status = record.exit or ExitStatus()
@@ -177,7 +177,7 @@ def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:
     return (*_FIELDS, SUBMIT_LINE) if version >= SUBMIT_LINE_SINCE else _FIELDS
 
 
-def read_steps(text: str, version: tuple[int, ...]) -> list[StepRecord]:
+def read_steps(text: str, version: tuple[int, ...]) -> list[NativeStepRecord]:
     """The jobs and the steps of srun's in an answer of sacct's."""
     fields = list_fields(version)
     rows = (dict(zip(fields, values, strict=True)) for values in split_parsable(text, len(fields)).records)
@@ -188,7 +188,7 @@ def _ask_running() -> tuple[str, ...]:
     return (f"--Format={join_format(_RUNNING)}",)
 
 
-def read_running(text: str) -> list[StepRecord]:
+def read_running(text: str) -> list[NativeStepRecord]:
     """The steps of srun's in an answer of squeue's."""
     found = []
     for step, ntasks, start, nodes, name in split_records(text, len(_RUNNING)).records:
@@ -200,7 +200,7 @@ def read_running(text: str) -> list[StepRecord]:
     return found
 
 
-def _read_row(row: Mapping[str, str], shown: str) -> StepRecord | None:
+def _read_row(row: Mapping[str, str], shown: str) -> NativeStepRecord | None:
     match = JOB_ID.fullmatch(shown.strip())
     if match is None:
         return None
@@ -208,7 +208,7 @@ def _read_row(row: Mapping[str, str], shown: str) -> StepRecord | None:
     if rest is not None or (step is not None and not step.isdigit()):
         # The waiting rest of an array; the script's own step, and those that Slurm makes for itself.
         return None
-    return StepRecord(
+    return NativeStepRecord(
         job=job if index is None else f"{job}_{index}",
         component=None if offset is None else int(offset),
         number=None if step is None else int(step),

@@ -33,7 +33,7 @@ _MISSING = ("", "n/a", "unknown", "none", "(null)", "not_set", "invalid", "parti
 _STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 
 
-class Answer(NamedTuple):
+class ParsedListing(NamedTuple):
     """The records of a listing, each as many texts as were asked for, and how many could not be read."""
 
     records: tuple[tuple[str, ...], ...]
@@ -57,24 +57,24 @@ def join_format(fields: Sequence[str]) -> str:
     return ",".join([*(f"{name}:{FIELD_END}" for name in front), f"{last}:{RECORD_END}"])
 
 
-def split_records(text: str, count: int) -> Answer:
+def split_records(text: str, count: int) -> ParsedListing:
     """Take apart an answer whose records have `count` fields; a last one that was cut off is unreadable."""
     return _split(text, f"{RECORD_END}\n", count)
 
 
-def split_parsable(text: str, count: int) -> Answer:
+def split_parsable(text: str, count: int) -> ParsedListing:
     """Take apart what `sacct -p --delimiter` gives: every field is ended by the separator, records by a line break."""
     return _split(text, f"{FIELD_END}\n", count)
 
 
-def _split(text: str, end: str, count: int) -> Answer:
+def _split(text: str, end: str, count: int) -> ParsedListing:
     *whole, rest = text.split(end)
     # The last field is the user's own text, which may have the separator in it.
     records = [tuple(record.split(FIELD_END, count - 1)) for record in whole]
     readable = tuple(record for record in records if len(record) == count)
     # Words of a login's own may stand at the end, too; a record begins with a number.
     torn = FIELD_END in rest or rest.strip()[:1].isdigit()
-    return Answer(readable, len(records) - len(readable) + bool(rest.strip()), torn)
+    return ParsedListing(readable, len(records) - len(readable) + bool(rest.strip()), torn)
 
 
 def read_text(text: str) -> str:
@@ -106,22 +106,22 @@ def read_time(text: str) -> float | None:
         return None
 
 
-class Limit(NamedTuple):
+class TimeLimit(NamedTuple):
     """A time limit in seconds; `known` is False where Slurm gave none, and None seconds then mean nothing."""
 
     seconds: int | None
     known: bool = True
 
 
-def read_limit(text: str) -> Limit:
+def read_limit(text: str) -> TimeLimit:
     """A time limit: UNLIMITED is None seconds, N/A, INVALID and Partition_Limit are not known."""
     word = text.strip()
     if word.lower() in _MISSING:
-        return Limit(None, False)
+        return TimeLimit(None, False)
     try:
-        return Limit(parse_time_limit(word))
+        return TimeLimit(parse_time_limit(word))
     except ValueError:
-        return Limit(None, False)
+        return TimeLimit(None, False)
 
 
 def read_elapsed(text: str) -> int | None:

@@ -12,18 +12,18 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from overspan.adapters.slurm.commands.listings import ExitStatus, Limit
-from overspan.adapters.slurm.commands.questions import Questions, read_version
+from overspan.adapters.slurm.commands.listings import ExitStatus, TimeLimit
+from overspan.adapters.slurm.commands.queries import Queries, read_version
 from overspan.adapters.slurm.commands.squeue import QueueRecord, read_nodes
 from overspan.adapters.slurm.commands.states import read_reason, read_state
 from overspan.adapters.slurm.submission.arrays import Lookup
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.ids import ArraySpec, parse_array
 
 log = logging.getLogger(__name__)
 
 
-class LibraryQuestions(Questions):
+class LibraryQuestions(Queries):
     """Asks by the library for what is in the queue, and by commands for all else."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
@@ -126,8 +126,8 @@ def _read_time(value: int | None) -> float | None:
     return float(value) if value else None
 
 
-def _read_limit(minutes: int | str | None) -> Limit:
+def _read_limit(minutes: int | str | None) -> TimeLimit:
     """A limit in minutes; a word is UNLIMITED."""
     if isinstance(minutes, int):
-        return Limit(minutes * 60)
-    return Limit(None, minutes is not None)
+        return TimeLimit(minutes * 60)
+    return TimeLimit(None, minutes is not None)

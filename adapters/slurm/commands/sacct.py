@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from overspan.adapters.slurm.commands.listings import (
     FIELD_END,
     ExitStatus,
-    Limit,
+    TimeLimit,
     ask,
     read_exit,
     read_limit,
@@ -72,7 +72,7 @@ class AccountingRecord:
     start: float | None
     end: float | None
     elapsed: int | None
-    limit: Limit
+    limit: TimeLimit
     num_nodes: int | None
     nodes: tuple[str, ...]
     user: str
@@ -81,7 +81,7 @@ class AccountingRecord:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class AccountingListing:
     """The records of one answer, and how many lines of it could not be read."""
 
     records: tuple[AccountingRecord, ...]
@@ -118,7 +118,7 @@ def _ask(filters: tuple[str, ...], version: tuple[int, ...], steps: bool, cluste
     return ask(*words, *filters, f"--format={','.join(list_fields(version))}")
 
 
-def read_accounts(text: str, version: tuple[int, ...] = ()) -> Accounts:
+def read_accounts(text: str, version: tuple[int, ...] = ()) -> AccountingListing:
     """Read the answer to a question that was made for the same version."""
     fields = list_fields(version)
     answer = split_parsable(text, len(fields))
@@ -129,7 +129,7 @@ def read_accounts(text: str, version: tuple[int, ...] = ()) -> Accounts:
             wrong += 1
         else:
             records.append(record)
-    return Accounts(tuple(records), wrong, answer.torn)
+    return AccountingListing(tuple(records), wrong, answer.torn)
 
 
 def _read_record(row: dict[str, str]) -> AccountingRecord | None:
@@ -167,6 +167,6 @@ def _read_record(row: dict[str, str]) -> AccountingRecord | None:
     )
 
 
-def _read_minutes(text: str) -> Limit:
+def _read_minutes(text: str) -> TimeLimit:
     minutes = read_number(text)
-    return read_limit(text) if minutes is None else Limit(minutes * 60)
+    return read_limit(text) if minutes is None else TimeLimit(minutes * 60)

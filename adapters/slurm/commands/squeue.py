@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.commands.listings import (
     ExitStatus,
-    Limit,
+    TimeLimit,
     ask,
     join_format,
     read_elapsed,
@@ -82,7 +82,7 @@ class QueueRecord:
     submit: float | None
     start: float | None
     end: float | None
-    limit: Limit
+    limit: TimeLimit
     used: int | None
     priority: int | None
     name: str
@@ -90,7 +90,7 @@ class QueueRecord:
 
 
 @dataclass(frozen=True)
-class Queue:
+class QueueListing:
     """The records of one answer, by their fields too, and how many lines of it could not be read."""
 
     records: tuple[QueueRecord, ...]
@@ -118,8 +118,8 @@ def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, sp
     return ask(*words, f"--Format={join_format(FIELDS)}")
 
 
-def read_queue(text: str, known: Mapping[tuple[str, ...], QueueRecord] | None = None) -> Queue:
-    """Read the answer to `ask_queue`; records whose fields are in `known` (`Queue.by_fields`) are taken from there."""
+def read_queue(text: str, known: Mapping[tuple[str, ...], QueueRecord] | None = None) -> QueueListing:
+    """Read the answer to `ask_queue`; records come from `known` (`QueueListing.by_fields`) where that has them."""
     answer = split_records(text, len(FIELDS))
     by_fields: dict[tuple[str, ...], QueueRecord] = {}
     records, wrong = [], answer.unreadable
@@ -131,7 +131,7 @@ def read_queue(text: str, known: Mapping[tuple[str, ...], QueueRecord] | None = 
         else:
             by_fields[fields] = record
             records.append(record)
-    return Queue(tuple(records), wrong, by_fields, answer.torn)
+    return QueueListing(tuple(records), wrong, by_fields, answer.torn)
 
 
 def _read_record(row: dict[str, str]) -> QueueRecord | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.findings import (
     judge_compute,
     judge_hetjobs,
@@ -18,7 +18,7 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.reaching import word_unreached
+from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
@@ -36,24 +36,24 @@ echo free=$(df -Pm "${2%/*}" 2>/dev/null | awk 'NR == 2 { print $4 }')
 _PROBE_SECONDS = 40.0
 
 
-async def check_cluster(questions: Questions, settings: Settings, root: str) -> list[Finding]:
+async def check_cluster(queries: Queries, settings: Settings, root: str) -> list[Finding]:
     """Try each thing that jobs need there; may take some ten seconds."""
     where = settings.host or "this machine"
     try:
-        site = await questions.site()
+        site = await queries.site()
         began = time.monotonic()
-        await questions.transport.run(["true"], timeout=questions.timeout)
+        await queries.transport.run(["true"], timeout=queries.timeout)
     except OverspanError as error:
         return [Finding("reach", False, *word_unreached(error, settings))]
     taken = (time.monotonic() - began) * 1000
     reach = f"{where} by {settings.transport}, as {site.user}; a command takes {taken:.0f} ms"
     findings = [Finding("reach", True, reach), judge_version(site)]
-    findings += await _try("nodes", "see `sinfo` there", lambda: _check_nodes(questions))
-    findings += await _try("submit", "see `sbatch --test-only` there", lambda: _check_trial(questions, settings))
-    findings += await _check_accounting(questions, site)
-    findings += await _try("clock", "GNU date is needed there", lambda: _check_clock(questions))
+    findings += await _try("nodes", "see `sinfo` there", lambda: _check_nodes(queries))
+    findings += await _try("submit", "see `sbatch --test-only` there", lambda: _check_trial(queries, settings))
+    findings += await _check_accounting(queries, site)
+    findings += await _try("clock", "GNU date is needed there", lambda: _check_clock(queries))
     findings += [judge_hetjobs(site), judge_kill_wait(site), judge_pace(site, settings)]
-    return findings + await _check_places(questions, settings, root)
+    return findings + await _check_places(queries, settings, root)
 
 
 async def _try(what: str, remedy: str, check: Callable[[], Awaitable[Finding]]) -> list[Finding]:
@@ -64,17 +64,17 @@ async def _try(what: str, remedy: str, check: Callable[[], Awaitable[Finding]]) 
         return [Finding(what, False, error.message, error.remedy or remedy)]
 
 
-async def _check_nodes(questions: Questions) -> Finding:
-    nodes = await questions.nodes()
+async def _check_nodes(queries: Queries) -> Finding:
+    nodes = await queries.nodes()
     names = list(dict.fromkeys(node.partition for node in nodes))
     up = len({node.name for node in nodes if node.state in ("idle", "mixed", "allocated", "completing")})
     seen = f"{up} of {len({node.name for node in nodes})} nodes work; partitions {', '.join(names)}"
     return Finding("nodes", up > 0, seen, "" if up else "no node is up: ask the site")
 
 
-async def _check_trial(questions: Questions, settings: Settings) -> Finding:
+async def _check_trial(queries: Queries, settings: Settings) -> Finding:
     words = ["sbatch", "--test-only", "--time=1", *_choices(settings, "account", "qos"), "--wrap=true"]
-    return judge_trial(await questions.transport.run(words, timeout=questions.timeout), settings)
+    return judge_trial(await queries.transport.run(words, timeout=queries.timeout), settings)
 
 
 def _choices(settings: Settings, *names: str) -> list[str]:
@@ -83,20 +83,20 @@ def _choices(settings: Settings, *names: str) -> list[str]:
     return [f"--{name}={value}" for name, value in chosen.items() if value]
 
 
-async def _check_accounting(questions: Questions, site: Site) -> list[Finding]:
+async def _check_accounting(queries: Queries, site: Site) -> list[Finding]:
     if not site.accounting:
         seen = f"none: ends of jobs are known for {site.config.get('MinJobAge', 'MinJobAge')} only, with a daemon"
         return [Finding("accounting", True, seen)]
     try:
-        await questions.runs(["1"])
+        await queries.runs(["1"])
     except OverspanError as error:
         return [Finding("accounting", False, error.message, "the ends of jobs are told late until it answers")]
     return [Finding("accounting", True, "sacct answers")]
 
 
-async def _check_clock(questions: Questions) -> Finding:
+async def _check_clock(queries: Queries) -> Finding:
     before = time.time()
-    done = await questions.transport.run(["date", "+%s.%N"], timeout=questions.timeout)
+    done = await queries.transport.run(["date", "+%s.%N"], timeout=queries.timeout)
     after = time.time()
     try:
         skew = float(done.text) - (before + after) / 2
@@ -107,22 +107,22 @@ async def _check_clock(questions: Questions) -> Finding:
     return Finding("clock", works, f"{skew:+.1f} s against this machine", "" if works else remedy)
 
 
-async def _check_places(questions: Questions, settings: Settings, root: str) -> list[Finding]:
+async def _check_places(queries: Queries, settings: Settings, root: str) -> list[Finding]:
     """Probe the login node, and a compute node where one is free at once."""
     marker = f"{root}/check-{secrets.token_hex(4)}"
     try:
-        await questions.transport.write(marker, b"")
+        await queries.transport.write(marker, b"")
     except OverspanError as error:
         return [Finding("root", False, error.message, "set `root` to a folder of yours on that cluster")]
     words = ["/bin/sh", "-c", _PROBE, "probe", settings.python, marker]
     srun = ["srun", "--quiet", "--immediate=10", "--nodes=1", "--ntasks=1", "--time=1", "--mem=50M"]
     srun += [*_choices(settings, "account", "qos"), "--job-name=span-check"]
     try:
-        login = await questions.transport.run(words, timeout=questions.timeout)
-        compute = await questions.transport.run([*srun, *words], timeout=_PROBE_SECONDS)
+        login = await queries.transport.run(words, timeout=queries.timeout)
+        compute = await queries.transport.run([*srun, *words], timeout=_PROBE_SECONDS)
     except OverspanError as error:
         return [Finding("root", False, error.message, "try again; the cluster stopped answering")]
     finally:
-        await questions.transport.run(["rm", "-f", marker], timeout=questions.timeout)
+        await queries.transport.run(["rm", "-f", marker], timeout=queries.timeout)
     found = read_probe(compute.text) if compute.rc == 0 else {}
     return [*judge_login(read_probe(login.text), root), *judge_compute(found, root, settings.shared_root)]

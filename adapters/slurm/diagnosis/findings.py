@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from overspan.adapters.abilities import Finding
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial
-from overspan.adapters.slurm.commands.questions import Site, read_seconds, read_version
+from overspan.adapters.slurm.commands.queries import Site, read_seconds, read_version
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 
 OLDEST = (20, 2)
 OLDEST_PYTHON = (3, 9)

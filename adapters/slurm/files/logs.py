@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from overspan.adapters.abilities import Written
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
-from overspan.adapters.slurm.transports.channel import Piece
+from overspan.adapters.slurm.transports.transport import FileChunk
 from overspan.adapters.slurm.unshared.jobs import read_there
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
@@ -25,10 +25,10 @@ _OWN_ID = re.compile(r"%\d*[jJ]")
 class Logs:
     """Reads logs by the paths that Slurm tells; a path once told is remembered, Slurm forgets ended jobs."""
 
-    def __init__(self, questions: Questions, shared_root: bool = True) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, shared_root: bool = True) -> None:
+        self._queries = queries
         self._shared_root = shared_root
-        self._groups = GroupLogs(questions.transport)
+        self._groups = GroupLogs(queries.transport)
         self._paths: dict[str, tuple[str, str]] = {}
 
     async def read(self, request: LogRequest) -> LogPart:
@@ -53,9 +53,9 @@ class Logs:
         piece = await self._read_part(handle, path, offset, request.limit)
         return LogPart(piece.data, min(offset, piece.size), piece.size, path)
 
-    async def _read_part(self, handle: Handle, path: str, offset: int, limit: int) -> Piece:
+    async def _read_part(self, handle: Handle, path: str, offset: int, limit: int) -> FileChunk:
         """Bytes of a file, from the node of the job where the login node does not see it."""
-        transport = self._questions.transport
+        transport = self._queries.transport
         try:
             return await transport.read(path, offset, limit)
         except NotFound:
@@ -73,7 +73,7 @@ class Logs:
 
     async def _find(self, handle: Handle) -> tuple[str, str]:
         if handle.name not in self._paths:
-            fields = await self._questions.describe(handle.name)
+            fields = await self._queries.describe(handle.name)
             if not fields and not handle.output:
                 raise NotFound(
                     f"Slurm no longer knows job {handle.name}, and with it where its output is",

@@ -17,11 +17,11 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from overspan.adapters.slurm.files.library import name_archive
+from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.handles import GroupHandle, is_handle, parse_any
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.job import Job

@@ -1,1 +1,1 @@
-"""A group as one allocation: placement, script, stories, orders."""
+"""A group as one allocation: placement, script, projection, orders."""

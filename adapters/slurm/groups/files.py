@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from overspan.adapters.contract import FORMAT, Launch
-from overspan.adapters.slurm.groups.plans import Plan
+from overspan.adapters.slurm.groups.plans import PlacementPlan
 from overspan.adapters.slurm.groups.script import step_options
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_to_document
@@ -61,7 +61,7 @@ def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> by
     )
 
 
-def render_placement_file(token: str, plan: Plan, version: tuple[int, ...] = ()) -> bytes:
+def render_placement_file(token: str, plan: PlacementPlan, version: tuple[int, ...] = ()) -> bytes:
     """The placement: nodes count within their component, in the order of its expanded node list."""
     return _dump(
         {

@@ -11,17 +11,17 @@ from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.log_parts import Part, find_part
 from overspan.adapters.log_times import Marks, find_marks
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
 
 _PART = 4 << 20
 _FRESH = 0.5
-"""Seconds for which the list is believed: whoever follows a log asks often."""
+"""Seconds for which the list is cached: following a log asks often."""
 _KEPT = 500
 
 
 @dataclass
-class Streams:
+class StreamList:
     """The lines of a list that were read so far, the offset behind them, and when that was (monotonic time)."""
 
     lines: list[Any] = field(default_factory=list)
@@ -34,7 +34,7 @@ class GroupLogs:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._known: dict[str, Streams] = {}
+        self._known: dict[str, StreamList] = {}
 
     async def read(self, handle: GroupHandle, request: LogRequest) -> LogPart:
         """Bytes of one node's part of a log. NotFound when there is none."""
@@ -61,7 +61,7 @@ class GroupLogs:
         return find_marks(parse_lines(piece.data), part, folder)
 
     async def _list(self, folder: str) -> list[Any]:
-        streams = self._known.setdefault(folder, Streams())
+        streams = self._known.setdefault(folder, StreamList())
         while time.monotonic() - streams.read_at >= _FRESH:
             try:
                 piece = await self._transport.read(f"{folder}/streams.jsonl", streams.offset, _PART)

@@ -12,7 +12,14 @@ from overspan.adapters.contract import Order
 from overspan.adapters.slurm.groups.files import append_words
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.orders.order_words import SCANCEL, VERBS, Steps, Words, render_change, withdraw_words
+from overspan.adapters.slurm.orders.command_lines import (
+    SCANCEL,
+    VERBS,
+    OrderSteps,
+    Words,
+    render_change,
+    withdraw_words,
+)
 from overspan.adapters.slurm.rendering.script import render_limit
 from overspan.bridge.model import events
 
@@ -20,7 +27,7 @@ _FOR_RUNNING = (events.Requeue, events.Restart, events.Preempt, events.Signal)
 _ON_LEADER = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
 
 
-def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bool) -> Steps | None:
+def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bool) -> OrderSteps | None:
     """What carries an order out; None for one that has no form here.
 
     `phase` is Slurm's, None where it is not known. `begun`: the supervisor is known to be there; a signal would end
@@ -32,15 +39,15 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
     pending: Words = (*SCANCEL, "--state=PENDING", native)
     if isinstance(event, events.Cancel) and not event.task:
         if begun:
-            return Steps((append,), hint)
+            return OrderSteps((append,), hint)
         # Behind the line: what starts in between reads it.
         at_once: Words = (*SCANCEL, native)
-        return Steps((append, at_once if phase is Phase.STARTING else pending))
+        return OrderSteps((append, at_once if phase is Phase.STARTING else pending))
     if isinstance(event, events.Expire):
-        return Steps((withdraw_words(native),))
+        return OrderSteps((withdraw_words(native),))
     if isinstance(event, _ON_LEADER):
         changed = render_change(event)
-        return Steps(
+        return OrderSteps(
             (
                 ("scontrol", "update", f"JobId={native}", changed)
                 if changed
@@ -49,18 +56,20 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
         )
     if isinstance(event, events.Suspend):
         # The supervisor is stopped too; it learns of it, for its clocks, when it goes on.
-        return Steps((("scontrol", "suspend", native),), then=(append,))
+        return OrderSteps((("scontrol", "suspend", native),), then=(append,))
     if isinstance(event, events.Resume):
-        return Steps((append, ("scontrol", "resume", native)))
+        return OrderSteps((append, ("scontrol", "resume", native)))
     if isinstance(event, _FOR_RUNNING):
-        return Steps(()) if phase is Phase.QUEUED else Steps((append,), hint)
+        return OrderSteps(()) if phase is Phase.QUEUED else OrderSteps((append,), hint)
     if isinstance(event, (events.Cancel, events.SetTime)):
-        return Steps((append,), hint)
+        return OrderSteps((append,), hint)
     return None
 
 
-def plan_limits(handle: GroupHandle, steps: Steps, before: Sequence[int | None], after: Sequence[int | None]) -> Steps:
-    """The steps of a new wall time with the allocation's limits: longer ones have to be had first, shorter ones follow.
+def plan_limits(
+    handle: GroupHandle, steps: OrderSteps, before: Sequence[int | None], after: Sequence[int | None]
+) -> OrderSteps:
+    """The steps of a new wall time with the allocation's limits: raised before the order, or lowered after it.
 
     Only an operator may lengthen a limit (scontrol(1)).
     """
@@ -72,10 +81,10 @@ def plan_limits(handle: GroupHandle, steps: Steps, before: Sequence[int | None],
             words = ("scontrol", "update", target, f"TimeLimit={render_limit(new or 0)}")
             (longer if new is None or (old is not None and new > old) else shorter).append(words)
     if longer:
-        return Steps(tuple(longer), then=(*steps.first, *shorter, *steps.hints))
-    return Steps(steps.first, (*shorter, *steps.hints))
+        return OrderSteps(tuple(longer), then=(*steps.first, *shorter, *steps.hints))
+    return OrderSteps(steps.first, (*shorter, *steps.hints))
 
 
 def hint_words(native: str) -> Words:
-    """Tell the batch program, and nobody else, that there are orders."""
+    """Signal the batch program alone: there are orders."""
     return (*SCANCEL, "--state=RUNNING", "--batch", "--signal=USR1", native)

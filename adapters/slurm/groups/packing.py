@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from overspan.adapters.slurm.groups.plans import Bin, MemberId
-from overspan.adapters.slurm.rendering.needs import Need
+from overspan.adapters.slurm.rendering.node_resources import NodeResources
 from overspan.bridge.model.resources import parse_gres
 
 _MOST_SIZES = 4
@@ -37,12 +37,12 @@ class NodeSize:
 
 
 @dataclass(frozen=True)
-class Atom:
+class PackedUnit:
     """Members that run on one node; `task` is the one that the others share with, `key` its options."""
 
     task: str
     members: tuple[MemberId, ...]
-    need: Need
+    need: NodeResources
     key: Key = ()
     alone: bool = False
     apart: bool = False
@@ -53,8 +53,8 @@ class Atom:
 class _Open:
     """A bin that is being filled."""
 
-    atoms: list[Atom]
-    need: Need
+    atoms: list[PackedUnit]
+    need: NodeResources
 
 
 class Packed(NamedTuple):
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
     bins: tuple[tuple[Key, Bin], ...]
 
 
-def add_needs(first: Need, second: Need) -> Need:
+def add_needs(first: NodeResources, second: NodeResources) -> NodeResources:
     """What both need together on one node; all of the node's memory stays all."""
     memory: int | None
     if first.memory == 0 or second.memory == 0:
@@ -73,7 +73,7 @@ def add_needs(first: Need, second: Need) -> Need:
     else:
         memory = (first.memory or 0) + (second.memory or 0)
     gres = _add_gres((*first.gres, *second.gres))
-    return Need(
+    return NodeResources(
         first.cpus + second.cpus, memory, first.gpus + second.gpus, first.gpu_kind or second.gpu_kind, tuple(gres)
     )
 
@@ -86,14 +86,14 @@ def _add_gres(entries: Iterable[str]) -> list[str]:
     return [":".join([name, *([kind] if kind else []), str(amount)]) for (name, kind), amount in found.items()]
 
 
-def fits(need: Need, size: NodeSize) -> bool:
+def fits(need: NodeResources, size: NodeSize) -> bool:
     """Whether a node of that size has as much."""
     if need.cpus > size.cpus or need.gpus > size.gpus or (need.memory or 0) > size.memory:
         return False
     return not need.gpus or not need.gpu_kind or not size.gpu_kind or need.gpu_kind == size.gpu_kind
 
 
-def pack(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> Packed | None:
+def pack(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> Packed | None:
     """The best of the plans tried: fewest nodes, then fewest components, then least added; None where none fits.
 
     Without sizes nothing is known of the nodes: every atom has one of its own.
@@ -142,7 +142,7 @@ class _By(Enum):
     SIZE_ALONE = auto()
 
 
-def _order(atoms: Iterable[Atom], by: _By = _By.SIZE) -> list[Atom]:
+def _order(atoms: Iterable[PackedUnit], by: _By = _By.SIZE) -> list[PackedUnit]:
     """The atoms in the order in which they are placed; those of one task together, in their members' order."""
     listed = list(atoms)
     largest: dict[str, tuple[int, ...]] = {}
@@ -160,11 +160,11 @@ def _order(atoms: Iterable[Atom], by: _By = _By.SIZE) -> list[Atom]:
     return sorted(listed, key=lambda atom: (rank[atom.task], atom.task, atom.members))
 
 
-def _can_hold(need: Need, sizes: Sequence[NodeSize]) -> bool:
+def _can_hold(need: NodeResources, sizes: Sequence[NodeSize]) -> bool:
     return any(fits(need, size) for size in sizes)
 
 
-def _joined(item: _Open, atom: Atom, sizes: Sequence[NodeSize]) -> Need | None:
+def _joined(item: _Open, atom: PackedUnit, sizes: Sequence[NodeSize]) -> NodeResources | None:
     """The need of the bin with the atom in it; None where it may not be there."""
     if not item.atoms:
         return atom.need if _can_hold(atom.need, sizes) else None
@@ -178,16 +178,16 @@ def _joined(item: _Open, atom: Atom, sizes: Sequence[NodeSize]) -> Need | None:
     return need if _can_hold(need, sizes) else None
 
 
-def _put(item: _Open, atom: Atom, need: Need) -> None:
+def _put(item: _Open, atom: PackedUnit, need: NodeResources) -> None:
     item.atoms.append(atom)
     item.need = need
 
 
-def _open(atom: Atom) -> _Open:
+def _open(atom: PackedUnit) -> _Open:
     return _Open([atom], atom.need)
 
 
-def _fill(ordered: Sequence[Atom], bins: list[_Open], sizes: Sequence[NodeSize], evenly: bool) -> list[_Open]:
+def _fill(ordered: Sequence[PackedUnit], bins: list[_Open], sizes: Sequence[NodeSize], evenly: bool) -> list[_Open]:
     """Each atom into a bin that has room, the first or the emptiest; the atoms that found none are given back opened.
 
     The next member of a task cannot go where one of it went, nor where it found no room, so each task goes through the
@@ -212,24 +212,24 @@ def _fill(ordered: Sequence[Atom], bins: list[_Open], sizes: Sequence[NodeSize],
     return more
 
 
-def _pack_first_fit(atoms: Sequence[Atom], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
+def _pack_first_fit(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
     """Each atom into the first bin that has room."""
     if not all(_can_hold(atom.need, sizes) for atom in atoms):
         return None
     return _fill(_order(atoms, by), [], sizes, False)
 
 
-def _pack_widest(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_widest(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """As the first fit, the tasks of most nodes first."""
     return _pack_first_fit(atoms, sizes, _By.WIDTH)
 
 
-def _pack_by_size(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_by_size(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """As the first fit, whatever the number of a task's nodes."""
     return _pack_first_fit(atoms, sizes, _By.SIZE_ALONE)
 
 
-def _pack_apart(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_apart(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """Tasks of several nodes and those with GPUs on nodes of their own, the small ones together."""
     small = _pack_first_fit([atom for atom in atoms if not atom.apart], sizes)
     large = [atom for atom in _order(atoms) if atom.apart]
@@ -238,7 +238,7 @@ def _pack_apart(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open]
     return [*(_open(atom) for atom in large), *small]
 
 
-def _pack_evenly(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_evenly(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """Into as few bins as can be, each atom into the emptiest: bins come out alike, so components are few."""
     ways = (_pack_first_fit, _pack_widest, _pack_by_size)
     filled = [found for found in (way(atoms, sizes) for way in ways) if found is not None]
@@ -249,13 +249,13 @@ def _pack_evenly(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> list[_Open
     most = min(map(len, filled)) - len(alone)
     least = min(most, _least(free, sizes))
     for count in (*itertools.islice(range(least, most), _MOST_COUNTS), most):
-        bins = [_Open([], Need(0)) for _ in range(count)]
+        bins = [_Open([], NodeResources(0)) for _ in range(count)]
         if not _fill(free, bins, sizes, True):
             return [*(_open(atom) for atom in alone), *(item for item in bins if item.atoms)]
     return None
 
 
-def _least(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> int:
+def _least(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> int:
     """A number of bins that no packing goes below."""
     tasks = [atom.task for atom in atoms]
     widest = max(map(tasks.count, dict.fromkeys(tasks)), default=0)
@@ -267,7 +267,7 @@ def _load(item: _Open) -> tuple[int, int, int]:
     return item.need.gpus, item.need.cpus, item.need.memory or 0
 
 
-def _close(atoms: Sequence[Atom]) -> Bin:
+def _close(atoms: Sequence[PackedUnit]) -> Bin:
     need = atoms[0].need
     for atom in atoms[1:]:
         need = add_needs(need, atom.need)
@@ -324,4 +324,4 @@ def _level(bins: Sequence[tuple[Key, Bin]], sizes: Sequence[NodeSize]) -> list[t
 
 
 def _nodes_for(bins: Sequence[tuple[Key, Bin]], sizes: Sequence[NodeSize]) -> bool:
-    return _all_placed([_Open([Atom("", (), item.need, key)], item.need) for key, item in bins], sizes)
+    return _all_placed([_Open([PackedUnit("", (), item.need, key)], item.need) for key, item in bins], sizes)

@@ -13,9 +13,9 @@ from overspan.adapters.contract import Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults, list_scaled
 from overspan.adapters.slurm.commands.options import inherited, native_options
 from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends, longest_primary
-from overspan.adapters.slurm.groups.packing import Atom, Key, NodeSize, add_needs, fits, pack, partition_of
-from overspan.adapters.slurm.groups.plans import Bin, Component, MemberId, Plan, Step
-from overspan.adapters.slurm.rendering.needs import Need, choose_gpus, count_gpus, round_need
+from overspan.adapters.slurm.groups.packing import Key, NodeSize, PackedUnit, add_needs, fits, pack, partition_of
+from overspan.adapters.slurm.groups.plans import Bin, MemberId, PlacementPlan, PlannedComponent, PlannedStep
+from overspan.adapters.slurm.rendering.node_resources import NodeResources, choose_gpus, count_gpus, round_resources
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
@@ -31,7 +31,7 @@ _FUTURE = "future"
 """The state of nodes that are not there yet: Slurm refuses what would need them (slurm.conf(5), State)."""
 
 
-def plan_on_nodes(job: Job, nodes: Sequence[Node], default: str = "") -> Plan:
+def plan_on_nodes(job: Job, nodes: Sequence[Node], default: str = "") -> PlacementPlan:
     """Plan a group for the nodes that take jobs today, else for all there are, whatever their state: it waits then.
 
     `default` is the partition of jobs that name none, empty for the cluster's own. Rejected where it never can fit.
@@ -64,7 +64,7 @@ def list_kinds(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(sorted({node.gpu_kind for node in nodes if node.gpu_kind}))
 
 
-def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = ()) -> Plan:
+def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = ()) -> PlacementPlan:
     """Plan a group as one allocation. Rejected where no node, or too few, can hold it."""
     refusal = None
     for one in list_scaled(bound_gpu_defaults(job, sizes)):
@@ -75,7 +75,7 @@ def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = 
     raise refusal or Rejected(UNAVAILABLE)
 
 
-def _plan(job: Job, sizes: Sequence[NodeSize], kinds: Sequence[str]) -> Plan:
+def _plan(job: Job, sizes: Sequence[NodeSize], kinds: Sequence[str]) -> PlacementPlan:
     needs, notes = _round_needs(job, kinds, count_gpus(sizes))
     atoms, more = _make_atoms(job, needs, sizes)
     usable = [size for size in sizes if any(size.partition == partition_of(atom.key) for atom in atoms)]
@@ -88,14 +88,14 @@ def _plan(job: Job, sizes: Sequence[NodeSize], kinds: Sequence[str]) -> Plan:
             f"the group needs {len(components)} hetjob components; Slurm takes {MAX_COMPONENTS}",
             remedy="give its tasks the same resources, or start it as a set with `restart: task`",
         )
-    return Plan(components, _make_steps(job, components, needs), tuple(dict.fromkeys([*notes, *more, *late])))
+    return PlacementPlan(components, _make_steps(job, components, needs), tuple(dict.fromkeys([*notes, *more, *late])))
 
 
-def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tuple[dict[str, Need], list[str]]:
-    needs: dict[str, Need] = {}
+def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tuple[dict[str, NodeResources], list[str]]:
+    needs: dict[str, NodeResources] = {}
     notes: list[str] = []
     for task in job.spec.tasks:
-        rounded = round_need(task, choose_gpus(task, kinds, most), kinds)
+        rounded = round_resources(task, choose_gpus(task, kinds, most), kinds)
         needs[task.name] = rounded.need
         notes += rounded.notes
     if any(need.memory is not None for need in needs.values()):
@@ -106,7 +106,9 @@ def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tup
     return needs, notes
 
 
-def _make_atoms(job: Job, needs: dict[str, Need], sizes: Sequence[NodeSize]) -> tuple[list[Atom], list[str]]:
+def _make_atoms(
+    job: Job, needs: dict[str, NodeResources], sizes: Sequence[NodeSize]
+) -> tuple[list[PackedUnit], list[str]]:
     """The members that share nodes, brought together under the task whose nodes they are."""
     members: dict[MemberId, list[MemberId]] = {}
     roots = {task.name: _root_of(job, task) for task in job.spec.tasks}
@@ -128,15 +130,15 @@ def _make_atoms(job: Job, needs: dict[str, Need], sizes: Sequence[NodeSize]) -> 
 
 
 def _make_atom(
-    root: MemberId, inside: Sequence[MemberId], needs: dict[str, Need], keys: dict[str, Key], job: Job
-) -> Atom:
+    root: MemberId, inside: Sequence[MemberId], needs: dict[str, NodeResources], keys: dict[str, Key], job: Job
+) -> PackedUnit:
     ordered = sorted(inside, key=lambda member: (member != root, member))
     need = needs[root.task]
     for member in ordered[1:]:
         need = add_needs(need, needs[member.task])
     spec = job.spec_of(root.task)
     alone = any(job.spec_of(member.task).spread for member in ordered)
-    return Atom(root.task, tuple(ordered), need, keys[root.task], alone, spec.num_nodes > 1 or need.gpus > 0)
+    return PackedUnit(root.task, tuple(ordered), need, keys[root.task], alone, spec.num_nodes > 1 or need.gpus > 0)
 
 
 def _root_of(job: Job, task: TaskSpec) -> TaskSpec:
@@ -147,7 +149,7 @@ def _root_of(job: Job, task: TaskSpec) -> TaskSpec:
     return task
 
 
-def _explain(atoms: Sequence[Atom], sizes: Sequence[NodeSize]) -> str:
+def _explain(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> str:
     for atom in atoms:
         need = atom.need
         if sizes and not any(fits(need, size) for size in sizes):
@@ -168,13 +170,13 @@ def _describe_size(cpus: int, memory: int, gpus: int, kind: str) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def _make_components(job: Job, bins: Sequence[tuple[Key, Bin]]) -> tuple[tuple[Component, ...], list[str]]:
+def _make_components(job: Job, bins: Sequence[tuple[Key, Bin]]) -> tuple[tuple[PlannedComponent, ...], list[str]]:
     ends = latest_ends(job)
-    groups: dict[tuple[Key, Need], list[Bin]] = {}
+    groups: dict[tuple[Key, NodeResources], list[Bin]] = {}
     for key, item in bins:
         groups.setdefault((key, item.need), []).append(item)
     made = [
-        Component(tuple(sorted(group, key=lambda item: item.members)), shape, dict(key), _cover(group, ends))
+        PlannedComponent(tuple(sorted(group, key=lambda item: item.members)), shape, dict(key), _cover(group, ends))
         for (key, shape), group in groups.items()
     ]
     leader = longest_primary(job).name
@@ -194,7 +196,7 @@ def _cover(bins: Sequence[Bin], ends: dict[str, int | None]) -> int | None:
     return None if None in limits else max(limit or 0 for limit in limits) + MARGIN
 
 
-def _find_inherited(components: Sequence[Component]) -> list[str]:
+def _find_inherited(components: Sequence[PlannedComponent]) -> list[str]:
     """Options that a later component has without asking, because sbatch passes them on."""
     notes = []
     passed: dict[str, str] = {}
@@ -208,7 +210,9 @@ def _find_inherited(components: Sequence[Component]) -> list[str]:
     return notes
 
 
-def _make_steps(job: Job, components: Sequence[Component], needs: dict[str, Need]) -> tuple[Step, ...]:
+def _make_steps(
+    job: Job, components: Sequence[PlannedComponent], needs: dict[str, NodeResources]
+) -> tuple[PlannedStep, ...]:
     places: dict[str, dict[int, list[tuple[int, int]]]] = {}
     for number, component in enumerate(components):
         for node, item in enumerate(component.bins):
@@ -219,7 +223,7 @@ def _make_steps(job: Job, components: Sequence[Component], needs: dict[str, Need
         for number, listed in sorted(places[task.name].items()):
             for row in _without_repeats(sorted(listed)):
                 nodes, members = tuple(node for node, _ in row), tuple(index for _, index in row)
-                steps.append(Step(task.name, number, members, nodes, needs[task.name]))
+                steps.append(PlannedStep(task.name, number, members, nodes, needs[task.name]))
     return tuple(steps)
 
 

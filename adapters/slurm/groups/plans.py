@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from overspan.adapters.slurm.rendering.needs import Need
+from overspan.adapters.slurm.rendering.node_resources import NodeResources
 
 
 @dataclass(frozen=True, order=True)
@@ -21,24 +21,24 @@ class Bin:
     """What one node is asked for, and who runs on it."""
 
     members: tuple[MemberId, ...]
-    need: Need
+    need: NodeResources
 
 
 @dataclass(frozen=True)
-class Component:
+class PlannedComponent:
     """Bins of one shape, partition and options: an ordinary job, or one component of a hetjob.
 
     `shape` covers every bin. `time` is seconds for its tasks, delays and grace; None is no limit of its own.
     """
 
     bins: tuple[Bin, ...]
-    shape: Need
+    shape: NodeResources
     options: Mapping[str, str] = field(default_factory=dict)
     time: int | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """One srun: a task's members in one component. `members[r]` runs on the component's node `nodes[r]`, rising.
 
     `image` are the words before the program's own that run it in the task's image.
@@ -48,16 +48,16 @@ class Step:
     component: int
     members: tuple[int, ...]
     nodes: tuple[int, ...]
-    need: Need
+    need: NodeResources
     image: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """A group as one allocation. Component 0 holds the primary that lasts longest; the batch script runs there."""
 
-    components: tuple[Component, ...]
-    steps: tuple[Step, ...]
+    components: tuple[PlannedComponent, ...]
+    steps: tuple[PlannedStep, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -70,6 +70,6 @@ class Plan:
         """How many nodes it takes."""
         return sum(len(component.bins) for component in self.components)
 
-    def steps_of(self, task: str) -> tuple[Step, ...]:
+    def steps_of(self, task: str) -> tuple[PlannedStep, ...]:
         """The steps of one task."""
         return tuple(step for step in self.steps if step.task == task)

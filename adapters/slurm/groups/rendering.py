@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
-from overspan.adapters.slurm.files.library import name_archive
+from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.placement import measure_sizes, plan_on_nodes
-from overspan.adapters.slurm.groups.plans import Plan
-from overspan.adapters.slurm.groups.script import Host, render_group
+from overspan.adapters.slurm.groups.plans import PlacementPlan
+from overspan.adapters.slurm.groups.script import SupervisorHost, render_group
 from overspan.adapters.slurm.rendering.images import FOLDER as OWN
 from overspan.adapters.slurm.rendering.images import member_words, without_images
-from overspan.adapters.slurm.rendering.script import Setting, Submission
+from overspan.adapters.slurm.rendering.script import BatchSubmission, RenderContext
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.dependencies import name_needs
@@ -28,8 +28,8 @@ from overspan.bridge.model.job import Job
 class GroupFiles:
     """The submission of a group, and the bytes of its files by their name in the run directory."""
 
-    submission: Submission
-    plan: Plan
+    submission: BatchSubmission
+    plan: PlacementPlan
     files: tuple[tuple[str, bytes], ...]
 
 
@@ -60,8 +60,8 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     command, log = (*supervisor_words(settings, root), "slurm", folder, str(number)), name_log(folder, number)
     if not settings.shared_root:
         command, log = unshared_words(settings.python, folder, number), LOG
-    host = Host(command, log, place_of_work, *_defaults(job, settings))
-    submission = render_group(job, plan, Setting(launch.token, name_needs(launch.needs), held=held), host)
+    host = SupervisorHost(command, log, place_of_work, *_defaults(job, settings))
+    submission = render_group(job, plan, RenderContext(launch.token, name_needs(launch.needs), held=held), host)
     if not settings.shared_root:
         submission = replace(submission, notes=(*submission.notes, TRAVELS))
     files = (
@@ -77,7 +77,7 @@ def name_log(folder: str, launch: int) -> str:
 
 
 def supervisor_words(settings: Settings, root: str) -> tuple[str, ...]:
-    """The command of the supervisor's application, but for its arguments."""
+    """The command of the supervisor's application, without its arguments."""
     return (settings.python, "-I", "-S", f"{root}/lib/{name_archive()}")
 
 

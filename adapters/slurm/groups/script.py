@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.commands.options import render_directives, render_words
-from overspan.adapters.slurm.groups.plans import Component, Plan, Step
-from overspan.adapters.slurm.rendering.needs import Need, own_cpus, render_gres, render_memory
-from overspan.adapters.slurm.rendering.script import Setting, Submission, mark_comment, render_instant, render_limit
+from overspan.adapters.slurm.groups.plans import PlacementPlan, PlannedComponent, PlannedStep
+from overspan.adapters.slurm.rendering.node_resources import NodeResources, own_cpus, render_gres, render_memory
+from overspan.adapters.slurm.rendering.script import (
+    BatchSubmission,
+    RenderContext,
+    mark_comment,
+    render_instant,
+    render_limit,
+)
 from overspan.adapters.slurm.submission.dependencies import render_dependency
 from overspan.bridge.model.job import Job
 
@@ -25,7 +31,7 @@ _OWN = frozenset(
 
 
 @dataclass(frozen=True)
-class Host:
+class SupervisorHost:
     """What runs in the batch script: the supervisor's words, its log (a file name pattern), its working directory."""
 
     command: tuple[str, ...]
@@ -36,7 +42,7 @@ class Host:
     each: Mapping[str, str] = field(default_factory=dict)
 
 
-def render_group(job: Job, plan: Plan, setting: Setting, host: Host) -> Submission:
+def render_group(job: Job, plan: PlacementPlan, setting: RenderContext, host: SupervisorHost) -> BatchSubmission:
     """The submission of a group by its plan: an ordinary job for one component, else a hetjob.
 
     Never requeued by Slurm: a hetjob whose leader loses its node comes back alone (measured on 22.05), so a lost node
@@ -56,10 +62,10 @@ def render_group(job: Job, plan: Plan, setting: Setting, host: Host) -> Submissi
     words = render_words({**rest, "comment": mark_comment(job.spec.comment, setting.token)})
     ignored = sorted({name for component in plan.components for name in component.options if name in _OWN})
     notes = (*plan.notes, *(f"--{name} of `slurm:` has no effect in a group" for name in ignored))
-    return Submission(argv=("sbatch", "--parsable", *words), script=script, notes=notes)
+    return BatchSubmission(argv=("sbatch", "--parsable", *words), script=script, notes=notes)
 
 
-def _shared_options(job: Job, setting: Setting, host: Host) -> dict[str, str]:
+def _shared_options(job: Job, setting: RenderContext, host: SupervisorHost) -> dict[str, str]:
     options = {
         "job-name": job.spec.name,
         "chdir": host.directory,
@@ -84,7 +90,7 @@ def _shared_options(job: Job, setting: Setting, host: Host) -> dict[str, str]:
     return options
 
 
-def component_options(component: Component) -> dict[str, str]:
+def component_options(component: PlannedComponent) -> dict[str, str]:
     """The options of one component: its shape, its time limit, and its native options where they do not change that."""
     shape = component.shape
     options = {
@@ -100,12 +106,12 @@ def component_options(component: Component) -> dict[str, str]:
     return {**options, **{name: value for name, value in component.options.items() if name not in _OWN}}
 
 
-def _memory(need: Need) -> dict[str, str]:
+def _memory(need: NodeResources) -> dict[str, str]:
     return {} if need.memory is None else {"mem": render_memory(need.memory)}
 
 
-def step_options(step: Step, version: tuple[int, ...] = ()) -> tuple[str, ...]:
-    """The words of srun for each node run of a step, but for those that say where: nodes, tasks, component, program.
+def step_options(step: PlannedStep, version: tuple[int, ...] = ()) -> tuple[str, ...]:
+    """The words of srun for each node run of a step, without those that say where: nodes, tasks, component, program.
 
     Every step names its memory and gres, else the first takes all of them. A member that names no memory shares the
     allocation's: --mem=0.
@@ -122,7 +128,7 @@ def step_options(step: Step, version: tuple[int, ...] = ()) -> tuple[str, ...]:
     )
 
 
-def render_sruns(plan: Plan, step: Step, program: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def render_sruns(plan: PlacementPlan, step: PlannedStep, program: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """The sruns of a step, one for each node run, as the supervisor makes them; `<k.n>` stands for a node's name.
 
     -w pins the node, which --relative does not (measured on 22.05).

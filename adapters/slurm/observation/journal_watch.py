@@ -1,4 +1,4 @@
-"""Reading the journals of live groups: all of them in one call, about once a second, without asking Slurm."""
+"""Reads the journals of all live groups with one call, about once a second, without asking Slurm."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.journals import (
-    Page,
-    Part,
-    Wanted,
+    JournalChunk,
+    JournalPage,
+    JournalRequest,
     read_orders,
     read_page,
     read_parts,
     render_reads,
 )
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import Event
 
@@ -30,7 +30,7 @@ SLOW = 4
 
 
 @dataclass(frozen=True)
-class Reading:
+class JournalReading:
     """A group whose journal is wanted: from where, whether it is read each second, and since when it is needed anew.
 
     `ended_at` is when Slurm told its end (this machine's time): a page that was read before is too old. None: no end.
@@ -50,13 +50,13 @@ class JournalWatch:
     def __init__(self, transport: Transport, timeout: float) -> None:
         self._transport = transport
         self._timeout = timeout
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, JournalPage] = {}
         self._given: dict[str, tuple[tuple[int, Event], ...]] = {}
         self.next_read = 0.0
         """When journals may be read again (monotonic time)."""
         self._everybody_at = 0.0
 
-    def page(self, handle: GroupHandle, offset: int) -> Page | None:
+    def page(self, handle: GroupHandle, offset: int) -> JournalPage | None:
         """What was read last of a journal; None where that does not reach back to the offset."""
         page = self._pages.get(str(handle))
         return page if page is not None and page.begin <= offset else None
@@ -70,7 +70,7 @@ class JournalWatch:
         """The orders in the group's file; known once its end is."""
         return self._given.get(str(handle), ())
 
-    def choose(self, readings: Sequence[Reading], tick: float) -> list[Reading]:
+    def choose(self, readings: Sequence[JournalReading], tick: float) -> list[JournalReading]:
         """Those that are to be read now; of waiting groups there is news with the next tick only."""
         now = time.monotonic()
         everybody = now >= self._everybody_at
@@ -90,17 +90,17 @@ class JournalWatch:
                 self._everybody_at = now + tick
         return chosen
 
-    async def read(self, readings: Sequence[Reading]) -> None:
+    async def read(self, readings: Sequence[JournalReading]) -> None:
         """Read their journals. Raises Unreachable."""
         began = time.monotonic()
         for start in range(0, len(readings), FILES):
             await self._read(readings[start : start + FILES])
         self.next_read = max(self.next_read, time.monotonic() + SLOW * (time.monotonic() - began) - READ_SECONDS)
 
-    async def _read(self, readings: Sequence[Reading]) -> None:
-        wanted = [Wanted(reading.handle.journal, reading.offset) for reading in readings]
+    async def _read(self, readings: Sequence[JournalReading]) -> None:
+        wanted = [JournalRequest(reading.handle.journal, reading.offset) for reading in readings]
         ended = [reading.handle for reading in readings if reading.ended_at is not None]
-        wanted += [Wanted(handle.orders) for handle in ended]
+        wanted += [JournalRequest(handle.orders) for handle in ended]
         done = await self._transport.run(["/bin/sh"], render_reads(wanted).encode(), timeout=self._timeout)
         if done.rc != 0:
             raise Unreachable(f"the journals cannot be read: {done.words.strip() or f'exit code {done.rc}'}")
@@ -109,18 +109,18 @@ class JournalWatch:
             part = parts.get(place)
             if part is not None and part.cut(reading.offset):
                 piece = await self._transport.read(reading.handle.journal, reading.offset, LONGEST)
-                part = Part(piece.size, piece.data)
+                part = JournalChunk(piece.size, piece.data)
             self._pages[str(reading.handle)] = read_page(part, reading.offset, reading.asked)
         for place, handle in enumerate(ended, len(readings)):
             self._given[str(handle)] = read_given(parts.get(place))
 
     def forget(self, known: Mapping[str, object]) -> None:
-        """Let go of what nobody asks for any more."""
+        """Forget the journals that are not asked for any more."""
         for kept in (self._pages, self._given):
             for text in [text for text in kept if text not in known]:
                 del kept[text]
 
 
-def read_given(part: Part | None) -> tuple[tuple[int, Event], ...]:
+def read_given(part: JournalChunk | None) -> tuple[tuple[int, Event], ...]:
     """The orders in the file of a group."""
     return tuple(read_orders(part))

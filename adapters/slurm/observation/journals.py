@@ -1,4 +1,4 @@
-"""Journals of supervisors, read from afar: one program for all of them, and what it prints taken apart. Pure.
+"""The shell program that reads the journals of supervisors, and the parser of its output. Pure.
 
 The program prints, for each file that has more than was read of it, `\\036PLACE SIZE\\036` and the bytes behind the
 offset. A journal is lines of JSON, which has no such byte in it. Only whole lines count.
@@ -22,14 +22,14 @@ FEW, LEAST = 8, 1 << 18
 _HEAD = re.compile(rb"\036(\d+) (\d+)\036")
 
 
-class Wanted(NamedTuple):
+class JournalRequest(NamedTuple):
     """A file, and the offset from which it is wanted."""
 
     path: str
     offset: int = 0
 
 
-class Part(NamedTuple):
+class JournalChunk(NamedTuple):
     """What came of a file: its size, and bytes from the offset."""
 
     size: int
@@ -40,7 +40,7 @@ class Part(NamedTuple):
         return b"\n" not in self.data and self.size > offset + len(self.data)
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     """An event of a journal, the number of the order it came from (0: none), and the offset behind its line."""
 
     event: Event
@@ -49,21 +49,21 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Page:
+class JournalPage:
     """The lines of a journal from an offset on. `closed`: its last line is its end. `asked` is when it was read.
 
     `stop` is the offset behind the last whole line that was read; `more` says that the file has more.
     """
 
     begin: int
-    lines: tuple[Line, ...]
+    lines: tuple[JournalLine, ...]
     stop: int
     closed: bool
     asked: float
     more: bool = False
 
 
-def render_reads(wanted: Sequence[Wanted]) -> str:
+def render_reads(wanted: Sequence[JournalRequest]) -> str:
     """The program; files that are not there are passed over."""
     limit = LIMIT if len(wanted) <= FEW else LEAST
     paths = " ".join(shlex.quote(item.path) for item in wanted)
@@ -78,22 +78,22 @@ def render_reads(wanted: Sequence[Wanted]) -> str:
     )
 
 
-def read_parts(output: bytes, count: int) -> dict[int, Part]:
+def read_parts(output: bytes, count: int) -> dict[int, JournalChunk]:
     """What the program printed, by the place of each file."""
-    parts: dict[int, Part] = {}
+    parts: dict[int, JournalChunk] = {}
     heads = list(_HEAD.finditer(output))
     for place, head in enumerate(heads):
         stop = heads[place + 1].start() if place + 1 < len(heads) else len(output)
         number = int(head[1])
         if number < count:
-            parts[number] = Part(int(head[2]), output[head.end() : stop])
+            parts[number] = JournalChunk(int(head[2]), output[head.end() : stop])
     return parts
 
 
-def read_page(part: Part | None, offset: int, asked: float) -> Page:
+def read_page(part: JournalChunk | None, offset: int, asked: float) -> JournalPage:
     """The lines of a journal's part from an offset on; none where there is nothing new."""
     if part is None:
-        return Page(offset, (), offset, False, asked)
+        return JournalPage(offset, (), offset, False, asked)
     stop = part.data.rfind(b"\n") + 1
     lines, closed = [], False
     at = offset
@@ -103,15 +103,15 @@ def read_page(part: Part | None, offset: int, asked: float) -> Page:
         closed = bool(document.get("end"))
         if "event" in document:
             try:
-                lines.append(Line(event_from_document(document), int(document.get("order", 0)), at))
+                lines.append(JournalLine(event_from_document(document), int(document.get("order", 0)), at))
             except ValueError:
                 # An event of a later version.
                 continue
     more = bool(stop) and part.size > offset + len(part.data)
-    return Page(offset, tuple(lines), offset + stop, closed, asked, more)
+    return JournalPage(offset, tuple(lines), offset + stop, closed, asked, more)
 
 
-def read_orders(part: Part | None) -> Iterator[tuple[int, Event]]:
+def read_orders(part: JournalChunk | None) -> Iterator[tuple[int, Event]]:
     """The numbered orders in an orders file's part."""
     for text in (part.data if part else b"").splitlines():
         document = _parse(text)

@@ -111,7 +111,7 @@ _TOLD_BY_REASON = ("FAILED", "CANCELLED")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NativeOutcome:
     """Where a job stands, and for an end its cause, exit code and signal. `detail` is in Slurm's words."""
 
     phase: Phase
@@ -121,7 +121,7 @@ class Outcome:
     detail: str = ""
 
 
-def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = None) -> Outcome:
+def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = None) -> NativeOutcome:
     """What a record's state, reason and exit code mean.
 
     A state that nobody knows leaves the job where it is: RUNNING, with the word in `detail`. Slurm's states change
@@ -129,9 +129,9 @@ def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = 
     """
     meaning = _mean(state)
     if meaning is None:
-        return Outcome(Phase.RUNNING, detail=f"unknown state {state.unknown}" if state.unknown else "")
+        return NativeOutcome(Phase.RUNNING, detail=f"unknown state {state.unknown}" if state.unknown else "")
     if meaning.phase not in (Phase.ENDED, Phase.ENDING):
-        return Outcome(meaning.phase, meaning.cause, detail="" if reason == "None" else reason)
+        return NativeOutcome(meaning.phase, meaning.cause, detail="" if reason == "None" else reason)
     cause = _refine(meaning.cause, state, reason, status)
     code, signal = status or ExitStatus()
     if cause in (Cause.TIME, Cause.CANCEL, Cause.SUCCESS):
@@ -140,7 +140,7 @@ def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = 
     detail = _describe(state, reason)
     if cause is Cause.LAUNCH and status == (0, LAUNCH_SIGNAL):
         detail = f"{detail}: {NO_OUTPUT}" if detail else NO_OUTPUT
-    return Outcome(meaning.phase, cause, code, signal, detail)
+    return NativeOutcome(meaning.phase, cause, code, signal, detail)
 
 
 def _mean(state: NativeState) -> Meaning | None:
@@ -181,7 +181,7 @@ def _describe(state: NativeState, reason: str) -> str:
     return " ".join(words)
 
 
-class Ran(NamedTuple):
+class NativeAttempt(NamedTuple):
     """Which attempt a native job runs: its task, attempt, launch, and how many nodes it has."""
 
     task: str
@@ -190,12 +190,12 @@ class Ran(NamedTuple):
     nodes: int = 1
 
 
-def queue_event(outcome: Outcome, reason: str, at: float, until: float | None = None) -> Queued | None:
+def queue_event(outcome: NativeOutcome, reason: str, at: float, until: float | None = None) -> Queued | None:
     """The event of a job that waits; None for one that does not."""
     return Queued(at, reason, until) if outcome.phase is Phase.QUEUED else None
 
 
-def end_events(outcome: Outcome, ran: Ran, at: float) -> tuple[Event, ...]:
+def end_events(outcome: NativeOutcome, ran: NativeAttempt, at: float) -> tuple[Event, ...]:
     """The events of an end: each node's for work that ran, the launch's loss for what Slurm took or gave up.
 
     Every node of the attempt gets the same end, since Slurm tells one for all of a batch job. Ends that are fixed but

@@ -96,7 +96,7 @@ def may_be_unstarted(record: QueueRecord, run: int) -> bool:
 
     Started in the second in which the former run's credential was revoked, it is ended at once with exit code 1
     (slurmctld: "Killing non-startable batch job: Job credential revoked"; measured on 22.05). A program that fails so
-    soon looks the same, but for its batch step.
+    soon looks the same, except for its batch step.
     """
     moments = {record.start, record.end}
     at_once = len(moments) == 1 and None not in moments
@@ -104,7 +104,7 @@ def may_be_unstarted(record: QueueRecord, run: int) -> bool:
 
 
 def is_unstarted(record: QueueRecord, step: AccountingRecord | None) -> bool | None:
-    """Whether the batch step of such a run was given up before its program began: then nobody tells how it ended.
+    """Whether the batch step of such a run was given up before its program began: then nothing tells how it ended.
 
     None while the accounting does not have that step's end.
     """

@@ -6,19 +6,18 @@ import time
 from collections.abc import Iterable, Sequence
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER
 from overspan.adapters.slurm.groups.limits import list_limits
 from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
 from overspan.adapters.slurm.handles import GroupHandle, parse_any
-from overspan.adapters.slurm.observation.journals import Part, read_orders
+from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
-from overspan.adapters.slurm.orders.order_words import (
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.command_lines import (
     GAVE_UP,
-    Steps,
+    OrderSteps,
     Words,
     cancel_arrays,
     cancel_words,
@@ -26,11 +25,12 @@ from overspan.adapters.slurm.orders.order_words import (
     render_order,
     share_answer,
 )
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.ordering import SET_ECHOED, SetOrderer
 from overspan.adapters.slurm.submission.dependencies import name_needs, render_dependency
 from overspan.adapters.slurm.submission.predecessors import Predecessors
-from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import NotFound
@@ -47,7 +47,7 @@ ECHOED = (
     events.SetDependency,
     events.Expire,
 )
-"""Orders whose effect is told as the order itself; others show in Slurm's states or in a journal."""
+"""Orders that are reported as events themselves; others show in Slurm's states or in a journal."""
 _ENDING = (events.Cancel, events.Terminate, events.Kill)
 STARTED = "no longer pending execution"
 """What Slurm says of a change that only a waiting job can have."""
@@ -58,14 +58,14 @@ _WHOLE = 64 << 20
 
 
 class Orderer:
-    """Carries orders out, many over one round trip, and notes those that are to be told."""
+    """Carries orders out, many over one round trip, and notes those that the projections report."""
 
-    def __init__(self, questions: Questions, orders: Orders, watch: Watch, sets: SetOrderer | None = None) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None) -> None:
+        self._queries = queries
         self._orders = orders
         self._watch = watch
         self._sets = sets
-        self._predecessors = Predecessors(questions)
+        self._predecessors = Predecessors(queries)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """One answer for each order. Raises Unreachable when none could be given."""
@@ -81,7 +81,7 @@ class Orderer:
             await self._give(fresh, answers)
         finally:
             for order in fresh:
-                sure = order.token in answers and order.token not in self._orders.doubted
+                sure = order.token in answers and order.token not in self._orders.in_doubt
                 self._orders.end(order.handle, sure)
                 self._watch.note_order(order.handle)
             self._watch.fresh.set()
@@ -89,7 +89,7 @@ class Orderer:
 
     async def _give(self, orders: Iterable[Order], answers: dict[str, Refusal | None]) -> None:
         """Plan orders and carry them out, with an answer for each that could be."""
-        asked: list[tuple[Order, Steps]] = []
+        asked: list[tuple[Order, OrderSteps]] = []
         for order in orders:
             steps = await self._plan(order)
             if isinstance(steps, Refusal) or not steps.first:
@@ -98,12 +98,12 @@ class Orderer:
                 asked.append((order, steps))
         answers.update(await self._carry_out(asked))
 
-    async def _plan(self, order: Order) -> Steps | Refusal:
+    async def _plan(self, order: Order) -> OrderSteps | Refusal:
         if self._sets is not None and is_set_handle(order.handle):
             return await self._sets.plan(order)
         if self._watch.is_taken(order.handle):
             # There is nothing left to order about; how it ended is told when it is known.
-            return Steps(())
+            return OrderSteps(())
         handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
         if isinstance(order.event, events.SetDependency):
             return await self._wait(order, handle.name, order.event)
@@ -114,35 +114,35 @@ class Orderer:
                 steps = await self._limit(handle, order.event, steps)
         else:
             words = render_order(handle, order.event, phase is Phase.STARTING)
-            steps = None if words is None else Steps(words)
+            steps = None if words is None else OrderSteps(words)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
 
-    async def _wait(self, order: Order, native: str, event: events.SetDependency) -> Steps | Refusal:
+    async def _wait(self, order: Order, native: str, event: events.SetDependency) -> OrderSteps | Refusal:
         """The steps of a new dependency; not yet where what is waited for may be over."""
         (good,) = await self._predecessors.list_open([order.needs])
         if not good:
             return Refusal(order.token, "what it is to wait for may be over", transient=True, reason="Dependency")
         value = render_dependency(decode(Dependency, event.dependency), name_needs(order.needs))
-        return Steps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
+        return OrderSteps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
 
-    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: Steps) -> Steps:
+    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: OrderSteps) -> OrderSteps:
         """The steps of a new wall time, with the allocation's limits where those have to change."""
         files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
-        read = self._questions.transport.read
+        read = self._queries.transport.read
         try:
             plan, placement = [(await read(path, 0, _WHOLE)).data for path in files]
             try:
                 data = (await read(handle.orders, 0, _WHOLE)).data
             except NotFound:
                 data = b""
-            given = [order for _, order in read_orders(Part(len(data), data))]
+            given = [order for _, order in read_orders(JournalChunk(len(data), data))]
             before, after = list_limits(plan, placement, given), list_limits(plan, placement, [*given, event])
         except (NotFound, ValueError):
             return steps
         return plan_limits(handle, steps, before, after)
 
-    async def _carry_out(self, asked: Sequence[tuple[Order, Steps]]) -> dict[str, Refusal | None]:
+    async def _carry_out(self, asked: Sequence[tuple[Order, OrderSteps]]) -> dict[str, Refusal | None]:
         answers: dict[str, Refusal | None] = {}
         # Whether a job had ended before it was cancelled is told by one clock alone, the cluster's.
         timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
@@ -164,8 +164,8 @@ class Orderer:
         if not asked:
             return [[] for _ in lines]
         merged, places = merge_words(asked)
-        timeout = self._questions.timeout + len(merged)
-        done = await self._questions.transport.run_all([Call(words) for words in merged], timeout)
+        timeout = self._queries.timeout + len(merged)
+        done = await self._queries.transport.run_all([Call(words) for words in merged], timeout)
         shared = iter(
             share_answer(done[place], merged[place], words[-1]) for words, place in zip(asked, places, strict=True)
         )
@@ -176,10 +176,10 @@ class Orderer:
     ) -> Refusal | None:
         """What came of an order, which is noted once it is `whole`; one that came too late is done."""
         refusal: Refusal | None = None
-        had_effect, again = False, order.again or order.token in self._orders.doubted
+        had_effect, again = False, order.again or order.token in self._orders.in_doubt
         for done in answers:
             if done is None:
-                self._orders.doubted[order.token] = None
+                self._orders.in_doubt[order.token] = None
                 return Refusal(order.token, "the cluster has not answered", transient=True)
             if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, _ENDING)):
                 # What could not be signalled is ended when its grace is over.
@@ -200,7 +200,7 @@ class Orderer:
             if isinstance(order.event, events.Expire) and STARTED in failure.message:
                 # It came too late: the job stays.
                 continue
-            if failure.kind in (Kind.UNKNOWN_JOB, Kind.ENDED):
+            if failure.kind in (FailureKind.UNKNOWN_JOB, FailureKind.ENDED):
                 # It may be over by the same order, when that was given before.
                 had_effect = had_effect or (again and isinstance(order.event, events.Cancel))
             else:
@@ -212,7 +212,7 @@ class Orderer:
                 there -= max(0.0, time.time() - order.event.at)
             self._orders.add(order.handle, order.token, order.event, there)
         elif refusal is None:
-            self._orders.doubted.pop(order.token, None)
+            self._orders.in_doubt.pop(order.token, None)
         return refusal
 
     async def end(self, names: Sequence[str]) -> None:
@@ -220,7 +220,7 @@ class Orderer:
         await self._run([cancel_words(name, True) for name in names])
 
 
-def parse_cancelled(asked: Sequence[tuple[Order, Steps]]) -> dict[int, list[int]]:
+def parse_cancelled(asked: Sequence[tuple[Order, OrderSteps]]) -> dict[int, list[int]]:
     """The elements that are to be cancelled, by native array."""
     found: dict[int, list[int]] = {}
     for order, _ in asked:

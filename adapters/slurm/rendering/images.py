@@ -208,7 +208,7 @@ def member_words(
 
 
 def without_images(job: Job) -> Job:
-    """The group as its supervisor has it: what an image's words say is nobody else's business.
+    """The group as its supervisor has it, without images: the placement has their words.
 
     Paths that are shown in an image are not linked on the node; folders of volumes are still made.
     """

@@ -10,24 +10,24 @@ from typing import NamedTuple
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.access.allocations import check_terminal
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
 from overspan.adapters.slurm.groups.placement import list_kinds
 from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, render_launch
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
-from overspan.adapters.slurm.rendering.needs import count_gpus
-from overspan.adapters.slurm.rendering.script import Setting, Submission, render_job
+from overspan.adapters.slurm.rendering.node_resources import count_gpus
+from overspan.adapters.slurm.rendering.script import BatchSubmission, RenderContext, render_job
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
 from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import identify, is_element
 from overspan.adapters.slurm.submission.dependencies import name_needs
-from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.transports.transport import Call
 from overspan.adapters.slurm.unshared.groups import FOLDER, carry_group
+from overspan.adapters.slurm.unshared.inline_files import SECRETS, InlineFiles, check_size
 from overspan.adapters.slurm.unshared.jobs import refuse_member, refuse_unshared
-from overspan.adapters.slurm.unshared.parcels import SECRETS, Parcel, check_size
 from overspan.adapters.slurm.unshared.relocation import relocate_single
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import OverspanError, Rejected
@@ -57,17 +57,17 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ClusterFacts:
     """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them.
 
-    `elements` are those of the native array that the launch stands for, the jobs' numbers by index. The `parcel` are
+    `elements` are those of the native array that the launch stands for, the jobs' numbers by index. The `inline` are
     files that travel in its script.
     """
 
     site: Site
     nodes: Sequence[Node] = ()
     elements: Mapping[int, int] | None = None
-    parcel: Parcel | None = None
+    inline: InlineFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -78,25 +78,27 @@ class Renderer:
     root: str = ""
     cluster: str = ""
 
-    def render(self, launch: Launch, scene: Scene | Site, held: bool = False, test_only: bool = False) -> Rendered:
+    def render(
+        self, launch: Launch, facts: ClusterFacts | Site, held: bool = False, test_only: bool = False
+    ) -> Rendered:
         """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes.
 
         With elements in the scene it is that of a native array, of which the launch is one.
         """
-        scene = scene if isinstance(scene, Scene) else Scene(scene)
+        facts = facts if isinstance(facts, ClusterFacts) else ClusterFacts(facts)
         self._refuse(launch.job)
-        run_dir = self.folder(launch, scene.site)
+        run_dir = self.folder(launch, facts.site)
         if is_group(launch.job):
-            return self._render_group(launch, scene, held, test_only)
-        submission, job = self._submit(launch, run_dir, held, scene)
+            return self._render_group(launch, facts, held, test_only)
+        submission, job = self._submit(launch, run_dir, held, facts)
         argv = submission.argv
         if test_only:
             # Nothing is written for a trial: the script comes by standard input, and its arguments do not matter.
             end = argv.index(submission.script_path) if submission.script_path else len(argv)
             argv = (argv[0], "--test-only", *argv[1:end])
         script = submission.script.encode("utf-8", "surrogateescape")
-        if scene.parcel is not None:
-            check_size(script, scene.site.config)
+        if facts.inline is not None:
+            check_size(script, facts.site.config)
         # A trial needs no secrets.
         own = {name: value for name, value in submission.variables.items() if not (test_only and name == SECRETS)}
         files = [File(f"{run_dir}/secrets", submission.secrets.encode("utf-8", "surrogateescape"))]
@@ -113,9 +115,9 @@ class Renderer:
         )
         return Rendered(call, tuple(files), submission.release)
 
-    def _render_group(self, launch: Launch, scene: Scene, held: bool, test_only: bool) -> Rendered:
-        root, folder = resolve_root(self.root, scene.site.home), self.folder(launch, scene.site)
-        place = GroupPlace(self.cluster, root, folder, scene.nodes, scene.site.version)
+    def _render_group(self, launch: Launch, facts: ClusterFacts, held: bool, test_only: bool) -> Rendered:
+        root, folder = resolve_root(self.root, facts.site.home), self.folder(launch, facts.site)
+        place = GroupPlace(self.cluster, root, folder, facts.nodes, facts.site.version)
         if isinstance(launch, MemberLaunch):
             if not self.settings.shared_root:
                 refuse_member()
@@ -124,8 +126,8 @@ class Renderer:
             found = render_launch(launch, self.settings, place, held)
         submission = found.submission
         if not (self.settings.shared_root or test_only):
-            submission = carry_group(submission, found.files, scene.parcel)
-            check_size(submission.script.encode("utf-8", "surrogateescape"), scene.site.config)
+            submission = carry_group(submission, found.files, facts.inline)
+            check_size(submission.script.encode("utf-8", "surrogateescape"), facts.site.config)
         argv = submission.argv
         call = Call(
             (argv[0], "--test-only", *argv[1:]) if test_only else argv,
@@ -164,14 +166,16 @@ class Renderer:
         job = self.move(launch, site)
         return job.spec.tasks[0].workdir or job.spec.origin.directory
 
-    def plan(self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, parcel: Parcel | None = None) -> str:
+    def plan(
+        self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, inline: InlineFiles | None = None
+    ) -> str:
         """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
         self._refuse(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
             head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
-            scene = Scene(Site((), {}, "", ""), nodes, parcel=parcel)
-            return head + render_submission(self._submit(launch, f"{root}/runs/N", False, scene)[0])
+            facts = ClusterFacts(Site((), {}, "", ""), nodes, inline=inline)
+            return head + render_submission(self._submit(launch, f"{root}/runs/N", False, facts)[0])
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
         agent = agent_words(self.settings, root)
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
@@ -198,22 +202,22 @@ class Renderer:
         moved = job if self.settings.shared else relocate_single(job, self._find_place(run_dir))
         return place_volumes(moved, posixpath.dirname(posixpath.dirname(run_dir)))
 
-    def _submit(self, launch: Launch, run_dir: str, held: bool, scene: Scene) -> tuple[Submission, Job]:
-        job = bound_gpu_defaults(self._move(launch.job, run_dir), scene.nodes)
+    def _submit(self, launch: Launch, run_dir: str, held: bool, facts: ClusterFacts) -> tuple[BatchSubmission, Job]:
+        job = bound_gpu_defaults(self._move(launch.job, run_dir), facts.nodes)
         task = job.spec.tasks[0]
-        setting = Setting(
+        setting = RenderContext(
             token=identify(launch).token,
             native_ids=name_needs(launch.needs),
             secrets_path=f"{run_dir}/secrets" if self.settings.shared_root else "",
             script_path=f"{run_dir}/script" if task.args else "",
             run_dir="" if self.settings.shared or not self.settings.shared_root else run_dir,
             held=held,
-            elements=scene.elements,
+            elements=facts.elements,
             throttle=launch.throttle,
             containers=self.settings.containers,
-            gpu_kinds=tuple(list_kinds(scene.nodes)),
-            gpu_counts=count_gpus(scene.nodes),
-            parcel=scene.parcel,
+            gpu_kinds=tuple(list_kinds(facts.nodes)),
+            gpu_counts=count_gpus(facts.nodes),
+            inline=facts.inline,
         )
         return render_job(job, setting), job
 

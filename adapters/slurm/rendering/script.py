@@ -22,10 +22,16 @@ from overspan.adapters.slurm.commands.options import (
     render_words,
 )
 from overspan.adapters.slurm.rendering.images import PYXIS, Container, ImagePlace, make_container, split_options
-from overspan.adapters.slurm.rendering.needs import choose_gpus, count_processes, render_gres, render_memory, round_need
-from overspan.adapters.slurm.rendering.run_text import MAX_TEXT, Surroundings, render_body
+from overspan.adapters.slurm.rendering.node_resources import (
+    choose_gpus,
+    count_processes,
+    render_gres,
+    render_memory,
+    round_resources,
+)
+from overspan.adapters.slurm.rendering.task_script import MAX_TEXT, Surroundings, render_body
 from overspan.adapters.slurm.submission.dependencies import join_dependencies, render_dependency
-from overspan.adapters.slurm.unshared.parcels import SECRETS, Parcel, check_export, is_brought
+from overspan.adapters.slurm.unshared.inline_files import SECRETS, InlineFiles, check_export, is_brought
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest
@@ -42,7 +48,7 @@ _ADDED_BY_EXPORT = ("SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV")
 
 
 @dataclass(frozen=True)
-class Setting:
+class RenderContext:
     """What the rendering of one launch needs besides the job.
 
     `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them,
@@ -51,7 +57,7 @@ class Setting:
     `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
     None for what is no array there.
     `containers` is how the cluster runs images; empty where it does not say. Without `secrets_path` the secrets travel
-    as a variable. A `parcel` are files that travel in the script.
+    as a variable. A `inline` are files that travel in the script.
     """
 
     token: str
@@ -65,11 +71,11 @@ class Setting:
     containers: str = ""
     elements: Mapping[int, int] | None = None
     throttle: int | None = None
-    parcel: Parcel | None = None
+    inline: InlineFiles | None = None
 
 
 @dataclass(frozen=True)
-class Submission:
+class BatchSubmission:
     """What to submit: `argv` reads `script` from standard input, or from `script_path` where that is not empty.
 
     A script with arguments has to be a file: sbatch opens /dev/stdin by its name, which fails where that is a socket,
@@ -125,7 +131,7 @@ def split_comment(comment: str) -> str:
     return _TOKEN.sub("", comment).strip()
 
 
-def render_job(job: Job, setting: Setting) -> Submission:
+def render_job(job: Job, setting: RenderContext) -> BatchSubmission:
     """The submission of a job that is one task, or a batch script of any form. Raises InvalidRequest."""
     if all(task.form is Form.BATCH for task in job.spec.tasks):
         return _render_batch(job, setting)
@@ -137,7 +143,7 @@ def render_job(job: Job, setting: Setting) -> Submission:
 # --- batch scripts ---------------------------------------------------------------------------------------------------
 
 
-def _render_batch(job: Job, setting: Setting) -> Submission:
+def _render_batch(job: Job, setting: RenderContext) -> BatchSubmission:
     task, command = job.spec.tasks[0], job.spec.origin.command
     held = is_allocation(task)
     first, *others = read_command(hold_command(command) if held else command)
@@ -152,11 +158,11 @@ def _render_batch(job: Job, setting: Setting) -> Submission:
     for component in others:
         words += [":", *render_words(component)]
     words += _name_script(task, setting)
-    # A script that only waits needs nobody's variables.
+    # A script that only waits needs no variables.
     variables = {} if held else {**job.spec.environment, **task.env}
     # A held directive cannot be taken back on the command line.
     release = job.spec.hold and not job.held and not setting.held
-    return Submission(
+    return BatchSubmission(
         argv=tuple(words),
         script=HOLDING if held else task.run,
         script_path=setting.script_path if task.args else "",
@@ -165,13 +171,13 @@ def _render_batch(job: Job, setting: Setting) -> Submission:
     )
 
 
-def _name_script(task: TaskSpec, setting: Setting) -> tuple[str, ...]:
+def _name_script(task: TaskSpec, setting: RenderContext) -> tuple[str, ...]:
     if task.args and not setting.script_path:
         raise InvalidRequest("a script with arguments needs a place on the cluster", remedy="set the cluster's `root`")
     return (setting.script_path, *task.args) if task.args else ()
 
 
-def _changed_orders(job: Job, setting: Setting) -> dict[str, str]:
+def _changed_orders(job: Job, setting: RenderContext) -> dict[str, str]:
     """What the command line must say because the script may say otherwise: times as instants, changes of operators."""
     spec, task = job.spec, job.tasks[0]
     found: dict[str, str] = {}
@@ -202,8 +208,8 @@ def _is_whole(job: Job) -> bool:
 # --- tasks of job files ----------------------------------------------------------------------------------------------
 
 
-def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
-    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
+def _render_task(job: Job, task: TaskSpec, setting: RenderContext) -> BatchSubmission:
+    rounded = round_resources(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
     native = native_options(job.spec, task)
     container, own = _choose_container(job, task, native.options, setting)
     derived = _derive_options(job, task, setting)
@@ -221,11 +227,11 @@ def _render_task(job: Job, task: TaskSpec, setting: Setting) -> Submission:
         notes = [note for note in notes if "--dependency" not in note]
     comment = options.pop("comment", "") or job.spec.comment
     lines, rest = render_directives(options)
-    place = Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements, setting.parcel)
+    place = Surroundings(setting.secrets_path, setting.run_dir, container, setting.elements, setting.inline)
     body = render_body(job, task, place)
     script = "\n".join(["#!/bin/bash", *lines, "", body])
     tail = {**rest, "comment": mark_comment(comment, setting.token)}
-    return Submission(
+    return BatchSubmission(
         argv=("sbatch", "--parsable", *render_words(tail), *_name_script(task, setting)),
         script=script,
         script_path=setting.script_path if task.args else "",
@@ -249,7 +255,9 @@ def _send_secrets(task: TaskSpec, options: Options) -> dict[str, str]:
     return {SECRETS: text}
 
 
-def _choose_container(job: Job, task: TaskSpec, options: Options, setting: Setting) -> tuple[Container | None, Options]:
+def _choose_container(
+    job: Job, task: TaskSpec, options: Options, setting: RenderContext
+) -> tuple[Container | None, Options]:
     """How the task runs in its image, and its native options without those that say so."""
     if not task.image:
         return None, options
@@ -258,9 +266,9 @@ def _choose_container(job: Job, task: TaskSpec, options: Options, setting: Setti
     return make_container(task, about, place), own
 
 
-def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
+def _derive_options(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str, str]:
     """What a task's neutral keys say, in sbatch's options."""
-    rounded = round_need(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
+    rounded = round_resources(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
     need = rounded.need
     processes = count_processes(task)
     options = {"job-name": job.spec.name}
@@ -282,13 +290,13 @@ def _derive_options(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str
     return {**options, **_derive_orders(job, task, setting)}
 
 
-def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]:
+def _derive_orders(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str, str]:
     options: dict[str, str] = {}
     seconds = job.task(task.name).time if job.task(task.name).time is not None else task.time
     if seconds is not None:
         options["time"] = render_limit(seconds)
     if task.signal is not None:
-        # Without a step, nobody but the batch shell could get it (sbatch(1), --signal): it has become the program.
+        # Without a step, only the batch shell could get it (sbatch(1), --signal): it has become the program.
         batch = "" if _has_step(task, setting) and not task.signal.batch_only else "B:"
         options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
     if job.begin is not None:
@@ -314,7 +322,7 @@ def _derive_orders(job: Job, task: TaskSpec, setting: Setting) -> dict[str, str]
     return {**options, **_derive_streams(task)}
 
 
-def _has_step(task: TaskSpec, setting: Setting) -> bool:
+def _has_step(task: TaskSpec, setting: RenderContext) -> bool:
     """Whether the script starts the program by an srun."""
     return task.num_nodes > 1 or bool(task.image and setting.containers == PYXIS)
 
@@ -328,7 +336,7 @@ def _derive_streams(task: TaskSpec) -> Options:
     return {**options, "export": "ALL"}
 
 
-def _render_array(job: Job, setting: Setting) -> str:
+def _render_array(job: Job, setting: RenderContext) -> str:
     """The --array value: the elements that wait, or those of the launch; empty for no array."""
     if setting.elements is not None:
         return format_array_indices(collapse(setting.elements), setting.throttle, steps=True)

@@ -1,4 +1,4 @@
-"""Names of sets and places in their stories, as texts that the daemon keeps. Pure."""
+"""Handles and cursors of sets, as texts that the daemon stores. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SET = "m."
 """How the handles of sets begin."""
 
 
-class Part(NamedTuple):
+class SetPart(NamedTuple):
     """A task of a set: its number of nodes, and the id of its first native job."""
 
     task: str
@@ -37,7 +37,7 @@ class SetHandle:
     together: bool
     token: str
     folder: str
-    parts: tuple[Part, ...]
+    parts: tuple[SetPart, ...]
 
     def __str__(self) -> str:
         numbers = (self.job, self.launch, self.grace, int(self.together))
@@ -49,7 +49,7 @@ class SetHandle:
         """The path of the orders about the set as a whole."""
         return f"{self.folder}/orders.{self.launch}.jsonl"
 
-    def part(self, task: str) -> Part:
+    def part(self, task: str) -> SetPart:
         """The part of a task. NotFound for another job's."""
         for part in self.parts:
             if part.task == task:
@@ -85,9 +85,9 @@ def parse_set(text: str) -> SetHandle:
     return SetHandle(job, launch, grace, bool(together), token, folder, parts)
 
 
-def _parse_part(field: str) -> Part:
+def _parse_part(field: str) -> SetPart:
     task, nodes, native = field.rsplit("=", 2)
-    return Part(task, int(nodes), int(native))
+    return SetPart(task, int(nodes), int(native))
 
 
 @dataclass(frozen=True)

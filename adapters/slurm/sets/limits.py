@@ -12,10 +12,10 @@ from overspan.adapters.slurm.groups.files import append_words
 from overspan.adapters.slurm.groups.limits import list_limits
 from overspan.adapters.slurm.groups.ordering import plan_limits
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.observation.journals import Part, read_orders
-from overspan.adapters.slurm.orders.order_words import Steps, Words
+from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
+from overspan.adapters.slurm.orders.command_lines import OrderSteps, Words
 from overspan.adapters.slurm.sets.handles import SetHandle
-from overspan.adapters.slurm.transports.channel import Transport
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import SetTime
 
@@ -28,11 +28,13 @@ async def read_limits(handle: SetHandle, transport: Transport) -> list[SetTime]:
         data = (await transport.read(handle.orders, 0, _WHOLE)).data
     except NotFound:
         return []
-    return [event for _, event in read_orders(Part(len(data), data)) if isinstance(event, SetTime)]
+    return [event for _, event in read_orders(JournalChunk(len(data), data)) if isinstance(event, SetTime)]
 
 
-async def plan_times(handle: SetHandle, members: Sequence[GroupHandle], order: Order, transport: Transport) -> Steps:
-    """The steps of a new wall time: longer limits have to be had first, then it is noted, shorter ones follow."""
+async def plan_times(
+    handle: SetHandle, members: Sequence[GroupHandle], order: Order, transport: Transport
+) -> OrderSteps:
+    """The steps of a new wall time: limits are raised first, then it is noted, then limits are lowered."""
     given = await read_limits(handle, transport)
     longer: list[Words] = []
     shorter: list[Words] = []
@@ -43,8 +45,8 @@ async def plan_times(handle: SetHandle, members: Sequence[GroupHandle], order: O
             before, after = (list_limits(plan, placement, orders) for orders in (given, [*given, order.event]))
         except (NotFound, ValueError):
             continue
-        steps = plan_limits(member, Steps(()), before, after)
+        steps = plan_limits(member, OrderSteps(()), before, after)
         longer += steps.first
         shorter += (*steps.then, *steps.hints)
     note = append_words(handle.orders, order.token, order.event)
-    return Steps(tuple(longer), then=(note, *shorter)) if longer else Steps((note,), tuple(shorter))
+    return OrderSteps(tuple(longer), then=(note, *shorter)) if longer else OrderSteps((note,), tuple(shorter))

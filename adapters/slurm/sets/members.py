@@ -50,7 +50,7 @@ def may_be_set(job: Job) -> bool:
 
 
 def find_obstacle(job: Job) -> str:
-    """Why a job that races cannot be a set, which alone has a barrier that the daemon lifts; empty where it can."""
+    """Why a job that races cannot be a set, which alone has a start gate that the daemon opens; empty where it can."""
     if any(task.form is Form.BATCH for task in job.spec.tasks):
         return "Slurm starts a batch script by itself"
     if any(task.share for task in job.spec.tasks):
@@ -101,7 +101,7 @@ def starts_together(launch: Launch) -> bool:
     return isinstance(launch, MemberLaunch) and not launch.first
 
 
-class Member(NamedTuple):
+class MemberToken(NamedTuple):
     """What names a native job of a set: the launch's token, the task, and the first attempt that it is for."""
 
     token: str
@@ -114,12 +114,12 @@ class Member(NamedTuple):
         return f"{MEMBERS}{self.task}/{self.first}"
 
 
-def split_token(token: str) -> Member | None:
+def split_token(token: str) -> MemberToken | None:
     """What a native job's token names; None where it is no set's."""
     head, *rest = token.rsplit(MARK, 2)
     if len(rest) != 2 or not rest[1].isdigit():
         return None
-    return Member(head, rest[0], int(rest[1]))
+    return MemberToken(head, rest[0], int(rest[1]))
 
 
 def narrow(job: Job, name: str) -> Job:

@@ -11,16 +11,16 @@ from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.first_look import await_look
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER, append_words
 from overspan.adapters.slurm.groups.ordering import hint_words
-from overspan.adapters.slurm.groups.stories import MARGIN
+from overspan.adapters.slurm.groups.projection import MARGIN
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.order_words import SCANCEL, VERBS, Steps, Words, render_change
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.command_lines import SCANCEL, VERBS, OrderSteps, Words, render_change
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.sets.limits import plan_times
-from overspan.adapters.slurm.sets.stories import Missed, Relaunch
+from overspan.adapters.slurm.sets.projection import LostAttempt, LostRelaunch
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.sets.watching import Doom, Known
+from overspan.adapters.slurm.sets.watch import KillDeadline, KnownSet
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event
@@ -58,12 +58,12 @@ fi
 """Puts off what waits, which the controller refuses for what has started, and what was put off cannot start.
 
 Many are put off with one command, and where not all of them wait, one by one. Then nothing of a set that starts
-together can begin: those that have their nodes already stand at the barrier.
+together can begin: those that have their nodes already wait at the start gate.
 """
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
 
 
-class Standing(NamedTuple):
+class LiveMember(NamedTuple):
     """A native job that can still run something, for attempts from `first` on.
 
     `begun`: its supervisor is known to be there. `phase` is Slurm's, None where it is not known.
@@ -76,12 +76,12 @@ class Standing(NamedTuple):
 
 
 class SetOrderer:
-    """Says what carries an order on a set out, and replaces native jobs; `turn` is that of submissions."""
+    """Says what carries an order on a set out, and replaces native jobs; `lock` is that of submissions."""
 
-    def __init__(self, submitter: SetSubmitter, watch: Watch, turn: asyncio.Lock) -> None:
+    def __init__(self, submitter: SetSubmitter, watch: Watch, lock: asyncio.Lock) -> None:
         self._submitter = submitter
         self._watch = watch
-        self._turn = turn
+        self._lock = lock
 
     async def await_look(self, orders: Sequence[Order]) -> None:
         """Wait a moment for the first look of a new process at the sets that these orders are about."""
@@ -97,7 +97,7 @@ class SetOrderer:
             return True
         return self._watch.view_of(str(known.name(member))) is not None
 
-    async def plan(self, order: Order) -> Steps | Refusal:
+    async def plan(self, order: Order) -> OrderSteps | Refusal:
         """The commands of an order; a refusal that passes where the set has to be looked at first."""
         known = self._watch.sets.find(order.handle)
         if known is None:
@@ -110,12 +110,12 @@ class SetOrderer:
         if isinstance(order.event, events.NodeRelaunch) and not standing:
             return self._strand(order, order.event)
         if isinstance(order.event, events.Kill) and standing:
-            known.doomed[order.event.task] = Doom(order.event.attempt, time.time() + MARGIN)
+            known.kill_deadlines[order.event.task] = KillDeadline(order.event.attempt, time.time() + MARGIN)
         steps = plan_order(known, order, standing)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
 
-    def _list_standing(self, known: Known, task: str) -> list[Standing]:
+    def _list_standing(self, known: KnownSet, task: str) -> list[LiveMember]:
         """The native jobs of a task, or of all, that can still run something."""
         begun, view_of = self._watch.journals.has_begun, self._watch.view_of
         now, found = known.now, []
@@ -124,21 +124,21 @@ class SetOrderer:
                 handle = known.name(member)
                 view = view_of(str(handle))
                 phase = None if view is None else view.outcome.phase
-                found.append(Standing(handle, member.first, begun(handle), phase))
+                found.append(LiveMember(handle, member.first, begun(handle), phase))
         return found
 
-    async def _launch(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
+    async def _launch(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
         member = known.now.member(event.task)
         handle = known.name(member)
         if event.attempt < member.first or event.attempt <= known.cursor.member(event.task).attempt:
-            return Steps(())
+            return OrderSteps(())
         if event.attempt == member.first and not event.attempt:
             if known.is_over(member):
                 return self._miss(known, order, event)
             return add_order(handle, order, self._watch.journals.has_begun(handle))
         if event.attempt == member.first:
             if known.cursor.member(event.task).first == member.first:
-                return Steps(())
+                return OrderSteps(())
             return Refusal(order.token, "the native job is being noted", transient=True)
         if not known.is_over(member):
             view = self._watch.view_of(str(handle))
@@ -151,32 +151,32 @@ class SetOrderer:
                     return answer
         return await self._replace(known, order, event)
 
-    def _miss(self, known: Known, order: Order, event: events.Launch) -> Steps | Refusal:
+    def _miss(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
         """A task's first job is gone before anything started there: that ends the attempt; the next has a new job."""
-        self._watch.sets.miss(order.handle, event.task, Missed(event.attempt, time.time()))
+        self._watch.sets.miss(order.handle, event.task, LostAttempt(event.attempt, time.time()))
         self._watch.fresh.set()
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
 
     def _strand(self, order: Order, event: events.NodeRelaunch) -> Refusal:
-        """The job of a node run is gone: that ends the run, and nobody else would tell it."""
-        relaunch = Relaunch(event.task, event.attempt, event.node, event.run, time.time())
+        """The job of a node run is gone: that ends the run, and no journal will report it."""
+        relaunch = LostRelaunch(event.task, event.attempt, event.node, event.run, time.time())
         self._watch.sets.strand(order.handle, relaunch)
         self._watch.fresh.set()
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
 
-    async def _add(self, handle: GroupHandle, order: Order) -> Steps | Refusal | None:
+    async def _add(self, handle: GroupHandle, order: Order) -> OrderSteps | Refusal | None:
         """Have the native job that stands run the attempt too; None where it takes no more orders."""
         done = await self._watch.transport.run(order_words(handle, order))
         if done.rc == 0:
-            return Steps((hint_words(handle.name),))
+            return OrderSteps((hint_words(handle.name),))
         if done.rc in (CLOSED, NO_FOLDER):
             return None
         why = "the orders are locked" if done.rc == LOCKED else done.words.strip()
         return Refusal(order.token, why or f"exit code {done.rc}", transient=True)
 
-    async def _replace(self, known: Known, order: Order, event: events.Launch) -> Refusal:
+    async def _replace(self, known: KnownSet, order: Order, event: events.Launch) -> Refusal:
         try:
-            async with self._turn:
+            async with self._lock:
                 native = await asyncio.shield(self._submitter.replace(known.handle, order, event))
         except OverspanError as error:
             return Refusal(order.token, error.message, transient=True)
@@ -188,23 +188,23 @@ class SetOrderer:
         return Refusal(order.token, "the native job is being noted", transient=True)
 
 
-def plan_order(known: Known, order: Order, standing: Sequence[Standing]) -> Steps | None:
+def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) -> OrderSteps | None:
     """What carries an order out that launches nothing; None for one that has no form here."""
     event, handles = order.event, [one.handle for one in standing]
     if isinstance(event, events.HoldOver):
-        return Steps(())
+        return OrderSteps(())
     if isinstance(event, events.Expire):
         # It withdraws what waits, and never what has started.
         names = [handle.name for handle in handles]
-        return Steps(() if known.now.granted or not names else (withdraw_words(names, known.handle.together),))
+        return OrderSteps(() if known.now.granted or not names else (withdraw_words(names, known.handle.together),))
     if isinstance(event, _ON_QUEUE):
-        return Steps(tuple(_queue_words(handle, event) for handle in handles))
+        return OrderSteps(tuple(_queue_words(handle, event) for handle in handles))
     there = [one for one in standing if one.begun or one.phase is not Phase.QUEUED]
     if isinstance(event, (*_FOR_TASK, events.Signal)):
         # What waits has nothing that a signal could reach; what it starts one day is not meant.
         chosen = there if isinstance(event, events.Signal) else standing
         steps = [_tell_supervisor(one, order, event) for one in chosen]
-        return Steps(
+        return OrderSteps(
             tuple(words for one in steps for words in one.first),
             tuple(words for one in steps for words in one.hints),
         )
@@ -213,12 +213,12 @@ def plan_order(known: Known, order: Order, standing: Sequence[Standing]) -> Step
         lines = tuple(order_words(handle, order) for handle in handles)
         changes = tuple(("scontrol", *VERBS[type(event)], one.handle.name) for one in there)
         if isinstance(event, events.Suspend) and changes:
-            return Steps(changes, then=lines)
-        return Steps((*lines, *changes))
+            return OrderSteps(changes, then=lines)
+        return OrderSteps((*lines, *changes))
     return None
 
 
-def _tell_supervisor(one: Standing, order: Order, event: Event) -> Steps:
+def _tell_supervisor(one: LiveMember, order: Order, event: Event) -> OrderSteps:
     """An order as a line; an attempt that is to end before its native job has started is not waited for."""
     steps = add_order(one.handle, order, one.begun)
     ends = isinstance(event, (events.Terminate, events.Kill)) and event.attempt == one.first
@@ -226,10 +226,10 @@ def _tell_supervisor(one: Standing, order: Order, event: Event) -> Steps:
         return steps
     # Behind the line: what starts in between reads it.
     state = () if one.phase is Phase.STARTING else ("--state=PENDING",)
-    return Steps((*steps.first, (*SCANCEL, *state, one.handle.name)))
+    return OrderSteps((*steps.first, (*SCANCEL, *state, one.handle.name)))
 
 
-def list_live(known: Known) -> list[GroupHandle]:
+def list_live(known: KnownSet) -> list[GroupHandle]:
     """The native jobs that can still run something."""
     return [known.name(member) for member in known.now.members if not member.over]
 
@@ -250,9 +250,9 @@ def _queue_words(handle: GroupHandle, event: Event) -> Words:
     return ("scontrol", *VERBS[type(event)], handle.name)
 
 
-def add_order(handle: GroupHandle, order: Order, begun: bool) -> Steps:
+def add_order(handle: GroupHandle, order: Order, begun: bool) -> OrderSteps:
     """Write an order for a native job's supervisor; a signal would end one that is only starting."""
-    return Steps((order_words(handle, order),), (hint_words(handle.name),) if begun else ())
+    return OrderSteps((order_words(handle, order),), (hint_words(handle.name),) if begun else ())
 
 
 def order_words(handle: GroupHandle, order: Order) -> Words:

@@ -9,9 +9,9 @@ from overspan.adapters.contract import FORMAT
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.placement import plan_on_nodes
 from overspan.adapters.slurm.groups.rendering import GroupFiles, GroupPlace, supervisor_words
-from overspan.adapters.slurm.groups.script import Host, render_group
+from overspan.adapters.slurm.groups.script import SupervisorHost, render_group
 from overspan.adapters.slurm.rendering.images import member_words, without_images
-from overspan.adapters.slurm.rendering.script import Setting
+from overspan.adapters.slurm.rendering.script import RenderContext
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.sets.members import MemberLaunch, narrow
 from overspan.adapters.slurm.settings import Settings
@@ -42,9 +42,9 @@ def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, h
     number, path = job.launch, member_path(launch)
     command = (*supervisor_words(settings, root), "member", folder, str(number), launch.task, str(launch.first))
     log = f"{folder.replace('%', '%%')}/{path}/supervisor.{number}.log"
-    host = Host(command, log, folder, *_defaults(job, settings))
+    host = SupervisorHost(command, log, folder, *_defaults(job, settings))
     begun = replace(job, begin=None, dependency=Dependency()) if launch.first else job
-    setting = Setting(launch.token, name_needs(launch.needs), held=held or not launch.first)
+    setting = RenderContext(launch.token, name_needs(launch.needs), held=held or not launch.first)
     submission = render_group(narrow(begun, launch.task), plan, setting, host)
     files = [
         (f"{path}/plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.orders.order_words import TOGETHER
+from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.sets.handles import Part, SetHandle, is_set_handle, join_natives, parse_set
+from overspan.adapters.slurm.sets.handles import SetHandle, SetPart, is_set_handle, join_natives, parse_set
 from overspan.adapters.slurm.sets.limits import read_limits
-from overspan.adapters.slurm.sets.members import Member, MemberLaunch, list_members, member_of, split_token
+from overspan.adapters.slurm.sets.members import MemberLaunch, MemberToken, list_members, member_of, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
-from overspan.adapters.slurm.submission.doubts import Answer
+from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut
@@ -35,9 +35,9 @@ class SetSubmitter:
         """Launches submitted since the lists of the last release were made."""
         self._clean = False
 
-    async def submit(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+    async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The answers by token; a set with a native job in doubt has none yet."""
-        concluded: dict[str, Answer] = {}
+        concluded: dict[str, SubmissionAnswer] = {}
         members: dict[str, list[MemberLaunch]] = {}
         for launch in launches:
             try:
@@ -56,7 +56,7 @@ class SetSubmitter:
         return concluded
 
     async def _conclude(
-        self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[Answer]
+        self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[SubmissionAnswer]
     ) -> Accepted | Refusal:
         accepted = [answer for answer in answers if isinstance(answer, Accepted)]
         refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
@@ -72,7 +72,7 @@ class SetSubmitter:
         if launch.wanted:
             await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
-        parts = tuple(Part(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
+        parts = tuple(SetPart(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
         handle = SetHandle(
             launch.job.id,
             launch.job.launch,
@@ -90,7 +90,7 @@ class SetSubmitter:
         Raises OverspanError where that cannot be done now.
         """
         path = f"{handle.task_folder(event.task)}/launch.{handle.launch}.json"
-        transport = self._submitter.questions.transport
+        transport = self._submitter.queries.transport
         try:
             job, environment = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
         except (NotFound, ValueError, KeyError) as error:
@@ -102,7 +102,7 @@ class SetSubmitter:
         member = member_of(launch, event.task, event.attempt, order)
         answer = (await self._submitter.submit([member])).get(member.token)
         if answer is None:
-            raise TimedOut(self._submitter.doubt)
+            raise TimedOut(self._submitter.in_doubt)
         if isinstance(answer, Refusal):
             passes = answer.transient or _PASSES in answer.message
             return replace(answer, token=order.token, transient=passes)
@@ -121,7 +121,7 @@ class SetSubmitter:
             return
         self._fresh.clear()
         listed = {parse_set(text).token for text in handles if is_set_handle(text)} | set(tokens)
-        queue = await self._submitter.questions.own_queue()
+        queue = await self._submitter.queries.own_queue()
         wanted = listed | self._fresh
         left, kept = [], False
         for record in queue:
@@ -134,17 +134,17 @@ class SetSubmitter:
             if member.token not in wanted:
                 left.append(record.raw)
         await self._end(left)
-        # Without sets nobody is asked again.
+        # Without sets there is nothing to ask again.
         self._clean = not left and not kept and not self._fresh
 
-    async def end(self, members: Collection[Member]) -> None:
+    async def end(self, members: Collection[MemberToken]) -> None:
         """End the native jobs that have these tokens. Raises OverspanError."""
         if members:
-            queue = await self._submitter.questions.own_queue()
+            queue = await self._submitter.queries.own_queue()
             alive = [record for record in queue if judge(record.state).phase is not Phase.ENDED]
             await self._end([record.raw for record in alive if split_token(find_token(record.comment)) in members])
 
     async def _end(self, natives: Sequence[int]) -> None:
         for start in range(0, len(natives), TOGETHER):
             words = ["scancel", *map(str, natives[start : start + TOGETHER])]
-            await self._submitter.questions.transport.run(words)
+            await self._submitter.queries.transport.run(words)

@@ -1,6 +1,6 @@
 """Native arrays: which launches are one submission, how their elements are found again, and how a throttle is shared.
 
-Launches of one array that are the same but for their index are one `sbatch --array`. The comment has one token for all
+Launches of one array that differ only in their index are one `sbatch --array`. The comment has one token for all
 of them, made of the array's number and the launch's; with the index it names one launch of one element. Pure.
 """
 
@@ -69,8 +69,8 @@ def _name_daemon(launch: Launch) -> str:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """The launches of one sbatch: one, or elements of an array that are the same but for the index."""
+class SubmissionUnit:
+    """The launches of one sbatch: one, or elements of an array that differ only in their index."""
 
     launches: tuple[Launch, ...]
 
@@ -86,15 +86,15 @@ class Unit:
             return None
         return {launch.job.element.index: launch.job.id for launch in self.launches if launch.job.element is not None}
 
-    def half(self) -> Unit:
+    def half(self) -> SubmissionUnit:
         """The first half of the launches, for a site that does not take all at once."""
-        return Unit(self.launches[: len(self.launches) // 2])
+        return SubmissionUnit(self.launches[: len(self.launches) // 2])
 
 
-def make_units(launches: Sequence[Launch], likeness: Callable[[Launch], object], size: int) -> list[Unit]:
+def make_units(launches: Sequence[Launch], likeness: Callable[[Launch], object], size: int) -> list[SubmissionUnit]:
     """Launches as submissions, in their order; `likeness` tells what of an element is not its own.
 
-    Indices from `size` on are refused by the site, so they take nobody with them.
+    The site refuses indices from `size` on: these go alone, so that no other element is refused with them.
     """
     units: list[list[Launch]] = []
     open_units: dict[object, list[Launch]] = {}
@@ -108,7 +108,7 @@ def make_units(launches: Sequence[Launch], likeness: Callable[[Launch], object],
         if not unit:
             units.append(unit)
         unit.append(launch)
-    return [Unit(tuple(unit)) for unit in units]
+    return [SubmissionUnit(tuple(unit)) for unit in units]
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def has_index(rest: str, index: int) -> bool:
 # --- throttles -------------------------------------------------------------------------------------------------------
 
 
-class Share(NamedTuple):
+class ArrayShare(NamedTuple):
     """One native array of an array: its elements that run and that wait, and how many may run (None: any number)."""
 
     native: int
@@ -192,14 +192,14 @@ class Share(NamedTuple):
     limit: int | None
 
 
-def count_shares(records: Iterable[QueueRecord]) -> dict[int, Share]:
+def count_shares(records: Iterable[QueueRecord]) -> dict[int, ArrayShare]:
     """The native arrays among the records that are not over, by id."""
-    shares: dict[int, Share] = {}
+    shares: dict[int, ArrayShare] = {}
     for record in records:
         phase = judge(record.state).phase
         if record.array_job is None or phase in (Phase.ENDED, Phase.REQUEUED):
             continue
-        share = shares.get(record.array_job) or Share(record.array_job, 0, 0, None)
+        share = shares.get(record.array_job) or ArrayShare(record.array_job, 0, 0, None)
         if phase is Phase.QUEUED:
             waiting = record.waiting or ArraySpec(())
             share = share._replace(
@@ -211,22 +211,22 @@ def count_shares(records: Iterable[QueueRecord]) -> dict[int, Share]:
     return shares
 
 
-def find_room(limit: int, shares: Iterable[Share]) -> int:
+def find_room(limit: int, shares: Iterable[ArrayShare]) -> int:
     """How many more may run, whatever those that are there may still start."""
     return limit - sum(_most(share) for share in shares)
 
 
-def _most(share: Share) -> int:
+def _most(share: ArrayShare) -> int:
     everybody = share.running + share.waiting
     if not share.waiting:
         return share.running
     return everybody if share.limit is None else min(everybody, max(share.running, share.limit))
 
 
-def share_limit(limit: int | None, shares: Mapping[int, Share]) -> dict[int, int]:
+def share_limit(limit: int | None, shares: Mapping[int, ArrayShare]) -> dict[int, int]:
     """The throttles that have to change (0: none), so that all native arrays of one together keep to the limit.
 
-    The oldest comes first. Slurm has no throttle of nobody: an array with waiting elements has one at least.
+    The oldest comes first. Slurm has no throttle of zero: an array with waiting elements gets at least one.
     """
     waiting = [share for _, share in sorted(shares.items()) if share.waiting]
     if limit is None:

@@ -27,7 +27,7 @@ _KINDS = frozenset(
 )
 
 
-class Rules(NamedTuple):
+class SiteRules(NamedTuple):
     """What a site does with jobs that have ended. `remembers`: they stay known, so that a dependency on one holds.
 
     `requeues`: a lost job is queued again under its own id, whatever took it. `hetjobs`: a group is one job there,
@@ -39,20 +39,20 @@ class Rules(NamedTuple):
     hetjobs: bool
 
 
-UNKNOWN = Rules(True, True, False)
+UNKNOWN = SiteRules(True, True, False)
 """What is taken for granted of a site that was not asked yet: only what a submission notices in time."""
 
 
-def read_rules(config: Mapping[str, str], hetjobs: bool) -> Rules:
+def read_rules(config: Mapping[str, str], hetjobs: bool) -> SiteRules:
     """The rules of a site by `scontrol show config` (slurm.conf(5)); MinJobAge 0 keeps ended jobs for ever."""
     age = re.match(r"\d+", config.get("MinJobAge", ""))
     # What is preempted may be ended for good instead, by a setting of its partition.
     preempts = config.get("PreemptType", "") not in ("preempt/none", "(null)")
     remembers = age is not None and (int(age[0]) == 0 or int(age[0]) >= _PATIENCE)
-    return Rules(remembers, config.get("JobRequeue", "").strip() == "1" and not preempts, hetjobs)
+    return SiteRules(remembers, config.get("JobRequeue", "").strip() == "1" and not preempts, hetjobs)
 
 
-def find_problem(job: Job, needs: Sequence[Unmet], rules: Rules) -> str:
+def find_problem(job: Job, needs: Sequence[Unmet], rules: SiteRules) -> str:
     """Why Slurm cannot have a job wait for all of these as Overspan would; empty where it can.
 
     A vanished id counts as satisfied for `afterok` in Slurm, and a retried job has another id: both would start the
@@ -68,14 +68,14 @@ def find_problem(job: Job, needs: Sequence[Unmet], rules: Rules) -> str:
     return find_trouble(needs, rules)
 
 
-def find_trouble(needs: Sequence[Unmet], rules: Rules) -> str:
-    """Why Slurm cannot wait for all of these, whoever waits; empty where it can."""
+def find_trouble(needs: Sequence[Unmet], rules: SiteRules) -> str:
+    """Why Slurm cannot wait for all of these, for any job; empty where it can."""
     if needs and not rules.remembers:
         return "Slurm forgets ended jobs soon here"
     return next((trouble for unmet in needs if (trouble := _judge_need(unmet, rules))), "")
 
 
-def _judge_need(unmet: Unmet, rules: Rules) -> str:
+def _judge_need(unmet: Unmet, rules: SiteRules) -> str:
     need = unmet.need
     name = "an earlier job of this name" if need.kind is DependencyKind.SINGLETON else f"job {need.job}"
     if need.kind not in _KINDS or need.delay % _MINUTE or need.task is not None:
@@ -101,7 +101,7 @@ def _is_named(job: Job, others: Sequence[Awaited]) -> bool:
     return all("name" not in one.labels and one.spec.name == job.spec.name for one in jobs)
 
 
-def is_retryable(job: Job, rules: Rules) -> bool:
+def is_retryable(job: Job, rules: SiteRules) -> bool:
     """Whether a job may get another native id: a group, one with a choice of clusters, a lost one that has a budget.
 
     A single job is requeued by Slurm itself under its own id where the site does that.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overspan.adapters.contract import Unmet
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.sets.handles import is_set_handle
@@ -20,12 +20,12 @@ from overspan.bridge.model.job import Job
 class Predecessors:
     """Looks at predecessors, with one question for all of them."""
 
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm may be told to wait for all of these. The first submission tells what the site does."""
-        site = self._questions.known_site
+        site = self._queries.known_site
         rules = UNKNOWN if site is None else read_rules(site.config, site.hetjobs)
         return not needs or not (_name_sets(needs) or find_problem(job, needs, rules))
 
@@ -33,7 +33,7 @@ class Predecessors:
         """Of each of these, whether Slurm still decides about all of its needs. Raises Unreachable."""
         if not any(waiting):
             return [True] * len(waiting)
-        site = await self._questions.site()
+        site = await self._queries.site()
         rules = read_rules(site.config, site.hetjobs)
         handles = [
             None
@@ -44,7 +44,7 @@ class Predecessors:
         natives = {handle.native for found in handles for handle in found or ()}
         if not natives:
             return [found is not None for found in handles]
-        queue = await self._questions.look(sorted(natives))
+        queue = await self._queries.look(sorted(natives))
         records = {handle: queue.find(handle.native, handle.index) for found in handles for handle in found or ()}
         live = {handle for handle, record in records.items() if record and judge(record.state).phase is not Phase.ENDED}
         return [found is not None and found <= live for found in handles]

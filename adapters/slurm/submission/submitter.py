@@ -1,7 +1,7 @@
-"""Submitting: once for each token, whatever happens to the answer.
+"""Exactly-once submission: one native job for each token, even if sbatch's answer is lost.
 
-The token stands in the job's comment. When it is not known whether sbatch had its effect, Slurm is asked twice, a
-message timeout apart; only then the job is submitted again, held, and released once it is known to be the only one.
+The token is an idempotency key in the job's comment. A submission in doubt is looked up twice, a message timeout apart.
+Only if neither look finds it, the job is submitted again, held, and released once it is known to be the only one.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
-from overspan.adapters.slurm.commands.errors import Failure, Kind, read_failure, read_submitted
-from overspan.adapters.slurm.commands.questions import Questions, Site
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, read_failure, read_submitted
+from overspan.adapters.slurm.commands.queries import Queries, Site
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.files.references import References, list_links
 from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
 from overspan.adapters.slurm.observation.requeues import Successor, find_successor, is_held, list_alive
-from overspan.adapters.slurm.orders.order_words import TOGETHER
+from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
-from overspan.adapters.slurm.rendering.renderer import Rendered, Renderer, Scene, explain, name_run, resolve_root
+from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Rendered, Renderer, explain, name_run, resolve_root
 from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
 from overspan.adapters.slurm.submission.arrays import (
     Native,
-    Unit,
+    SubmissionUnit,
     earlier_keys,
     identify,
     is_element,
     make_units,
     native_of,
 )
-from overspan.adapters.slurm.submission.doubts import (
-    Answer,
-    Doubt,
+from overspan.adapters.slurm.submission.in_doubt import (
+    InDoubt,
+    SubmissionAnswer,
+    describe_in_doubt,
     find_newest,
     read_native,
     was_taken_back,
-    word_doubts,
 )
-from overspan.adapters.slurm.submission.lanes import call_together
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.channel import Done
-from overspan.adapters.slurm.unshared.parcels import Parcel
+from overspan.adapters.slurm.transports.rate_limit import RateLimited
+from overspan.adapters.slurm.transports.transport import Call, Done, Transport
+from overspan.adapters.slurm.unshared.inline_files import InlineFiles
 from overspan.adapters.slurm.unshared.staging import Files
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 
@@ -55,9 +55,13 @@ BATCH_BYTES = 32 << 20
 SIZE_WORDS = "job submit limit"
 """What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
 STILL_ENDING = "Slurm is still ending its former run"
+PROGRAMS = 4
+"""Programs in parallel at most: while one sbatch waits for the controller, another goes on."""
+LEAST_CALLS = 4
+"""Calls of each parallel program at least."""
 LOOKS = 2
 LAST_LOOKS = 3
-"""Of a launch that is not wanted any more: nobody looks again, so what comes late would run."""
+"""Looks for a launch that is not wanted any more. They are the last ones: a job that appears later would run."""
 _MARGIN = 3600.0
 """Seconds by which the clocks of this machine and the cluster may differ."""
 
@@ -66,44 +70,44 @@ class Submitter:
     """Remembers what it submitted itself; what an earlier process may have submitted is looked up."""
 
     def __init__(
-        self, questions: Questions, renderer: Renderer, started_at: float, throttles: Throttles | None = None
+        self, queries: Queries, renderer: Renderer, started_at: float, throttles: Throttles | None = None
     ) -> None:
-        self.questions = self._questions = questions
-        self._throttles = throttles or Throttles(questions)
-        self._predecessors = Predecessors(questions)
+        self.queries = self._queries = queries
+        self._throttles = throttles or Throttles(queries)
+        self._predecessors = Predecessors(queries)
         self._renderer = renderer
-        self.references = References(questions.transport, questions.timeout)
-        self._files = Files(questions.transport, renderer.settings, self.references)
-        self._library = Library(questions.transport)
+        self.references = References(queries.transport, queries.timeout)
+        self._files = Files(queries.transport, renderer.settings, self.references)
+        self._library = InstalledApplication(queries.transport)
         self._started_at = started_at
-        self._known: dict[str, Answer] = {}
-        self._doubts: dict[str, Doubt] = {}
+        self._known: dict[str, SubmissionAnswer] = {}
+        self._in_doubt: dict[str, InDoubt] = {}
         self.monotonic: Callable[[], float] = time.monotonic
 
-    async def submit(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+    async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The answers by token; a launch that is in doubt has none yet, and is to be given again."""
         answers = await self.answer(launches)
         self.forget(launches)
         return answers
 
-    async def answer(self, launches: Sequence[Launch]) -> dict[str, Answer]:
+    async def answer(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The same, with refusals that stay the answer until they are forgotten."""
         fresh = [launch for launch in launches if launch.token not in self._known]
         if fresh:
             await self._adopt(fresh)
             for launch in fresh:
                 if not launch.wanted and not self._is_settled(launch):
-                    self._begin_doubt(launch)
-        await self._settle([launch for launch in fresh if launch.token in self._doubts])
+                    self._mark_in_doubt(launch)
+        await self._settle([launch for launch in fresh if launch.token in self._in_doubt])
         await self._send([launch for launch in fresh if not self._is_settled(launch)])
-        for doubt in (self._doubts[launch.token] for launch in launches if launch.token in self._doubts):
-            doubt.asked_at = self.monotonic()
-        return {launch.token: self._known[launch.token] for launch in launches if launch.token not in self._doubts}
+        for in_doubt in (self._in_doubt[launch.token] for launch in launches if launch.token in self._in_doubt):
+            in_doubt.asked_at = self.monotonic()
+        return {launch.token: self._known[launch.token] for launch in launches if launch.token not in self._in_doubt}
 
     @property
-    def doubt(self) -> str:
-        """What is told while it is not known of a submission whether Slurm has it; empty where there is none."""
-        return word_doubts(self._doubts.values(), self.monotonic())
+    def in_doubt(self) -> str:
+        """The message about submissions in doubt; empty where there are none."""
+        return describe_in_doubt(self._in_doubt.values(), self.monotonic())
 
     def forget(self, launches: Sequence[Launch]) -> None:
         """A refusal may be mended by the time of the next try; of accepted ones some thousands are kept."""
@@ -122,10 +126,10 @@ class Submitter:
         """Look these launches up before they are made again: it is not known whether they were ended."""
         for launch in launches:
             if isinstance(self._known.pop(launch.token, None), Accepted):
-                self._begin_doubt(launch)
+                self._mark_in_doubt(launch)
 
-    def _begin_doubt(self, launch: Launch, why: str = "") -> None:
-        self._doubts[launch.token] = Doubt(self.monotonic(), launch.job.id, why=why)
+    def _mark_in_doubt(self, launch: Launch, why: str = "") -> None:
+        self._in_doubt[launch.token] = InDoubt(self.monotonic(), launch.job.id, why=why)
 
     async def release(self, natives: Sequence[int]) -> None:
         """Let native jobs start that were submitted held."""
@@ -133,41 +137,41 @@ class Submitter:
 
     async def folder(self, launch: Launch) -> str:
         """The run directory of a launch on the cluster."""
-        return self._renderer.folder(launch, await self.questions.site())
+        return self._renderer.folder(launch, await self.queries.site())
 
     # --- what may be there already -----------------------------------------------------------------------------------
 
     async def _adopt(self, launches: Sequence[Launch]) -> None:
         """Find native jobs that Slurm has requeued; what an earlier process may have sent is in doubt."""
-        again = [launch for launch in launches if launch.job.launch and launch.token not in self._doubts]
+        again = [launch for launch in launches if launch.job.launch and launch.token not in self._in_doubt]
         if again:
             await self._adopt_requeued([launch for launch in again if not is_group(launch.job)])
             # Of a job that races, another bid may be there; what it has left is released.
             await self._end_earlier([one for one in again if is_group(one.job) and not one.job.racers])
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
-                # Whoever made the call may still be at it.
-                self._begin_doubt(launch)
+                # The earlier process may have made the call, and it may still be under way.
+                self._mark_in_doubt(launch)
 
     def _is_settled(self, launch: Launch) -> bool:
-        return launch.token in self._known or launch.token in self._doubts
+        return launch.token in self._known or launch.token in self._in_doubt
 
     async def _end_earlier(self, launches: Sequence[Launch]) -> None:
         """End what Slurm still has of a group's earlier launches: no two of them run at once."""
         if not launches:
             return
         keys = {key for launch in launches for key in earlier_keys(launch)}
-        found = await self._questions.find_in_queue(keys)
+        found = await self._queries.find_in_queue(keys)
         left = sorted({record.raw for records in found.values() for record in list_alive(records)})
         if left:
-            await self._questions.transport.run(["scancel", *map(str, left)])
+            await self._queries.transport.run(["scancel", *map(str, left)])
 
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
         """Take the next run of a native job for the launch, where there is one or may be one."""
         if not launches:
             return
         keys = {key for launch in launches for key in (identify(launch), *earlier_keys(launch))}
-        found = await self._questions.find_in_queue(keys)
+        found = await self._queries.find_in_queue(keys)
         unseen = []
         for launch in launches:
             key = identify(launch)
@@ -182,69 +186,69 @@ class Submitter:
         await self._adopt_ended(unseen)
 
     async def _adopt_ended(self, launches: Sequence[Launch]) -> None:
-        """Take a run that came and went while nobody looked: the queue has forgotten it, the accounting has not."""
-        if not launches or not (await self._questions.site()).accounting:
+        """Adopt a run that came and went between two looks: the queue has forgotten it, the accounting has not."""
+        if not launches or not (await self._queries.site()).accounting:
             return
         since = min(launch.job.submitted_at for launch in launches) - _MARGIN
         keys = {key for launch in launches for key in earlier_keys(launch)}
-        kept = await self._questions.find_in_accounts(keys, since)
+        kept = await self._queries.find_in_accounts(keys, since)
         for launch in launches:
             ago, key = next(((ago, key) for ago, key in enumerate(earlier_keys(launch), 1) if key in kept), (0, None))
             if key is None:
                 continue
             name = name_native(kept[key], key.element)
             handle = make_handle(launch.job, kept[key], ago)
-            if len(list_own(handle, (await self._questions.runs([name]))[name])) > ago:
+            if len(list_own(handle, (await self._queries.runs([name]))[name])) > ago:
                 await self._accept(launch, kept[key], ago)
 
     async def _settle(self, launches: Sequence[Launch]) -> None:
         """Look once more for what is in doubt; what was not there twice is submitted again, held."""
         if not launches:
             return
-        gap = (await self._questions.site()).message_timeout
+        gap = (await self._queries.site()).message_timeout
         due = []
         for launch in launches:
-            doubt = self._doubts[launch.token]
-            if not doubt.looks or self.monotonic() - doubt.looked_at >= gap:
+            in_doubt = self._in_doubt[launch.token]
+            if not in_doubt.looks or self.monotonic() - in_doubt.looked_at >= gap:
                 due.append(launch)
         again = []
         for launch in await self._look(due):
-            doubt = self._doubts[launch.token]
-            doubt.looks, doubt.looked_at = doubt.looks + 1, self.monotonic()
-            if doubt.looks >= (LOOKS if launch.wanted else LAST_LOOKS):
+            in_doubt = self._in_doubt[launch.token]
+            in_doubt.looks, in_doubt.looked_at = in_doubt.looks + 1, self.monotonic()
+            if in_doubt.looks >= (LOOKS if launch.wanted else LAST_LOOKS):
                 again.append(launch)
         for launch in again:
             if not launch.wanted:
-                self._refuse(Unit((launch,)), NOT_HERE)
+                self._refuse(SubmissionUnit((launch,)), NOT_HERE)
         await self._send_again([launch for launch in again if launch.wanted])
 
     async def _look(self, launches: Sequence[Launch]) -> list[Launch]:
         """Those that are neither in the queue nor in the accounting; the others are accepted."""
         if not launches:
             return []
-        queued = await self._questions.find_in_queue(map(identify, launches))
+        queued = await self._queries.find_in_queue(map(identify, launches))
         missing = []
         for launch in launches:
             key = identify(launch)
             record = find_newest(queued[key], starts_together(launch))
             if record is not None:
                 found = native_of(record, key.element)
-                if self._doubts[launch.token].held and is_held(record.reason) and not _stays_held(launch):
+                if self._in_doubt[launch.token].held and is_held(record.reason) and not _stays_held(launch):
                     await self._release([found])
                 await self._accept(launch, found.job, 0)
             else:
                 missing.append(launch)
-        if missing and (await self._questions.site()).accounting:
+        if missing and (await self._queries.site()).accounting:
             since = min(launch.job.submitted_at for launch in missing) - _MARGIN
-            kept = await self._questions.find_in_accounts(map(identify, missing), since)
+            kept = await self._queries.find_in_accounts(map(identify, missing), since)
             for launch in missing:
                 native = kept.get(identify(launch))
                 if native is not None and not (starts_together(launch) and await self._was_taken_back(native)):
                     await self._accept(launch, native, 0)
-        return [launch for launch in missing if launch.token in self._doubts]
+        return [launch for launch in missing if launch.token in self._in_doubt]
 
     async def _was_taken_back(self, native: int) -> bool:
-        runs = (await self._questions.runs([str(native)]))[str(native)]
+        runs = (await self._queries.runs([str(native)]))[str(native)]
         return bool(runs) and all(was_taken_back(run) for run in runs)
 
     async def _send_again(self, launches: Sequence[Launch]) -> None:
@@ -253,10 +257,10 @@ class Submitter:
             return
         await self._send(launches, held=True)
         for launch in launches:
-            if launch.token in self._doubts:
-                self._doubts[launch.token].held = True
+            if launch.token in self._in_doubt:
+                self._in_doubt[launch.token].held = True
         sent = [launch for launch in launches if isinstance(self._known.get(launch.token), Accepted)]
-        found = await self._questions.find_in_queue(map(identify, sent)) if sent else {}
+        found = await self._queries.find_in_queue(map(identify, sent)) if sent else {}
         surplus, single = [], []
         for launch in sent:
             key, answer = identify(launch), self._known[launch.token]
@@ -273,14 +277,14 @@ class Submitter:
                 single.append(own)
         for start in range(0, len(surplus), TOGETHER):
             names = [name_native(*native) for native in surplus[start : start + TOGETHER]]
-            await self._questions.transport.run(["scancel", *names])
+            await self._queries.transport.run(["scancel", *names])
         if single:
             await self._release(single)
 
     async def _release(self, natives: Sequence[Native]) -> None:
         for start in range(0, len(natives), TOGETHER):
             names = ",".join(name_native(*native) for native in natives[start : start + TOGETHER])
-            done = await self._questions.transport.run(["scontrol", "release", names])
+            done = await self._queries.transport.run(["scontrol", "release", names])
             if done.rc != 0:
                 failure = read_failure(done.words, done.rc)
                 if failure.transient:
@@ -292,17 +296,17 @@ class Submitter:
         """Submit, elements of an array together, and take in the answers. Raises Unreachable."""
         if not launches:
             return
-        scene = await self._set_scene(launches)
-        size = scene.site.array_size
-        todo = make_units(await self._throttle(launches), lambda launch: self._compare(launch, scene), size)
+        facts = await self._set_scene(launches)
+        size = facts.site.array_size
+        todo = make_units(await self._throttle(launches), lambda launch: self._compare(launch, facts), size)
         while todo:
             batch, todo = todo[:BATCH], todo[BATCH:]
-            todo = [*await self._send_batch(batch, scene, held), *todo]
+            todo = [*await self._send_batch(batch, facts, held), *todo]
 
-    def _compare(self, launch: Launch, scene: Scene) -> object:
-        """What an element's submission is but for its own index; nothing is like what cannot be rendered."""
+    def _compare(self, launch: Launch, facts: ClusterFacts) -> object:
+        """An element's submission without its index: equal ones make one array. What has no form equals no other."""
         try:
-            rendered = self._renderer.render(launch, replace(scene, elements={}))
+            rendered = self._renderer.render(launch, replace(facts, elements={}))
         except OverspanError:
             return launch.token
         call = rendered.call
@@ -329,33 +333,37 @@ class Submitter:
                 self._known[launch.token] = Refusal(launch.token, message, True, "JobArrayTaskLimit")
         return ready
 
-    async def _send_batch(self, units: Sequence[Unit], scene: Scene, held: bool) -> list[Unit]:
+    async def _send_batch(
+        self, units: Sequence[SubmissionUnit], facts: ClusterFacts, held: bool
+    ) -> list[SubmissionUnit]:
         """Submit over one round trip; gives what is to be tried at once in smaller parts."""
-        rendered: list[tuple[Unit, Rendered]] = []
+        rendered: list[tuple[SubmissionUnit, Rendered]] = []
         left = list(units)
         while left and sum(len(one.call.stdin) for _, one in rendered) < BATCH_BYTES:
             unit = left.pop(0)
-            if (one := await self._prepare(unit, scene, held)) is not None:
+            if (one := await self._prepare(unit, facts, held)) is not None:
                 rendered.append((unit, one))
         rendered = await self._keep_open(rendered)
         if not rendered:
             return left
         again, failures = [], []
-        limit = self._questions.timeout + len(rendered)
-        answers = await call_together(self._questions.transport, [one.call for _, one in rendered], limit)
+        limit = self._queries.timeout + len(rendered)
+        answers = await call_together(self._queries.transport, [one.call for _, one in rendered], limit)
         for (unit, _), done in zip(rendered, answers, strict=True):
             silence = f"sbatch has not answered within {limit:g} s"
             failure = done if isinstance(done, OverspanError) else await self._read(unit, done, silence)
-            if isinstance(failure, Unit):
+            if isinstance(failure, SubmissionUnit):
                 again.append(failure)
             elif failure is not None:
                 failures.append(failure)
         await self._release_sent(rendered)
         for failure in failures:
-            raise failure.error() if isinstance(failure, Failure) else failure
+            raise failure.error() if isinstance(failure, SlurmFailure) else failure
         return [*again, *left]
 
-    async def _keep_open(self, rendered: list[tuple[Unit, Rendered]]) -> list[tuple[Unit, Rendered]]:
+    async def _keep_open(
+        self, rendered: list[tuple[SubmissionUnit, Rendered]]
+    ) -> list[tuple[SubmissionUnit, Rendered]]:
         """Those that may be submitted now; a job is put off unless Slurm still decides about what it waits for."""
         good = await self._predecessors.list_open([unit.first.needs for unit, _ in rendered])
         for (unit, _), one in zip(rendered, good, strict=True):
@@ -363,13 +371,13 @@ class Submitter:
                 self._refuse(unit, "what it waits for may be over: Overspan waits for it", "Dependency")
         return [pair for pair, one in zip(rendered, good, strict=True) if one]
 
-    async def _prepare(self, unit: Unit, scene: Scene, held: bool) -> Rendered | None:
+    async def _prepare(self, unit: SubmissionUnit, facts: ClusterFacts, held: bool) -> Rendered | None:
         """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
         first = unit.first
         try:
-            staged, parcel = await self._stage(first, scene.site)
-            rendered = self._renderer.render(staged, replace(scene, elements=unit.elements, parcel=parcel), held)
-            await self._bring(staged, rendered, scene.site)
+            staged, inline = await self._stage(first, facts.site)
+            rendered = self._renderer.render(staged, replace(facts, elements=unit.elements, inline=inline), held)
+            await self._bring(staged, rendered, facts.site)
         except (InvalidRequest, Rejected) as error:
             self._refuse(unit, explain(error))
         except OverspanError as error:
@@ -380,24 +388,24 @@ class Submitter:
             return rendered
         return None
 
-    def _refuse(self, unit: Unit, message: str, passing: str = "") -> None:
+    def _refuse(self, unit: SubmissionUnit, message: str, passing: str = "") -> None:
         """Refuse all of a unit, for a while where there is a reason why that passes."""
         for launch in unit.launches:
-            self._doubts.pop(launch.token, None)
+            self._in_doubt.pop(launch.token, None)
             reason = passing or "BadConstraints"
             self._known[launch.token] = Refusal(launch.token, message, bool(passing), reason)
             if not (passing or is_element(launch)):
                 self.references.refuse(name_run(launch))
 
-    async def _set_scene(self, launches: Sequence[Launch]) -> Scene:
+    async def _set_scene(self, launches: Sequence[Launch]) -> ClusterFacts:
         """What the launches are rendered for; the nodes are asked for where one needs them."""
-        site = await self._questions.site()
+        site = await self._queries.site()
         groups = any(needs_nodes(launch.job) for launch in launches)
-        return Scene(site, await self._questions.nodes() if groups else ())
+        return ClusterFacts(site, await self._queries.nodes() if groups else ())
 
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
         """Write what has to be there before; independent files at once."""
-        write = self._questions.transport.write
+        write = self._queries.transport.write
         await self._refer(launch, site)
         works = [write(file.path, file.data) for file in rendered.files]
         if is_group(launch.job):
@@ -416,14 +424,16 @@ class Submitter:
         if is_group(launch.job):
             await self.references.add_library(root, run)
 
-    async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, Parcel | None]:
+    async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:
         """The launch with its files on a cluster that does not see the submitter's, or with those that travel."""
         if isinstance(launch, MemberLaunch) and launch.first:
             # What a replacement needs is there since the set began.
             return launch, None
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
-    async def _read(self, unit: Unit, done: Done | None, silence: str) -> Failure | Unit | None:
+    async def _read(
+        self, unit: SubmissionUnit, done: Done | None, silence: str
+    ) -> SlurmFailure | SubmissionUnit | None:
         """Take in an answer of sbatch's; a failure that says nothing of the job is given back, or a part to try."""
         native = read_submitted(done.text) if done is not None and done.rc == 0 else ""
         if native:
@@ -431,24 +441,28 @@ class Submitter:
                 await self._accept(launch, int(native), 0)
             self._throttles.note(unit.first, int(native))
             return None
-        failure = Failure(Kind.NO_ANSWER, silence) if done is None else read_failure(done.words or done.text, done.rc)
+        failure = (
+            SlurmFailure(FailureKind.NO_ANSWER, silence)
+            if done is None
+            else read_failure(done.words or done.text, done.rc)
+        )
         if failure.uncertain:
             for launch in unit.launches:
-                self._begin_doubt(launch, failure.message)
+                self._mark_in_doubt(launch, failure.message)
             return None
-        if failure.kind in (Kind.UNREACHABLE, Kind.MISSING):
+        if failure.kind in (FailureKind.UNREACHABLE, FailureKind.MISSING):
             return failure
-        too_many = failure.kind is Kind.LIMIT or SIZE_WORDS in failure.message
-        passing = "AssocMaxSubmitJobLimit" if failure.kind is Kind.LIMIT else "Resources" * failure.transient
+        too_many = failure.kind is FailureKind.LIMIT or SIZE_WORDS in failure.message
+        passing = "AssocMaxSubmitJobLimit" if failure.kind is FailureKind.LIMIT else "Resources" * failure.transient
         if too_many and len(unit.launches) > 1:
             # A site takes an array whole or not at all: half of it is tried, the rest after a while.
             half = unit.half()
-            self._refuse(Unit(unit.launches[len(half.launches) :]), failure.message, "AssocMaxSubmitJobLimit")
+            self._refuse(SubmissionUnit(unit.launches[len(half.launches) :]), failure.message, "AssocMaxSubmitJobLimit")
             return half
         self._refuse(unit, failure.message, passing)
         return None
 
-    async def _release_sent(self, rendered: Sequence[tuple[Unit, Rendered]]) -> None:
+    async def _release_sent(self, rendered: Sequence[tuple[SubmissionUnit, Rendered]]) -> None:
         held = [
             read_native(answer)
             for unit, one in rendered
@@ -459,8 +473,8 @@ class Submitter:
             await self._release(held)
 
     async def _accept(self, launch: Launch, native: int, run: int) -> None:
-        self._doubts.pop(launch.token, None)
-        site = await self._questions.site()
+        self._in_doubt.pop(launch.token, None)
+        site = await self._queries.site()
         handle: Handle | GroupHandle
         if is_group(launch.job):
             handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))
@@ -473,3 +487,24 @@ class Submitter:
 def _stays_held(launch: Launch) -> bool:
     """Whether a native job is to wait as it was submitted: for a person, or for the others of its set."""
     return launch.job.held or starts_together(launch)
+
+
+async def call_together(
+    transport: Transport, calls: Sequence[Call], timeout: float
+) -> list[Done | OverspanError | None]:
+    """Run calls by several programs in parallel, roughly in order; by one where the site limits the rate of queries.
+
+    Gives each call's end, None where its end is unknown, or an error where the call was surely not made.
+    """
+    free = not isinstance(transport, RateLimited) or transport.bucket is None
+    count = min(PROGRAMS, -(-len(calls) // LEAST_CALLS)) if free else 1
+    programs = [transport.run_all(calls[number::count], timeout) for number in range(count)]
+    outcomes: list[Done | OverspanError | None] = [None] * len(calls)
+    for number, found in enumerate(await asyncio.gather(*programs, return_exceptions=True)):
+        if isinstance(found, OverspanError):
+            outcomes[number::count] = [found] * len(calls[number::count])
+        elif isinstance(found, BaseException):
+            raise found
+        else:
+            outcomes[number::count] = found
+    return outcomes

@@ -10,21 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.submission.arrays import Share, count_shares, find_room, identify, is_element, share_limit
-from overspan.adapters.slurm.transports.channel import Call
+from overspan.adapters.slurm.submission.arrays import (
+    ArrayShare,
+    count_shares,
+    find_room,
+    identify,
+    is_element,
+    share_limit,
+)
+from overspan.adapters.slurm.transports.transport import Call
 from overspan.bridge.model.errors import Unreachable
 
 
 class Throttles:
     """The throttles of a cluster's arrays, by Overspan's number, and the native arrays that they are kept with."""
 
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
         self._limits: dict[int, int | None] = {}
         self._natives: dict[int, set[int]] = {}
         self._given: dict[int, int] = {}
@@ -38,7 +45,7 @@ class Throttles:
             self._given[native] = launch.throttle or 0
 
     def see(self, handles: Iterable[Handle | GroupHandle]) -> None:
-        """These are all launches there are, whoever submitted them."""
+        """Take these for all launches there are, also those of an earlier process."""
         self._looked = True
         natives: dict[int, set[int]] = {}
         for handle in handles:
@@ -56,7 +63,7 @@ class Throttles:
             if launch.job.element is not None and launch.job.element.array in limits and is_element(launch)
         }
         records: dict[int, list[QueueRecord]] = {array: [] for array in limits}
-        for record in await self._questions.own_queue():
+        for record in await self._queries.own_queue():
             array = heads.get(find_token(record.comment).rpartition("-")[0])
             if array is not None:
                 records[array].append(record)
@@ -69,7 +76,7 @@ class Throttles:
         self._limits[array] = limit
         natives = self._natives.get(array)
         if natives:
-            records = [record for record in await self._questions.own_queue() if record.array_job in natives]
+            records = [record for record in await self._queries.own_queue() if record.array_job in natives]
             await self._change(array, records)
 
     async def balance(self, records: Sequence[QueueRecord]) -> None:
@@ -78,7 +85,7 @@ class Throttles:
             if self._limits.get(array) is not None and len(natives) > 1:
                 await self._change(array, [record for record in records if record.array_job in natives])
 
-    def _count(self, array: int, records: Sequence[QueueRecord]) -> dict[int, Share]:
+    def _count(self, array: int, records: Sequence[QueueRecord]) -> dict[int, ArrayShare]:
         shares = count_shares(records)
         default = self._limits.get(array)
         for native, share in shares.items():
@@ -101,11 +108,15 @@ class Throttles:
         ]
         if not calls:
             return
-        answers = await self._questions.transport.run_all(calls, self._questions.timeout + len(calls))
+        answers = await self._queries.transport.run_all(calls, self._queries.timeout + len(calls))
         for native, done in zip(order, answers, strict=True):
             if done is None:
                 raise Unreachable("the cluster has not answered")
             failure = None if done.rc == 0 else read_failure(done.words or done.text, done.rc)
-            if failure is not None and failure.kind not in (Kind.UNKNOWN_JOB, Kind.ENDED, Kind.REJECTED):
+            if failure is not None and failure.kind not in (
+                FailureKind.UNKNOWN_JOB,
+                FailureKind.ENDED,
+                FailureKind.REJECTED,
+            ):
                 raise failure.error()
             self._given[native] = changes[native]

@@ -13,7 +13,7 @@ from overspan.bridge.model.errors import Denied, Unreachable
 SITE = ("PATH", "LANG", "LC_ALL", "TZ", "SLURM_CONF", "LD_LIBRARY_PATH")
 """Variables that are the machine's: another user's commands get them too."""
 KEPT = (*SITE, "HOME", "USER", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "KRB5CCNAME")
-"""Variables of the daemon's own that commands get; all others are those of whoever started it, and no job's."""
+"""Variables of the daemon's own that commands get; all others belong to the shell that started it, and to no job."""
 
 
 class LocalTransport(Shell):

@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass
 from hashlib import sha256
 
-from overspan.adapters.slurm.transports.attempts import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.processes import Ended, feed_process
 from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.reconnection import ReconnectDelay, Sessions, SharedOpening
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import Denied, Unreachable
 
@@ -55,11 +55,11 @@ class OpenSsh(Shell):
         self._address = address
         self._folder = folder or find_folder()
         self._socket = socket_path(self._folder, cluster, address)
-        self._opening = Opening(self._ensure_master)
+        self._opening = SharedOpening(self._ensure_master)
         self._sessions = Sessions(MAX_SESSIONS, address.host, self._opening)
         self._known_open = False
         self._opened = False
-        self._attempts = Attempts()
+        self._attempts = ReconnectDelay()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""

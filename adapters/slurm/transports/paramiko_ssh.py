@@ -14,7 +14,6 @@ import threading
 import time
 from typing import Any
 
-from overspan.adapters.slurm.transports.attempts import Attempts, Opening, Sessions
 from overspan.adapters.slurm.transports.openssh import (
     ALIVE_SECONDS,
     ALIVE_TIMES,
@@ -24,6 +23,7 @@ from overspan.adapters.slurm.transports.openssh import (
     Address,
 )
 from overspan.adapters.slurm.transports.programs import INTERPRETER
+from overspan.adapters.slurm.transports.reconnection import ReconnectDelay, Sessions, SharedOpening
 from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
@@ -45,9 +45,9 @@ class ParamikoSsh(Shell):
             ) from None
         self._address = address
         self._clients: list[Any] = []
-        self._opening = Opening(self._ensure_open)
+        self._opening = SharedOpening(self._ensure_open)
         self._sessions = Sessions(MAX_SESSIONS, address.host, self._opening)
-        self._attempts = Attempts()
+        self._attempts = ReconnectDelay()
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
@@ -59,7 +59,7 @@ class ParamikoSsh(Shell):
             self._sessions.leave()
 
     async def _carry(self, exchange: _Exchange) -> Raw:
-        """Run an exchange on a thread of its own, which nobody waits for when its time is over."""
+        """Run an exchange on a thread of its own, which is abandoned when its time is over."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Raw] = loop.create_future()
 
@@ -204,7 +204,7 @@ class _Exchange:
         self._stopped = False
 
     def stop(self) -> None:
-        """End it: what waits for the other end does so no more. A link that hangs holds up nobody but a thread."""
+        """End it: reads of the other end return. A link that hangs blocks a thread only."""
         self._stopped = True
         if self._channel is not None:
             threading.Thread(target=self._channel.close, daemon=True).start()

@@ -39,7 +39,7 @@ async def feed_process(
 
     It is killed when the time is over, the output is without end or the caller is cancelled; what it wrote until then
     is kept. With an identity it is that user's process from before its program begins, with no group of this one's.
-    Others may hold its pipes for longer (ssh's master, a grandchild in a session of its own): nobody waits for them.
+    Others may hold its pipes for longer (ssh's master, a grandchild in a session of its own): they are not waited for.
     """
     loop = asyncio.get_running_loop()
     most = MOST if identity is not None else sys.maxsize

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from overspan.adapters.slurm.transports.channel import Call, Done, Item
+from overspan.adapters.slurm.transports.transport import Call, Done, FolderEntry
 
 INTERPRETER = "/bin/sh"
 NO_FILE, NO_RIGHT, NO_REGULAR = 44, 45, 46
@@ -118,7 +118,7 @@ def render_list(path: str) -> str:
     )
 
 
-def read_list(data: bytes) -> list[Item]:
+def read_list(data: bytes) -> list[FolderEntry]:
     """Read what `render_list` prints."""
     items = []
     for record in data.split(b"\0"):
@@ -126,7 +126,7 @@ def read_list(data: bytes) -> list[Item]:
         size, _, rest = rest.partition(" ")
         changed, _, name = rest.partition(" ")
         if name:
-            items.append(Item(name, int(size), float(changed), kind == "d"))
+            items.append(FolderEntry(name, int(size), float(changed), kind == "d"))
     return sorted(items)
 
 

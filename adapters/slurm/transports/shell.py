@@ -7,15 +7,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from overspan.adapters.slurm.transports.channel import (
-    NO_VARIABLES,
-    Call,
-    Done,
-    Interrupted,
-    Item,
-    Piece,
-    name_command,
-)
 from overspan.adapters.slurm.transports.programs import (
     INTERPRETER,
     NO_FILE,
@@ -27,6 +18,15 @@ from overspan.adapters.slurm.transports.programs import (
     render_list,
     render_read,
     render_write,
+)
+from overspan.adapters.slurm.transports.transport import (
+    NO_VARIABLES,
+    Call,
+    Done,
+    FileChunk,
+    FolderEntry,
+    Interrupted,
+    name_command,
 )
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected
 
@@ -84,7 +84,7 @@ class Shell:
         trouble = raw.trouble or "the shell ended before its commands"
         return answers, f"{trouble} ({next(open_ones, '')})"
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         """Bytes of a regular file, and its size."""
         done = await self._run_program(render_read(path, offset, limit))
         if done.rc == NO_FILE:
@@ -96,7 +96,7 @@ class Shell:
         if done.rc != 0:
             raise OverspanError(f"{path} cannot be read: {done.words.strip()}")
         size, _, data = done.out.partition(b"\n")
-        return Piece(data, int(size))
+        return FileChunk(data, int(size))
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file whole or not at all."""
@@ -104,7 +104,7 @@ class Shell:
         if done.rc != 0:
             raise word_unwritten(path, done.words)
 
-    async def list(self, path: str) -> list[Item]:
+    async def list(self, path: str) -> list[FolderEntry]:
         """What is in a folder."""
         done = await self._run_program(render_list(path))
         if done.rc == NO_FILE:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from overspan.adapters.slurm.files.library import build
-from overspan.adapters.slurm.rendering.script import Submission
-from overspan.adapters.slurm.unshared.parcels import Parcel, encode_parcel
+from overspan.adapters.slurm.files.application import build
+from overspan.adapters.slurm.rendering.script import BatchSubmission
+from overspan.adapters.slurm.unshared.inline_files import InlineFiles, encode_inline
 from overspan.bridge.model.errors import Rejected
-from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, pack_documents, select_sources
-from overspan.bridge.runtime.slurm.unshared import LOG
+from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, pack_documents, select_sources
+from overspan.bridge.runtime.slurm.unshared_supervisor import LOG
 
 __all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "unshared_words"]
 
@@ -37,13 +37,13 @@ def pack() -> str:
 
 
 def carry_group(
-    submission: Submission, files: tuple[tuple[str, bytes], ...], parcel: Parcel | None = None
-) -> Submission:
+    submission: BatchSubmission, files: tuple[tuple[str, bytes], ...], inline: InlineFiles | None = None
+) -> BatchSubmission:
     """The submission with all that its supervisor needs. Raises Rejected for a plan that is too large."""
     try:
         variables = pack_documents(dict(files))
     except ValueError as error:
         raise Rejected(f"the group cannot travel: {error}", remedy=REMEDY) from None
-    brought = "" if parcel is None else encode_parcel(parcel)
+    brought = "" if inline is None else encode_inline(inline)
     script = f"{submission.script.rstrip()} <<'{_END}'\n{pack()}\n{brought}{_END}\n"
     return replace(submission, script=script, variables={**submission.variables, **variables})

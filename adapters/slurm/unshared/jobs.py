@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.sets.members import is_set
-from overspan.adapters.slurm.transports.channel import Piece, Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
+from overspan.adapters.slurm.transports.transport import FileChunk, Transport
 from overspan.adapters.slurm.unshared.groups import REMEDY
 from overspan.bridge.model.errors import Conflict, Denied, NotFound, Rejected
 from overspan.bridge.model.job import Job
@@ -39,20 +39,20 @@ def refuse_member() -> NoReturn:
     )
 
 
-async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> Piece:
+async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> FileChunk:
     """Bytes of a file on the first node of a running job. NotFound for no such file, Conflict where it runs no more."""
     step = ("srun", f"--jobid={native}", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0")
     program = render_read(path, offset, limit).encode("utf-8", "surrogateescape")
     done = await transport.run((*step, INTERPRETER), stdin=program, timeout=_SECONDS)
     if done.rc == 0:
         size, _, data = done.out.partition(b"\n")
-        return Piece(data, int(size))
+        return FileChunk(data, int(size))
     if done.rc in (NO_FILE, NO_REGULAR):
         raise NotFound(f"there is no file {path} on the first node of job {native}")
     if done.rc == NO_RIGHT:
         raise Denied(f"{path} may not be read")
     failure = read_failure(done.words, done.rc)
-    if failure.transient or failure.kind is Kind.MISSING:
+    if failure.transient or failure.kind is FailureKind.MISSING:
         raise failure.error()
     raise Conflict(
         f"job {native} does not run, and its node shares no folder with the login node: {path} stayed there",

@@ -8,16 +8,16 @@ import shlex
 import time
 from collections.abc import Collection
 
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.files.library import Library
+from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.observation.turns import Turn
+from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.runtime.slurm.relay import lock_name, taken_name
+from overspan.bridge.runtime.slurm.relay_login import lock_name, taken_name
 
 log = logging.getLogger(__name__)
 
@@ -50,36 +50,36 @@ def list_words(handle: GroupHandle, settings: Settings, root: str) -> tuple[str,
 class Relays:
     """Looks after the relays of one cluster's groups; a cluster that does not answer is asked again."""
 
-    def __init__(self, questions: Questions, settings: Settings, root: str) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, settings: Settings, root: str) -> None:
+        self._queries = queries
         self._settings = settings
         self._root = root
-        self._library = Library(questions.transport)
-        self._turn = Turn(asyncio.Event())
+        self._library = InstalledApplication(queries.transport)
+        self._flight = SingleFlight(asyncio.Event())
         self._next = 0.0
         self._known: set[str] = set()
         self._said = ""
 
     def keep(self, handles: Collection[GroupHandle]) -> None:
         """Have the relays of these groups run; those of new ones at once."""
-        trouble = str(self._turn.trouble or "")
+        trouble = str(self._flight.trouble or "")
         if trouble and trouble != self._said:
             log.warning("the relays of groups cannot be started: %s", trouble)
         self._said = trouble
         names = {str(handle) for handle in handles}
-        if names and (time.monotonic() >= self._next or names - self._known) and self._turn.task is None:
+        if names and (time.monotonic() >= self._next or names - self._known) and self._flight.task is None:
             self._known = names
             self._next = time.monotonic() + LOOK_SECONDS
-            self._turn.begin(lambda: self._start(handles))
+            self._flight.begin(lambda: self._start(handles))
 
     async def _start(self, handles: Collection[GroupHandle]) -> None:
-        root = resolve_root(self._root, (await self._questions.site()).home)
+        root = resolve_root(self._root, (await self._queries.site()).home)
         await self._library.bring(root)
         program = render_starts(handles, self._settings, root).encode("utf-8", "surrogateescape")
-        done = await self._questions.transport.run([INTERPRETER], stdin=program, timeout=self._questions.timeout)
+        done = await self._queries.transport.run([INTERPRETER], stdin=program, timeout=self._queries.timeout)
         if done.rc != 0:
             raise OverspanError(done.words.strip() or f"exit code {done.rc}")
 
     async def close(self) -> None:
         """Stop looking; relays go on."""
-        await self._turn.close()
+        await self._flight.close()

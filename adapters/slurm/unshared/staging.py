@@ -5,7 +5,7 @@ last job that came with it is over), and each job gets a copy of its own in its 
 another's. All elements of an array share one, as they would share the folder itself. A launch after the first finds the
 copy there and goes on with what is in it.
 
-Where the nodes share no folder either, they travel in the batch script (`parcels`), and each run has a fresh copy.
+Where the nodes share no folder either, they travel in the batch script (`inline_files`), and each run has a fresh copy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from overspan.adapters.archives import Item, describe_items, list_items, write_a
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.files.references import FOLDER, References
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.channel import Transport
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import word_unwritten
-from overspan.adapters.slurm.unshared.parcels import EMPTY, REMEDY, Parcel, is_brought, name_place
+from overspan.adapters.slurm.transports.transport import Transport
+from overspan.adapters.slurm.unshared.inline_files import EMPTY, REMEDY, InlineFiles, is_brought, name_place
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, ReadyKind, TaskSpec
@@ -149,11 +149,11 @@ def _start_apart(task: TaskSpec) -> TaskSpec:
     return replace(task, workdir=EMPTY) if brought and not task.workdir else task
 
 
-def preview_carried(job: Job) -> tuple[Job, Parcel | None, str]:
+def preview_carried(job: Job) -> tuple[Job, InlineFiles | None, str]:
     """The job as it would be sent to nodes that share no folder, for `span plan`, and what travels as comments."""
     moved, sources = list_carried(job)
     lines = [f"# {source} travels behind the script\n" for source in sources]
-    return moved, Parcel(preview=True) if sources else None, "".join(lines)
+    return moved, InlineFiles(preview=True) if sources else None, "".join(lines)
 
 
 class Files:
@@ -162,29 +162,29 @@ class Files:
     def __init__(self, transport: Transport, settings: Settings, references: References | None = None) -> None:
         limit = settings.max_staged << 20
         self._stager = None if settings.shared else Stager(transport, limit, settings.timeout, references)
-        self._packer = None if settings.shared_root else Packer(limit)
+        self._packer = None if settings.shared_root else InlinePacker(limit)
 
-    async def bring(self, launch: Launch, root: str, run: str) -> tuple[Launch, Parcel | None]:
+    async def bring(self, launch: Launch, root: str, run: str) -> tuple[Launch, InlineFiles | None]:
         """The launch with its files' places on the cluster, and those that are to travel in its script.
 
-        For `root`, `run` and the errors see `Stager.stage`, `Packer.pack`.
+        For `root`, `run` and the errors see `Stager.stage`, `InlinePacker.pack`.
         """
         if self._packer is not None:
-            job, parcel = await asyncio.to_thread(self._packer.pack, launch.job)
-            return replace(launch, job=job), parcel
+            job, inline = await asyncio.to_thread(self._packer.pack, launch.job)
+            return replace(launch, job=job), inline
         if self._stager is None:
             return launch, None
         return await self._stager.stage(launch, root, run), None
 
 
-class Packer:
+class InlinePacker:
     """Packs files for nodes that share no folder; `limit` is how many bytes one path may have."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._packed: dict[str, Parcel] = {}
+        self._packed: dict[str, InlineFiles] = {}
 
-    def pack(self, job: Job) -> tuple[Job, Parcel | None]:
+    def pack(self, job: Job) -> tuple[Job, InlineFiles | None]:
         """The job as its node sees it, and what comes with it. What has not changed is packed once.
 
         Raises InvalidRequest and Rejected for what cannot travel, OverspanError for what changes meanwhile.
@@ -200,7 +200,7 @@ class Packer:
         if listed not in self._packed:
             file = io.BytesIO()
             write_archive(items, file)
-            self._packed[listed] = Parcel(file.getvalue())
+            self._packed[listed] = InlineFiles(file.getvalue())
         while len(self._packed) > _PARCELS:
             del self._packed[next(iter(self._packed))]
         return moved, self._packed[listed]

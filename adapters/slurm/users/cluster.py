@@ -35,6 +35,7 @@ from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe
 from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.submitter import BATCH
 from overspan.adapters.slurm.transports.local import UserTransport
+from overspan.adapters.slurm.users.concurrent_calls import ConcurrentCalls
 from overspan.adapters.slurm.users.handles import (
     group_handles,
     join_owner,
@@ -43,9 +44,8 @@ from overspan.adapters.slurm.users.handles import (
     split_cursors,
     split_owner,
 )
+from overspan.adapters.slurm.users.observation import UserWatches
 from overspan.adapters.slurm.users.users import Users
-from overspan.adapters.slurm.users.watches import Watches
-from overspan.adapters.slurm.users.works import Works
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -73,11 +73,11 @@ class SharedCluster:
         check_settings(config, self._settings)
         self._accounts = accounts or Accounts()
         self._clusters: dict[str, SlurmCluster] = {}
-        # Nodes are nobody's, and asking for them takes no word of a user.
+        # Nodes belong to no user, and the query needs nothing of a user's.
         self._site = SlurmCluster(self._config)
-        self._submitting: Works[Launch, Accepted | Refusal] = Works(self._submit)
-        self._ordering: Works[Order, Refusal | None] = Works(self._order)
-        self._watches = Watches(lambda user, since, timeout: self.as_user(user).observe(since, timeout))
+        self._submitting: ConcurrentCalls[Launch, Accepted | Refusal] = ConcurrentCalls(self._submit)
+        self._ordering: ConcurrentCalls[Order, Refusal | None] = ConcurrentCalls(self._order)
+        self._watches = UserWatches(lambda user, since, timeout: self.as_user(user).observe(since, timeout))
         self._users = Users(config.state)
         self._arrays: dict[int, str] = {}
         self._looked = False
@@ -212,12 +212,12 @@ class SharedCluster:
                 raise Unreachable(f"{self.name} has not been looked at yet")
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End what is left of sets that nobody wants any more."""
+        """End the remains of sets that are not wanted any more."""
         wanted = group_handles(handles)
-        turn = asyncio.Semaphore(TOGETHER)
+        limit = asyncio.Semaphore(TOGETHER)
 
         async def release(user: str) -> None:
-            async with turn:
+            async with limit:
                 await self.as_user(user).release(installation, wanted.get(user, ()), tokens)
             if user not in wanted and not tokens:
                 self._users.drop(user)
@@ -229,10 +229,10 @@ class SharedCluster:
 
     async def find_traces(self) -> list[Trace]:
         """What Slurm has of the launches of every user whom this daemon has served. Raises Unreachable."""
-        turn = asyncio.Semaphore(TOGETHER)
+        limit = asyncio.Semaphore(TOGETHER)
 
         async def find(user: str) -> list[Trace]:
-            async with turn:
+            async with limit:
                 traces = await self.as_user(user).find_traces()
                 return [replace(trace, handle=join_owner(user, trace.handle)) for trace in traces]
 

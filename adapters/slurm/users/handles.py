@@ -1,4 +1,4 @@
-"""Handles with their owner before them, so that whoever reads one knows as whom to ask. Pure."""
+"""Handles prefixed with their owner: the prefix says as which user to ask the cluster. Pure."""
 
 from __future__ import annotations
 

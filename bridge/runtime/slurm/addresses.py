@@ -19,7 +19,7 @@ class AddressBook:
         self._known: dict[str, str] = {}
 
     def find(self, node: str) -> str:
-        """The address of a node, IPv4 where it has one. ValueError when nobody knows it."""
+        """The address of a node, IPv4 where it has one. ValueError when neither resolver nor Slurm knows it."""
         if node not in self._known:
             self._known[node] = self._look_up(node)
         return self._known[node]

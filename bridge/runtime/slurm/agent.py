@@ -23,11 +23,11 @@ from overspan.bridge.runtime.core.child import NodeLaunch, StartError
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
-from overspan.bridge.runtime.slurm import containers, images, parcels, settling
+from overspan.bridge.runtime.slurm import containers, images, inline_files, node_staging
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
-from overspan.bridge.runtime.slurm.folders import make_folder
 from overspan.bridge.runtime.slurm.images import carry_variables, find_home, is_held, wrap_words, write_image_hosts
-from overspan.bridge.runtime.slurm.mirror import Arrival, Mirror
+from overspan.bridge.runtime.slurm.node_folders import make_folder
+from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails
 from overspan.bridge.runtime.slurm.variables import merge_variables, pin_steps, render_hostfile
 
 _COMM = "span-agent"
@@ -48,9 +48,9 @@ class Agent:
         self._poller.register(0, select.POLLIN)
         self._poller.register(self._signals, select.POLLIN)
         self._closed_at: Optional[float] = None
-        self._told_at: Optional[float] = None
+        self._term_at: Optional[float] = None
         self._folder = ""
-        self._mirror = Mirror("", "", False, Arrival("", 0.0))
+        self._tails = OutputTails("", "", False, FileWait("", 0.0))
 
     def serve(self) -> int:
         """Run the one node run; gives the agent's exit status, which is the program's."""
@@ -62,28 +62,28 @@ class Agent:
         folder = make_folder(("/tmp", os.environ.get("TMPDIR", "")))
         self._folder = folder.path
         try:
-            launch, record = self._settle(launch, folder.path)
+            launch, record = self._stage(launch, folder.path)
             record = record or self._run(launch, folder.path)
             self._tell_rest()
         finally:
             if launch.parcel:
-                parcels.remove_links(launch.mounts, launch.cwd, folder.path)
+                inline_files.remove_links(launch.mounts, launch.cwd, folder.path)
             folder.remove()
         self._tell_end(launch, record)
         return record.exit_code if record.exit_code is not None else 128 + (record.signal or 0)
 
     # --- the program -------------------------------------------------------------------------------------------------
 
-    def _settle(self, launch: RemoteLaunch, folder: str) -> tuple[RemoteLaunch, Optional[NodeRecord]]:
+    def _stage(self, launch: RemoteLaunch, folder: str) -> tuple[RemoteLaunch, Optional[NodeRecord]]:
         """The launch by this node's paths, and a record where that cannot be."""
         if not launch.mirrored:
             return launch, None
         try:
-            launch = settling.settle_launch(launch, folder)
+            launch = node_staging.stage_launch(launch, folder)
         except OSError as error:
             return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
-        awaited = Arrival(launch.awaited, launch.period)
-        self._mirror = Mirror(launch.stdout, launch.stderr, launch.append, awaited)
+        awaited = FileWait(launch.awaited, launch.period)
+        self._tails = OutputTails(launch.stdout, launch.stderr, launch.append, awaited)
         return launch, None
 
     def _run(self, launch: RemoteLaunch, folder: str) -> NodeRecord:
@@ -123,7 +123,7 @@ class Agent:
         hosts = images.write_image_hosts(folder, launch.members)
         self._tell({"wanted": {"hosts": hosts, "home": find_home(merge_environment(launch)), "folder": folder}})
         seen = 0
-        while self._closed_at is None and self._told_at is None:
+        while self._closed_at is None and self._term_at is None:
             for message in self._messages[seen:]:
                 number = int(message.get("signal", 0))
                 if "container" in message:
@@ -150,7 +150,7 @@ class Agent:
             self._tell_output()
             if ended is None or self._is_patient(launch, tree):
                 deadline = time.monotonic() + UNKILLABLE_TIMEOUT
-                self._listen(self._mirror.pause if self._closed_at is None and self._told_at is None else 0.1)
+                self._listen(self._tails.pause if self._closed_at is None and self._term_at is None else 0.1)
                 continue
             if time.monotonic() > deadline:
                 break
@@ -163,23 +163,23 @@ class Agent:
         told = kernel.read_descriptor(report)
         if told:
             return _fail(child.parse_failure(told, 0))._replace(pid=pid)
-        if self._told_at is None:
+        if self._term_at is None:
             self._listen(_SIGNAL_WINDOW)
         return record
 
     def _is_patient(self, launch: RemoteLaunch, tree: Tree) -> bool:
         """Whether what outlives the program still has time, after a TERM of the supervisor's or of Slurm's."""
-        if self._told_at is not None:
-            return time.monotonic() < self._told_at + launch.grace
+        if self._term_at is not None:
+            return time.monotonic() < self._term_at + launch.grace
         return tree.patient
 
     def _obey(self, tree: Tree) -> None:
         messages, self._messages = self._messages, []
         for message in messages:
-            if message.get("terminate") and self._told_at is None:
+            if message.get("terminate") and self._term_at is None:
                 tree.obey(signal.SIGTERM)
             if "notice" in message:
-                settling.add_notice(self._folder, str(message["notice"]["text"]))
+                node_staging.add_notice(self._folder, str(message["notice"]["text"]))
             if "members" in message:
                 show_members(self._folder, read_members(message["members"]))
             number = int(message.get("signal", 0))
@@ -192,7 +192,7 @@ class Agent:
             return
         if self._closed_at == 0.0:
             self._closed_at = time.monotonic()
-            if self._told_at is None:
+            if self._term_at is None:
                 tree.obey(signal.SIGTERM)
         elif time.monotonic() > self._closed_at + launch.grace:
             tree.obey(signal.SIGKILL)
@@ -217,8 +217,8 @@ class Agent:
 
     def _take_signals(self) -> None:
         for info in kernel.read_signalfd(self._signals):
-            if info.number == signal.SIGTERM and self._told_at is None:
-                self._told_at = time.monotonic()
+            if info.number == signal.SIGTERM and self._term_at is None:
+                self._term_at = time.monotonic()
                 self._tell({"told": {"signal": info.number}})
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -232,12 +232,12 @@ class Agent:
             pass  # srun is gone: the end of the input tells it too
 
     def _tell_output(self) -> None:
-        for message in self._mirror.look():
+        for message in self._tails.look():
             self._tell(message)
 
     def _tell_rest(self) -> None:
         """Tell all that the program has written; nothing of it is left to write more."""
-        while messages := self._mirror.finish():
+        while messages := self._tails.finish():
             for message in messages:
                 self._tell(message)
 
@@ -249,7 +249,7 @@ class Agent:
             "failed_at": record.failed_at,
             "error": record.error,
             "errno": record.errno,
-            "told": self._told_at is not None,
+            "told": self._term_at is not None,
             "setup_failed": bool(launch.marker and record.exit_code and os.path.exists(launch.marker)),
         }
         self._tell({"ended": {name: value for name, value in end.items() if value not in (None, "", False)}})

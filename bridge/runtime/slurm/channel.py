@@ -35,10 +35,10 @@ class RemoteLaunch(NamedTuple):
     `grace` is the seconds between TERM and KILL when the supervisor is gone. `image` are the words that run a program
     in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own.
 
-    Where the nodes share no folder, `files` are written by their names into the agent's folder, which `settling.HERE`
-    stands for, the `parcel` unpacked below it (`parcels`), `mounts` are links to make, by their targets, and a
-    `mirrored` node run's output is told. So is that the file `awaited` is there, which is looked for every `period`
-    seconds.
+    Where the nodes share no folder, the agent writes `files` into its folder, and unpacks the `parcel` of inline files
+    below it; `node_staging.FOLDER_PLACEHOLDER` stands for that folder in paths. `mounts` are links to make, by their
+    targets. The agent of a `mirrored` node run sends its output, and a message when the file `awaited` is there, for
+    which it looks every `period` seconds.
     """
 
     key: str

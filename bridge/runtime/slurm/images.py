@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.runtime.core import isolation
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 
 HOME = "\x01"
 """Stands in words for the home on the node."""
 HOSTS = "\x02"
 """Stands in words for the hosts file on the node."""
-FOLDER = HERE
+FOLDER = FOLDER_PLACEHOLDER
 """Stands in words for the folder of the node run, where that is the run directory: the nodes share none."""
 HOSTS_FILE = "image-hosts"
 """The name of the hosts file that is shown in an image, in the folder of its node run."""
@@ -62,7 +62,7 @@ def carry_variables(environment: Mapping[str, str], names: Iterable[str]) -> dic
 
 
 def find_home(environment: Mapping[str, str]) -> str:
-    """The home of whoever runs this, by its variable where there is one."""
+    """The home of the user that runs this, by its variable where there is one."""
     return environment.get("HOME", "") or os.path.expanduser("~")
 
 

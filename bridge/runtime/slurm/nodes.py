@@ -29,11 +29,11 @@ from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, Paths
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
-from overspan.bridge.runtime.slurm.holders import Holders, holder_words
+from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
 from overspan.bridge.runtime.slurm.images import list_carried
-from overspan.bridge.runtime.slurm.placement import Component, Seats, srun_words
+from overspan.bridge.runtime.slurm.placement import GrantedComponent, NodeSlots, srun_words
 from overspan.bridge.runtime.slurm.srun import Srun
-from overspan.bridge.runtime.slurm.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
+from overspan.bridge.runtime.slurm.verdicts import EndVerdict, is_doubtful, judge_end, judge_loss, judge_start
 
 HELD_SECONDS = 1.0
 """How long an end that Slurm may have brought about waits for Slurm's TERM to the supervisor."""
@@ -44,7 +44,7 @@ _GIVE_UP_SECONDS = 15.0
 _DOUBTED = (int(signal.SIGTERM), int(signal.SIGKILL))
 
 
-class Setting(NamedTuple):
+class LaunchContext(NamedTuple):
     """What all node runs of a launch share.
 
     `program` are the words that start an agent, `variables` the environment of each srun, `extra` the plan's own
@@ -54,15 +54,15 @@ class Setting(NamedTuple):
     directory: RunDirectory
     cluster: str
     extra: Mapping[str, str]
-    seats: Seats
-    components: Sequence[Component]
+    slots: NodeSlots
+    components: Sequence[GrantedComponent]
     program: tuple[str, ...]
     variables: Mapping[str, str]
     poller: select.poll
     log: Callable[[str], None]
 
 
-class Work(NamedTuple):
+class NodeWork(NamedTuple):
     """What a node run does: its command, files and working directory, and the run directory as its program finds it."""
 
     command: Command
@@ -75,7 +75,7 @@ class Work(NamedTuple):
 class _Live:
     """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come.
 
-    `unheld` is what was said about a container that could not be had, or has ended before its program.
+    `unheld` are the messages about a container that could not be opened, or ended before its program.
     """
 
     key: NodeKey
@@ -96,10 +96,10 @@ class _Live:
 class RemoteNodes:
     """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    def __init__(self, context: LaunchContext) -> None:
+        self._context = context
         self._live: dict[NodeKey, _Live] = {}
-        self._holders = Holders(setting.poller, setting.log)
+        self._holders = ContainerHolders(context.poller, context.log)
 
     # --- what a run asks ---------------------------------------------------------------------------------------------
 
@@ -108,12 +108,12 @@ class RemoteNodes:
         unstarted = report_unstarted(job, key, now)
         if unstarted is not None:
             return [unstarted]
-        setting = self._setting
-        seat = setting.seats[key.task, key.node]
-        words = srun_words(seat, len(setting.components), setting.program)
+        context = self._context
+        slot = context.slots[key.task, key.node]
+        words = srun_words(slot, len(context.components), context.program)
         try:
             line = self._greeting() + encode_launch(self._launch(job, key))
-            srun = Srun(words, setting.variables, setting.poller, job.spec.origin.umask)
+            srun = Srun(words, context.variables, context.poller, job.spec.origin.umask)
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
             return [report_failure(key, now, error)]
@@ -174,7 +174,7 @@ class RemoteNodes:
             any(live.srun.handle(fd) for live in self._live.values())
         for live in self._live.values():
             for line in live.srun.take_lines():
-                self._setting.log(f"{live.key}: {line}")
+                self._context.log(f"{live.key}: {line}")
         self._holders.handle(ready)
 
     def terminate(self) -> None:
@@ -233,10 +233,10 @@ class RemoteNodes:
                 live.told = live.told or bool(live.end.get("told"))
 
     def _open_container(self, live: _Live, wanted: Mapping[str, Any]) -> None:
-        setting = self._setting
-        words = holder_words(setting.seats[live.key.task, live.key.node], len(setting.components), wanted)
+        context = self._context
+        words = holder_words(context.slots[live.key.task, live.key.node], len(context.components), wanted)
         try:
-            self._holders.open(live.key, words, setting.variables, live.umask)
+            self._holders.open(live.key, words, context.variables, live.umask)
         except (OSError, ValueError) as error:
             live.unheld = [f"error: the image cannot be opened: {error}"]
             live.srun.close_input()
@@ -263,7 +263,7 @@ class RemoteNodes:
             self._forget(live.key)
 
     def _hold(self, live: _Live) -> float:
-        """Seconds for which an end waits: nobody here asked for it, and Slurm may have."""
+        """Seconds for which the report of an end waits, because Slurm may have caused it."""
         if live.sent.intersection(_DOUBTED):
             return 0.0
         if live.end is None or live.unheld is not None:
@@ -287,12 +287,14 @@ class RemoteNodes:
             return report_unlaunched(key, at, f"{end.get('error', '')} on {self._node(key)}", int(end.get("errno", 0)))
         code, number = _codes(end)
         verdict = (
-            Verdict(Cause.SETUP, "") if end.get("setup_failed") else judge_end(said, bool(live.told or code or number))
+            EndVerdict(Cause.SETUP, "")
+            if end.get("setup_failed")
+            else judge_end(said, bool(live.told or code or number))
         )
         return report_end(key, at, cause=verdict.cause, exit_code=code, signal=number, detail=verdict.detail)
 
     def _node(self, key: NodeKey) -> str:
-        return self._setting.seats[key.task, key.node].node
+        return self._context.slots[key.task, key.node].node
 
     def _insist(self, live: _Live) -> None:
         """An agent that does not carry a KILL out, or never came up, is ended with its srun."""
@@ -312,19 +314,19 @@ class RemoteNodes:
 
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
         """What the agent of a node run is told. OSError and ValueError where there is nothing to tell."""
-        directory = self._setting.directory
+        directory = self._context.directory
         refuse_batch(job, key)
         cwd = prepare_folder(job, key, directory)
         command, paths = prepare_work(job, key, directory, cwd, self._node(key))
-        return self._describe(job, key, Work(command, paths, cwd, directory.path))
+        return self._describe(job, key, NodeWork(command, paths, cwd, directory.path))
 
-    def _describe(self, job: Job, key: NodeKey, work: Work) -> RemoteLaunch:
-        setting, spec = self._setting, job.spec_of(key.task)
+    def _describe(self, job: Job, key: NodeKey, work: NodeWork) -> RemoteLaunch:
+        context, spec = self._context, job.spec_of(key.task)
         command, paths, cwd, run_dir = work
-        place = Place(*key, run_dir, setting.cluster, setting.extra, real_nodes=True)
+        place = Place(*key, run_dir, context.cluster, context.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)
-        image = setting.seats[key.task, key.node].image
+        image = context.slots[key.task, key.node].image
         return RemoteLaunch(
             key=str(key),
             argv=command.argv,

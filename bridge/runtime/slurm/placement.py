@@ -13,7 +13,7 @@ from overspan.bridge.model.job import Job
 FORMAT = 1
 
 
-class Step(NamedTuple):
+class PlacedStep(NamedTuple):
     """A task's members in one component: `members[i]` runs on the component's node number `nodes[i]`.
 
     `options` are words of srun, `image` those that run a program in the task's image, where it has one.
@@ -27,22 +27,22 @@ class Step(NamedTuple):
     image: tuple[str, ...] = ()
 
 
-class Placement(NamedTuple):
+class PlacementFile(NamedTuple):
     """The plan: how many nodes each component has, and the steps."""
 
     token: str
     components: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlacedStep, ...]
 
 
-class Component(NamedTuple):
+class GrantedComponent(NamedTuple):
     """What Slurm gave for one component: the raw id of its job, and its nodes in Slurm's order."""
 
     native: str
     nodes: tuple[str, ...]
 
 
-class Seat(NamedTuple):
+class NodeSlot(NamedTuple):
     """Where one member runs, how its srun is asked for, and the words before its program's own."""
 
     component: int
@@ -51,10 +51,10 @@ class Seat(NamedTuple):
     image: tuple[str, ...] = ()
 
 
-Seats = Mapping[tuple[str, int], Seat]
+NodeSlots = Mapping[tuple[str, int], NodeSlot]
 
 
-def read_placement(path: str) -> Placement:
+def read_placement(path: str) -> PlacementFile:
     """Read a placement file; OSError when it is not there, ValueError when it is none or of another format."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
@@ -62,26 +62,26 @@ def read_placement(path: str) -> Placement:
         raise ValueError(f"{path} has format {document.get('format')}; this version reads {FORMAT}")
     try:
         components = tuple(int(entry["nodes"]) for entry in document["components"])
-        return Placement(str(document.get("token", "")), components, tuple(map(_read_step, document["steps"])))
+        return PlacementFile(str(document.get("token", "")), components, tuple(map(_read_step, document["steps"])))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is no placement: {error}") from None
 
 
-def _read_step(entry: Mapping[str, Any]) -> Step:
+def _read_step(entry: Mapping[str, Any]) -> PlacedStep:
     members, nodes = tuple(entry["members"]), tuple(entry["nodes"])
     if len(members) != len(nodes):
         raise ValueError(f"the step of {entry['task']} has {len(members)} members and {len(nodes)} nodes")
     options, image = (tuple(map(str, words)) for words in (entry["options"], entry.get("image", ())))
-    return Step(str(entry["task"]), int(entry["component"]), members, nodes, options, image)
+    return PlacedStep(str(entry["task"]), int(entry["component"]), members, nodes, options, image)
 
 
-def read_components(environment: Mapping[str, str]) -> tuple[Component, ...]:
+def read_components(environment: Mapping[str, str]) -> tuple[GrantedComponent, ...]:
     """The components of this allocation, from the batch script's variables (srun(1), heterogeneous jobs)."""
     size = environment.get("SLURM_HET_SIZE", "")
     if not size:
-        return (Component(environment["SLURM_JOB_ID"], tuple(expand(environment["SLURM_JOB_NODELIST"]))),)
+        return (GrantedComponent(environment["SLURM_JOB_ID"], tuple(expand(environment["SLURM_JOB_NODELIST"]))),)
     return tuple(
-        Component(
+        GrantedComponent(
             environment[f"SLURM_JOB_ID_HET_GROUP_{number}"],
             tuple(expand(environment[f"SLURM_JOB_NODELIST_HET_GROUP_{number}"])),
         )
@@ -89,9 +89,9 @@ def read_components(environment: Mapping[str, str]) -> tuple[Component, ...]:
     )
 
 
-def assign_seats(
-    job: Job, placement: Placement, components: Sequence[Component], part: bool = False
-) -> dict[tuple[str, int], Seat]:
+def assign_slots(
+    job: Job, placement: PlacementFile, components: Sequence[GrantedComponent], part: bool = False
+) -> dict[tuple[str, int], NodeSlot]:
     """Where each member runs. ValueError where plan, job and allocation do not fit together.
 
     With `part` the allocation is for some of the job's tasks only.
@@ -99,44 +99,44 @@ def assign_seats(
     given = tuple(len(component.nodes) for component in components)
     if given != placement.components:
         raise ValueError(f"the placement wants components of {placement.components} nodes; Slurm gave {given}")
-    seats: dict[tuple[str, int], Seat] = {}
+    slots: dict[tuple[str, int], NodeSlot] = {}
     for step in placement.steps:
         nodes = components[step.component].nodes
         for member, node in zip(step.members, step.nodes):
-            seats[step.task, member] = Seat(step.component, nodes[node], step.options, step.image)
+            slots[step.task, member] = NodeSlot(step.component, nodes[node], step.options, step.image)
     tasks = {step.task for step in placement.steps} if part else {task.name for task in job.spec.tasks}
     wanted = {(task.name, index) for task in job.spec.tasks if task.name in tasks for index in range(task.num_nodes)}
-    if seats.keys() != wanted:
-        odd = ", ".join(f"{task}-{index}" for task, index in sorted(seats.keys() ^ wanted))
+    if slots.keys() != wanted:
+        odd = ", ".join(f"{task}-{index}" for task, index in sorted(slots.keys() ^ wanted))
         raise ValueError(f"the placement does not fit the job: {odd}")
-    return seats
+    return slots
 
 
-def make_grant(job: Job, seats: Seats, find_address: Callable[[str], str], now: float) -> Granted:
+def make_grant(job: Job, slots: NodeSlots, find_address: Callable[[str], str], now: float) -> Granted:
     """The journal's first event. Which GPUs a member has is known on its node only."""
     members = [
-        (task.name, index, seats[task.name, index].node, find_address(seats[task.name, index].node), ())
+        (task.name, index, slots[task.name, index].node, find_address(slots[task.name, index].node), ())
         for task in job.spec.tasks
         for index in range(task.num_nodes)
-        if (task.name, index) in seats
+        if (task.name, index) in slots
     ]
     return Granted(now, tuple(members))
 
 
-def srun_words(seat: Seat, components: int, program: Sequence[str]) -> tuple[str, ...]:
+def srun_words(slot: NodeSlot, components: int, program: Sequence[str]) -> tuple[str, ...]:
     """The srun of one node run.
 
     --relative does not pin a node, --nodelist does; without --het-group a hetjob's srun is for component 0 (both
     measured on 22.05).
     """
-    group = (f"--het-group={seat.component}",) if components > 1 else ()
-    return ("srun", *group, "--nodes=1", "--ntasks=1", f"--nodelist={seat.node}", *seat.options, *program)
+    group = (f"--het-group={slot.component}",) if components > 1 else ()
+    return ("srun", *group, "--nodes=1", "--ntasks=1", f"--nodelist={slot.node}", *slot.options, *program)
 
 
-def find_spare(job: Job, seats: Seats, now: float, patience: float) -> set[int]:
-    """Components, never the first, whose tasks have all been over for `patience` seconds, while others have not."""
+def find_spare(job: Job, slots: NodeSlots, now: float, delay: float) -> set[int]:
+    """Components, never the first, whose tasks have all been over for `delay` seconds, while others have not."""
     if job.over or (job.ending is not None and job.ending.hold_until is not None):
         return set()
-    done = {task.name for task in job.tasks if task.over and (task.ended_at or 0.0) + patience <= now}
-    used = {seat.component for (task, _), seat in seats.items() if task not in done}
-    return {seat.component for seat in seats.values()} - used - {0}
+    done = {task.name for task in job.tasks if task.over and (task.ended_at or 0.0) + delay <= now}
+    used = {slot.component for (task, _), slot in slots.items() if task not in done}
+    return {slot.component for slot in slots.values()} - used - {0}

@@ -39,14 +39,14 @@ class Srun:
         self._text = b""
         self._new: list[str] = []
         self.messages: list[dict[str, Any]] = []
-        """What the agent has said and nobody has taken."""
+        """Messages of the agent that were not taken yet."""
         self.said: deque[str] = deque(maxlen=_KEPT_LINES)
         """The last lines of srun's own, or of the agent's standard error."""
         poller.register(self._output, select.POLLIN)
         poller.register(self._errors, select.POLLIN)
 
     def send(self, line: bytes) -> bool:
-        """Send a line to the agent as soon as it can be taken; False when nobody listens any more."""
+        """Send a line to the agent as soon as it can be taken; False when the channel is closed."""
         if self._input < 0:
             return False
         self._unsent += line
@@ -101,7 +101,7 @@ class Srun:
             self._output = self._close(self._output)
         if self._errors >= 0:
             self._errors = self._close(self._errors)
-        # A later end is nobody's business: without this, Popen complains when it is dropped.
+        # A later end does not matter: without this, Popen complains when it is dropped.
         if self._process.poll() is None:
             self._process.returncode = 0
 

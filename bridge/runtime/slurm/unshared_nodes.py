@@ -16,8 +16,8 @@ from overspan.bridge.runtime.core.node_runs import mark_setup
 from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_line
-from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting, Work, refuse_batch
-from overspan.bridge.runtime.slurm.settling import HERE, NOTICE
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, NOTICE
+from overspan.bridge.runtime.slurm.nodes import LaunchContext, NodeWork, RemoteNodes, refuse_batch
 
 _SUFFIX = {"output": "out", "error": "err"}
 
@@ -25,14 +25,14 @@ _SUFFIX = {"output": "out", "error": "err"}
 class UnsharedNodes(RemoteNodes):
     """As others, with nothing of the run directory seen by the agents; `home` is its place on the login node.
 
-    The `parcel` goes to the agents of tasks that have files in it.
+    The `inline` files go to the agents of tasks that use them.
     """
 
-    def __init__(self, setting: Setting, home: str, greeting: bytes, parcel: str = "") -> None:
-        super().__init__(setting)
+    def __init__(self, context: LaunchContext, home: str, greeting: bytes, inline: str = "") -> None:
+        super().__init__(context)
         self._home = home
         self._application = greeting
-        self._parcel = parcel
+        self._inline = inline
         self._logs: dict[tuple[NodeKey, str], int] = {}
         self._noticed = 0
 
@@ -70,11 +70,11 @@ class UnsharedNodes(RemoteNodes):
             while data:
                 data = data[os.write(fd, data) :]
         except (OSError, KeyError, TypeError, ValueError) as error:
-            self._setting.log(f"{key}: some of its output is not kept: {error}")
+            self._context.log(f"{key}: some of its output is not kept: {error}")
 
     def _open_log(self, key: NodeKey, stream: str) -> int:
         if (key, stream) not in self._logs:
-            path = os.path.join(self._setting.directory.folder("logs"), f"{key}.{_SUFFIX[stream]}")
+            path = os.path.join(self._context.directory.folder("logs"), f"{key}.{_SUFFIX[stream]}")
             self._logs[key, stream] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return self._logs[key, stream]
 
@@ -86,7 +86,7 @@ class UnsharedNodes(RemoteNodes):
     def _pass_notices(self) -> None:
         """Tell every agent what the file of notices has got."""
         try:
-            with open(os.path.join(self._setting.directory.path, NOTICE), encoding="utf-8") as file:
+            with open(os.path.join(self._context.directory.path, NOTICE), encoding="utf-8") as file:
                 file.seek(self._noticed)
                 text = file.read()
                 self._noticed = file.tell()
@@ -103,14 +103,14 @@ class UnsharedNodes(RemoteNodes):
         return self._application
 
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
-        directory, spec = self._setting.directory, job.spec_of(key.task)
+        directory, spec = self._context.directory, job.spec_of(key.task)
         refuse_batch(job, key)
         cwd = spec.workdir or job.spec.origin.directory
         command = prepare_command(spec, directory.folder("scripts"), mark_setup(directory, key))
         paths = choose_paths(job, key, directory, cwd, self._node(key))
         self._record(key, paths)
-        launch = self._describe(job, key, Work(command, paths, cwd, HERE))
-        brought = any(f"{HERE}/" in word for word in (cwd, *spec.file_mounts.values(), *launch.image))
+        launch = self._describe(job, key, NodeWork(command, paths, cwd, FOLDER_PLACEHOLDER))
+        brought = any(f"{FOLDER_PLACEHOLDER}/" in word for word in (cwd, *spec.file_mounts.values(), *launch.image))
         return launch._replace(
             argv=tuple(self._move(word) for word in command.argv),
             stdout=self._move(paths.output),
@@ -120,14 +120,14 @@ class UnsharedNodes(RemoteNodes):
             files=self._read_scripts(command.argv),
             mounts={**spec.file_mounts, **spec.volumes},
             mirrored=True,
-            parcel=self._parcel if brought else "",
+            parcel=self._inline if brought else "",
             **_await_file(spec.ready if key.node == 0 and job.task(key.task).ready_at is None else None, cwd),
         )
 
     def _move(self, path: str) -> str:
         """A path below the run directory as one below the agent's folder: all of its files are in there."""
-        inside = path.startswith(f"{self._setting.directory.path}/")
-        return f"{HERE}/{os.path.basename(path)}" if inside else path
+        inside = path.startswith(f"{self._context.directory.path}/")
+        return f"{FOLDER_PLACEHOLDER}/{os.path.basename(path)}" if inside else path
 
     def _read_scripts(self, argv: Sequence[str]) -> dict[str, str]:
         """The files among some words, which the agent writes."""
@@ -148,7 +148,7 @@ class UnsharedNodes(RemoteNodes):
                 place = f"{self._home}/logs/{key}.{_SUFFIX[stream]}"
                 line = {"task": key.task, "node": key.node, "attempt": key.attempt, "run": key.run, "stream": stream}
                 lines.append(json.dumps({**line, "path": place, "start": 0}) + "\n")
-        fd = os.open(self._setting.directory.file("streams.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fd = os.open(self._context.directory.file("streams.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(fd, "".join(lines).encode())
         finally:

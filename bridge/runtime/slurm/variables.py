@@ -1,4 +1,4 @@
-"""Which variables a task finds in a Slurm step: Slurm's own, but for the shape of the task. Pure."""
+"""Which variables a task finds in a Slurm step: Slurm's own, except those about the shape of the task. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an end means of which the agent could not tell all: from srun's and slurmstepd's own words. Pure."""
+"""Causes of ends that the agent cannot know, from the messages of srun and slurmstepd. Pure."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ _NOISE = re.compile(
 )
 
 
-class Verdict(NamedTuple):
+class EndVerdict(NamedTuple):
     """A cause, where one is known beside exit code and signal, and what to show."""
 
     cause: Optional[Cause]
     detail: str
 
 
-def judge_start(said: Sequence[str], status: int) -> Verdict:
+def judge_start(said: Sequence[str], status: int) -> EndVerdict:
     """A step that never ran: what passes is the infrastructure's fault, everything else a failed launch."""
     detail = pick_line(said) or f"srun ended with status {status} before the program was started"
-    return Verdict(Cause.NODE if any(map(_PASSING.search, said)) else Cause.LAUNCH, detail)
+    return EndVerdict(Cause.NODE if any(map(_PASSING.search, said)) else Cause.LAUNCH, detail)
 
 
-def judge_loss(said: Sequence[str], status: int) -> Verdict:
+def judge_loss(said: Sequence[str], status: int) -> EndVerdict:
     """A program whose agent vanished: Slurm's words, else its node is taken as lost."""
     told = judge_words(said)
     detail = pick_line(said) or f"srun ended with status {status}, and nothing told how the program did"
-    return Verdict(told or Cause.NODE, detail)
+    return EndVerdict(told or Cause.NODE, detail)
 
 
-def judge_end(said: Sequence[str], doubtful: bool) -> Verdict:
+def judge_end(said: Sequence[str], doubtful: bool) -> EndVerdict:
     """An end that Slurm may have brought about, if it is no plain success: a cause only where Slurm says so."""
     cause = judge_words(said) if doubtful else None
-    return Verdict(cause, pick_line(said) if cause is not None else "")
+    return EndVerdict(cause, pick_line(said) if cause is not None else "")
 
 
 def judge_words(said: Sequence[str]) -> Optional[Cause]:
@@ -63,7 +63,7 @@ def judge_words(said: Sequence[str]) -> Optional[Cause]:
 
 
 def is_doubtful(exit_code: int, signal: int, told: bool) -> bool:
-    """Whether an end that nobody here asked for may be Slurm's: it then waits for what Slurm does next."""
+    """Whether Slurm may have caused an end that was not ordered: the report then waits for what Slurm does next."""
     return told or is_stopped(exit_code, signal)
 
 

@@ -16,7 +16,7 @@ from tests.waiting import WaitUntil
 
 from overspan.adapters.contract import Accepted, Awaited, Launch, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 from overspan.bridge.model.states import State

@@ -16,7 +16,7 @@ from tests.waiting import WaitUntil
 
 from overspan.adapters.contract import Order
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.states import State

@@ -17,7 +17,7 @@ from tests.contract.conformance import Follower, handle_of
 
 from overspan.adapters.contract import ClusterConfig, Launch, LogRequest, Order
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.rendering.needs import own_cpus
+from overspan.adapters.slurm.rendering.node_resources import own_cpus
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources

@@ -18,8 +18,8 @@ from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import SERVE, group, start, until_said
 from tests.waiting import WaitUntil
 
-from overspan.adapters.slurm.transports.attempts import LONGEST_WAIT
 from overspan.adapters.slurm.transports.openssh import CONNECT_SECONDS
+from overspan.adapters.slurm.transports.reconnection import LONGEST_WAIT
 
 STOPPED = "/run/slurmctld.stopped"
 AWAY = "(Unable to contact slurm controller|slurm_msg_sendto)"

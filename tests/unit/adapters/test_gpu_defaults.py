@@ -13,10 +13,10 @@ from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.booking import list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Settings as LocalSettings
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.groups.packing import NodeSize
 from overspan.adapters.slurm.groups.placement import plan_group
-from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
+from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Renderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import GpuDefaults, Gpus, Resources
@@ -78,7 +78,7 @@ def test_the_rest_of_a_group_keeps_what_it_names() -> None:
 
 def slurm(job: Job, *nodes: Node) -> tuple[str, ...]:
     site = Site((), {}, "/home/u", "u")
-    call = Renderer(Settings(), "/r").render(Launch("token-1-0", job), Scene(site, nodes)).call
+    call = Renderer(Settings(), "/r").render(Launch("token-1-0", job), ClusterFacts(site, nodes)).call
     return (*call.argv, *(line.removeprefix("#SBATCH ") for line in call.stdin.decode().splitlines()))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.unit.adapters.slurm.samples import NOW
 
-from overspan.adapters.slurm.observation.journals import Line, Page
+from overspan.adapters.slurm.observation.journals import JournalLine, JournalPage
 from overspan.bridge.model.events import (
     Event,
     Granted,
@@ -32,7 +32,9 @@ AFTER = NOW + 101
 
 def page(
     events: Sequence[Event] = (), closed: bool = False, asked: float = NOW, orders: dict[int, int] | None = None
-) -> Page:
+) -> JournalPage:
     """A journal from its start, with a line of 100 bytes for each event."""
-    lines = tuple(Line(event, (orders or {}).get(place, 0), 100 * (place + 1)) for place, event in enumerate(events))
-    return Page(0, lines, 100 * len(lines) + 50, closed, asked)
+    lines = tuple(
+        JournalLine(event, (orders or {}).get(place, 0), 100 * (place + 1)) for place, event in enumerate(events)
+    )
+    return JournalPage(0, lines, 100 * len(lines) + 50, closed, asked)

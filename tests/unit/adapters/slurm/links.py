@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from overspan.adapters.slurm.commands.questions import Site
-from overspan.adapters.slurm.transports.channel import NO_VARIABLES, Call, Done, Item, Piece
+from overspan.adapters.slurm.commands.queries import Site
+from overspan.adapters.slurm.transports.transport import NO_VARIABLES, Call, Done, FileChunk, FolderEntry
 from overspan.bridge.model.errors import NotFound
 
 OK = Done(0, b"", b"")
@@ -54,17 +54,17 @@ class Link:
         assert done is not None
         return done
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         try:
             data = Path(path).read_bytes()
         except FileNotFoundError as error:
             raise NotFound(path) from error
-        return Piece(data[offset : offset + limit], len(data))
+        return FileChunk(data[offset : offset + limit], len(data))
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         Path(path).write_bytes(data)
 
-    async def list(self, path: str) -> list[Item]:
+    async def list(self, path: str) -> list[FolderEntry]:
         return []
 
     async def close(self) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from overspan.adapters.slurm.transports.channel import Call, Done
 from overspan.adapters.slurm.transports.shell import Shell
+from overspan.adapters.slurm.transports.transport import Call, Done
 
 HOUR = 3600.0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.adapters.slurm.samples import NOW
 
-from overspan.adapters.slurm.commands.listings import Limit
+from overspan.adapters.slurm.commands.listings import TimeLimit
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
@@ -30,7 +30,7 @@ ENDED = AccountingRecord(
     start=NOW + 5,
     end=NOW + 9,
     elapsed=4,
-    limit=Limit(None),
+    limit=TimeLimit(None),
     num_nodes=1,
     nodes=("n1",),
     user="ada",
@@ -71,7 +71,7 @@ def record(number: int, token: str, state: str, restarts: int) -> QueueRecord:
         submit=NOW,
         start=None,
         end=None,
-        limit=Limit(None),
+        limit=TimeLimit(None),
         used=None,
         priority=1,
         name="x",

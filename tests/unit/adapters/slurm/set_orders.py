@@ -9,13 +9,13 @@ from pathlib import Path
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.observation.watching import Watch, next_kill
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch, next_kill
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.sets.handles import MemberCursor, Part, SetCursor, SetHandle
+from overspan.adapters.slurm.sets.handles import MemberCursor, SetCursor, SetHandle, SetPart
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.bridge.model import events
@@ -46,13 +46,13 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.link = Link()
         self.asked = Asked(self.link)
-        self.orders = Orders()
+        self.orders = DeliveredOrders()
         self.watch = Watch(self.asked, self.orders, 0.001)
         self.replacer = Replacer()
         self.orderer = Orderer(
             self.asked, self.orders, self.watch, SetOrderer(self.replacer, self.watch, asyncio.Lock())
         )
-        self.handle = SetHandle(7, 0, 30, True, "inst-7-0", str(folder), (Part("a", 2, 101), Part("b", 1, 102)))
+        self.handle = SetHandle(7, 0, 30, True, "inst-7-0", str(folder), (SetPart("a", 2, 101), SetPart("b", 1, 102)))
         self.cursor = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)), granted=True)
         self.folder = folder
         for task in ("a", "b"):

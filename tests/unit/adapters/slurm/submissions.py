@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Node, Refusal
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.rendering.renderer import Renderer
@@ -20,7 +20,7 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import Key
 from overspan.adapters.slurm.submission.submitter import Submitter
-from overspan.adapters.slurm.transports.channel import Call, Done, Piece
+from overspan.adapters.slurm.transports.transport import Call, Done, FileChunk
 from overspan.bridge.model.errors import NotFound, OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -106,10 +106,10 @@ class Wire(Link):
     def execute(self, call: Call) -> Done | None:
         return self.world.execute(call)
 
-    async def read(self, path: str, offset: int, limit: int) -> Piece:
+    async def read(self, path: str, offset: int, limit: int) -> FileChunk:
         if path not in self.files:
             raise NotFound(f"no {path}")
-        return Piece(self.files[path], len(self.files[path]))
+        return FileChunk(self.files[path], len(self.files[path]))
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         if path.startswith("/full"):
@@ -117,7 +117,7 @@ class Wire(Link):
         self.files[path] = data
 
 
-class Asked(Questions):
+class Asked(Queries):
     def __init__(self, world: World) -> None:
         self.wire = Wire(world)
         super().__init__(self.wire, 10)
@@ -156,7 +156,7 @@ class Bench:
     async def submit(self, *launches: Launch) -> list[Accepted | Refusal]:
         answers = await self.submitter.submit(launches)
         if len(answers) < len(launches):
-            raise TimedOut(self.submitter.doubt)
+            raise TimedOut(self.submitter.in_doubt)
         return [answers[launch.token] for launch in launches]
 
     async def persist(self, launch: Launch) -> Accepted:

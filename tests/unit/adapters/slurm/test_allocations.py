@@ -13,10 +13,10 @@ from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.access.allocations import GUARD, HOLDING, choose_variables, render_step, step_words
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.rendering.renderer import Renderer
-from overspan.adapters.slurm.rendering.script import Setting, render_job
+from overspan.adapters.slurm.rendering.script import RenderContext, render_job
 from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS, HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest
@@ -38,7 +38,7 @@ class TestHolding:
     @pytest.mark.parametrize("text", [HOLD_SCRIPT, KEEP_SCRIPT])
     def test_the_native_job_waits_and_asks_for_what_the_user_asked(self, text: str) -> None:
         words = ("srun", "-N2", "-r", "1", "-l", "--mem", "1G", "-p", "it's", "--pty", "-Afoo", "-t5", "sh", "-c", "x")
-        submission = render_job(read_allocation(*words, text=text), Setting("8.0"))
+        submission = render_job(read_allocation(*words, text=text), RenderContext("8.0"))
         assert submission.argv[:2] == ("sbatch", "--parsable")
         assert set(submission.argv[2:]) >= {
             *("--nodes=2", "--mem=1G", "--partition=it's", "--account=foo", "--time=5"),
@@ -54,11 +54,11 @@ class TestHolding:
     @pytest.mark.parametrize("option", ["--x11", "-I5", "--uid=0"])
     def test_what_is_not_carried_is_named(self, option: str) -> None:
         with pytest.raises(InvalidRequest, match="is not carried to a Slurm cluster"):
-            render_job(read_allocation("salloc", option), Setting("8.0"))
+            render_job(read_allocation("salloc", option), RenderContext("8.0"))
 
     def test_components_are_not_carried(self) -> None:
         with pytest.raises(InvalidRequest, match="components"):
-            render_job(read_allocation("salloc", "-n1", ":", "-n1"), Setting("8.0"))
+            render_job(read_allocation("salloc", "-n1", ":", "-n1"), RenderContext("8.0"))
 
     def test_there_has_to_be_a_terminal(self) -> None:
         launch, site = Launch("i-8-0", read_allocation("salloc")), Site((), {}, "", "/home/ada")

@@ -18,20 +18,20 @@ from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from tests.unit.adapters.slurm.submissions import launch, play
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
-from overspan.adapters.slurm.commands.questions import Questions, name_record
+from overspan.adapters.slurm.commands.queries import Queries, name_record
 from overspan.adapters.slurm.commands.sacct import read_accounts
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.observation.stories import view_ended_array
-from overspan.adapters.slurm.orders.order_words import cancel_words, merge_words, share_answer
-from overspan.adapters.slurm.rendering.renderer import Renderer, Scene, name_run
+from overspan.adapters.slurm.observation.projection import view_ended_array
+from overspan.adapters.slurm.orders.command_lines import cancel_words, merge_words, share_answer
+from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Renderer, name_run
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import (
     MOST,
+    ArrayShare,
     Key,
     Lookup,
-    Share,
     count_shares,
     earlier_keys,
     find_keys,
@@ -40,12 +40,11 @@ from overspan.adapters.slurm.submission.arrays import (
     make_units,
     share_limit,
 )
-from overspan.adapters.slurm.submission.doubts import Answer
-from overspan.adapters.slurm.submission.lanes import call_together
-from overspan.adapters.slurm.submission.submitter import Submitter
+from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
+from overspan.adapters.slurm.submission.submitter import Submitter, call_together
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.adapters.slurm.transports.channel import Call, Done
-from overspan.adapters.slurm.transports.pacing import Bucket, Limit, Paced
+from overspan.adapters.slurm.transports.rate_limit import Bucket, RateLimit, RateLimited
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.ids import parse_array
@@ -76,7 +75,7 @@ class Bench:
 
     def __init__(self, world: SlurmWorld, started_at: float = NOW - 100) -> None:
         self.world, self.slurm, self.transport = world, world.slurm, world.transport
-        self.asked = Questions(world.transport, 10)
+        self.asked = Queries(world.transport, 10)
         self.submitter = Submitter(self.asked, Renderer(Settings(), str(world.folder / "root")), started_at)
         self.submitter.monotonic = world.loop.time
 
@@ -87,16 +86,16 @@ class Bench:
         self.slurm.catch_up(self.world.now() + 5)
         return next(job for job in self.slurm.jobs.values() if job.index == index)
 
-    async def submit(self, *wanted: Launch, patience: float = 60.0) -> list[Answer]:
+    async def submit(self, *wanted: Launch, patience: float = 60.0) -> list[SubmissionAnswer]:
         """Submit, and again as the daemon does, until there are answers; those that there are in that time."""
         end = self.world.now() + patience
         while len(answers := await self.submitter.submit(wanted)) < len(wanted) and self.world.now() < end:
             await asyncio.sleep(4)
         return [answers[launch.token] for launch in wanted if launch.token in answers]
 
-    def play(self, *wanted: Launch) -> list[Answer]:
+    def play(self, *wanted: Launch) -> list[SubmissionAnswer]:
         """Submit, and nothing else."""
-        found: list[Answer] = []
+        found: list[SubmissionAnswer] = []
 
         async def story() -> None:
             found.extend(await self.submit(*wanted))
@@ -120,7 +119,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(SlurmWorld(tmp_path, monkeypatch))
 
 
-def accepted(answers: Sequence[Answer]) -> list[Handle]:
+def accepted(answers: Sequence[SubmissionAnswer]) -> list[Handle]:
     return [parse_handle(answer.handle) for answer in answers if isinstance(answer, Accepted)]
 
 
@@ -157,10 +156,10 @@ class TestUnits:
 
     def test_a_task_s_script_tells_each_element_its_number(self) -> None:
         elements = launches("2,7", SWEEP)
-        scene = Scene(SITE, elements={2: 62, 7: 67})
-        text = Renderer(Settings(), "/r").render(elements[0], scene).call.stdin.decode()
+        facts = ClusterFacts(SITE, elements={2: 62, 7: 67})
+        text = Renderer(Settings(), "/r").render(elements[0], facts).call.stdin.decode()
         assert "OVERSPAN_JOB_ID=$((SLURM_ARRAY_TASK_ID + 60))" in text
-        odd = Renderer(Settings(), "/r").render(elements[0], replace(scene, elements={2: 62, 7: 90})).call.stdin
+        odd = Renderer(Settings(), "/r").render(elements[0], replace(facts, elements={2: 62, 7: 90})).call.stdin
         head = odd.decode().partition("\nnode=")[0]
         for index, number in (("2", "62"), ("7", "90")):
             words = ["sh", "-c", f"{head}\necho $OVERSPAN_JOB_ID $SKYPILOT_TASK_ID"]
@@ -172,8 +171,8 @@ class TestUnits:
     )
     def test_a_task_s_script_tells_each_element_its_rank(self, array: str, ranks: dict[int, int]) -> None:
         elements = launches(array, read_file(f"name: sweep\narray: '{array}'\nrun: train\n", 50))
-        scene = Scene(SITE, elements={index: 60 + index for index in ranks})
-        text = Renderer(Settings(), "/r").render(elements[0], scene).call.stdin.decode()
+        facts = ClusterFacts(SITE, elements={index: 60 + index for index in ranks})
+        text = Renderer(Settings(), "/r").render(elements[0], facts).call.stdin.decode()
         head = text.partition("\nnode=")[0]
         for index, rank in ranks.items():
             words = ["sh", "-c", f"{head}\necho $SKYPILOT_JOB_RANK $SKYPILOT_NUM_JOBS"]
@@ -311,8 +310,8 @@ class TestLanes:
 
     def test_a_site_with_a_limit_gets_one_after_the_other(self) -> None:
         link = Link()
-        paced = Paced(link)
-        paced.bucket = Bucket(Limit(100, 100))
+        paced = RateLimited(link)
+        paced.bucket = Bucket(RateLimit(100, 100))
         play(call_together(paced, [Call(["x"])] * 10, 10))
         assert link.trips == [10]
 
@@ -332,27 +331,27 @@ class TestLanes:
 class TestThrottle:
     def test_one_native_array_has_the_limit(self) -> None:
         shares = count_shares([element(9, 1, "RUNNING"), element(9, 2), element(9, 3)])
-        assert shares == {9: Share(9, 1, 2, None)}
+        assert shares == {9: ArrayShare(9, 1, 2, None)}
         assert share_limit(2, shares) == {9: 2}
-        assert share_limit(2, {9: Share(9, 1, 2, 2)}) == {}
-        assert share_limit(None, {9: Share(9, 1, 2, 2)}) == {9: 0}
+        assert share_limit(2, {9: ArrayShare(9, 1, 2, 2)}) == {}
+        assert share_limit(None, {9: ArrayShare(9, 1, 2, 2)}) == {9: 0}
 
     @pytest.mark.parametrize(
         ("shares", "changes"),
         [
             # The oldest first; what it cannot use goes on.
-            ([Share(9, 3, 1, 5), Share(10, 0, 8, 1)], {9: 4}),
-            ([Share(9, 2, 0, 5), Share(10, 0, 8, 1)], {10: 3}),
-            ([Share(9, 0, 8, 5), Share(10, 0, 8, 1)], {}),
+            ([ArrayShare(9, 3, 1, 5), ArrayShare(10, 0, 8, 1)], {9: 4}),
+            ([ArrayShare(9, 2, 0, 5), ArrayShare(10, 0, 8, 1)], {10: 3}),
+            ([ArrayShare(9, 0, 8, 5), ArrayShare(10, 0, 8, 1)], {}),
         ],
     )
-    def test_several_share_it(self, shares: list[Share], changes: dict[int, int]) -> None:
+    def test_several_share_it(self, shares: list[ArrayShare], changes: dict[int, int]) -> None:
         assert share_limit(5, {share.native: share for share in shares}) == changes
 
     def test_the_room_beside_them(self) -> None:
-        assert find_room(5, [Share(9, 3, 1, 5)]) == 1
-        assert find_room(5, [Share(9, 3, 9, 5)]) == 0
-        assert find_room(5, [Share(9, 2, 0, 5), Share(10, 1, 9, 2)]) == 1
+        assert find_room(5, [ArrayShare(9, 3, 1, 5)]) == 1
+        assert find_room(5, [ArrayShare(9, 3, 9, 5)]) == 0
+        assert find_room(5, [ArrayShare(9, 2, 0, 5), ArrayShare(10, 1, 9, 2)]) == 1
         assert find_room(5, []) == 5
 
     def test_an_element_waits_where_there_is_no_room(self, bench: Bench) -> None:

@@ -14,18 +14,18 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import OK, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import read_script
-from tests.unit.adapters.slurm.watching import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import Handle, make_handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
-from overspan.adapters.slurm.orders.order_words import cancel_arrays
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.command_lines import cancel_arrays
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.sets.ordering import SetOrderer
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.states import State
@@ -39,7 +39,7 @@ class Desk:
 
     def __init__(self, end: Done | BaseException | None = OK) -> None:
         self.end = end
-        self.link, self.orders = Link(), Orders()
+        self.link, self.orders = Link(), DeliveredOrders()
         self.link.answer = self.answer
         self.asked = Asked(self.link)
         self.watch = Watch(self.asked, self.orders, 1.0)

@@ -16,7 +16,7 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.cluster import SlurmCluster
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.diagnosis.findings import (
     judge_compute,
@@ -28,12 +28,12 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.reaching import word_unreached
+from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
-from overspan.adapters.slurm.transports.attempts import Attempts
-from overspan.adapters.slurm.transports.channel import Done
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
+from overspan.adapters.slurm.transports.reconnection import ReconnectDelay
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 
@@ -102,7 +102,7 @@ class TestCheck:
         found: dict[str, Finding] = {}
 
         async def story() -> None:
-            findings = await check_cluster(Questions(world.transport, 60), Settings(), root)
+            findings = await check_cluster(Queries(world.transport, 60), Settings(), root)
             found.update((finding.what, finding) for finding in findings)
 
         world.play(story())
@@ -153,7 +153,7 @@ class TestCheck:
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         transport = OpenSsh("c", Address("rig"), folder=f"{tmp_path}/sockets")
         # No time goes by: the daemon itself would not try again.
-        transport._attempts = Attempts(lambda: 0.0)
+        transport._attempts = ReconnectDelay(lambda: 0.0)
         cluster = SlurmCluster(ClusterConfig("c", "slurm", {"transport": "ssh", "host": "rig"}), transport)
 
         async def story() -> None:

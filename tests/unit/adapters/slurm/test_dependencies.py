@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.adapters.slurm import watching
+from tests.unit.adapters.slurm import watch_bench
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
@@ -14,15 +14,15 @@ from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.handles import make_group_handle, make_handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.dependencies import (
-    Rules,
+    SiteRules,
     find_problem,
     is_retryable,
     name_needs,
@@ -41,7 +41,7 @@ ELEMENT = JobNeed(DependencyKind.AFTERNOTOK, 14, element=3)
 SINGLETON = JobNeed(DependencyKind.SINGLETON)
 CONFIG = {"MinJobAge": "300 sec", "JobRequeue": "1", "PreemptType": "preempt/none"}
 SITE = Site((22, 5), CONFIG, "ada", "/h")
-RULES = Rules(True, True, True)
+RULES = SiteRules(True, True, True)
 SCRIPT = "#!/bin/bash\n#SBATCH --job-name=x\ntrue\n"
 JOB = replace(read_script(SCRIPT, number=20), dependency=Dependency((OK,)))
 FIRST = read_script(SCRIPT, number=12)
@@ -150,7 +150,7 @@ class TestWords:
         assert text.count("--dependency=afterok:1012") == 1 and "after:" not in text
 
 
-class Asked(watching.Asked):
+class Asked(watch_bench.Asked):
     """A cluster with these native jobs."""
 
     def __init__(self, states: dict[int, str]) -> None:
@@ -202,7 +202,7 @@ class TestTheLastLook:
 class TestChange:
     def order(self, states: dict[int, str], *needs: Unmet) -> tuple[Refusal | None, list[tuple[str, ...]]]:
         """What becomes of an order for a new dependency of the job 1020, and what Slurm is told."""
-        asked, orders = Asked(states), Orders()
+        asked, orders = Asked(states), DeliveredOrders()
         event = events.SetDependency(NOW, encode(Dependency((OK,))))
         order = Order("t", str(make_handle(JOB, 1020)), event, needs)
         (answer,) = asyncio.run(Orderer(asked, orders, Watch(asked, orders, 1.0)).order([order]))

@@ -11,10 +11,10 @@ from overspan.adapters.abilities import Check, Plan
 from overspan.adapters.contract import ClusterConfig, Launch, Node
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
-from overspan.adapters.slurm.commands.questions import Site, read_config, read_seconds, read_version
+from overspan.adapters.slurm.commands.queries import Site, read_config, read_seconds, read_version
 from overspan.adapters.slurm.files.logs import expect_paths, read_paths
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.orders.order_words import render_order
+from overspan.adapters.slurm.orders.command_lines import render_order
 from overspan.adapters.slurm.rendering.renderer import Renderer, name_run, resolve_root
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.unshared.relocation import relocate

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from overspan.adapters.slurm.commands.errors import Kind, clean, read_failure, read_submitted
+from overspan.adapters.slurm.commands.errors import FailureKind, clean, read_failure, read_submitted
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, TimedOut, Unreachable
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -17,45 +17,49 @@ NO_STEP = "srun: error: Unable to create step for job 5: Job/step already comple
 @pytest.mark.parametrize(
     ("stderr", "kind", "error"),
     [
-        (f"{FAILED}Socket timed out on send/recv operation\n", Kind.NO_ANSWER, TimedOut),
-        (f"{FAILED}Zero Bytes were transmitted or received\n", Kind.NO_ANSWER, TimedOut),
-        (f"{FAILED}Unable to contact slurm controller (connect failure)\n", Kind.UNREACHABLE, Unreachable),
+        (f"{FAILED}Socket timed out on send/recv operation\n", FailureKind.NO_ANSWER, TimedOut),
+        (f"{FAILED}Zero Bytes were transmitted or received\n", FailureKind.NO_ANSWER, TimedOut),
+        (f"{FAILED}Unable to contact slurm controller (connect failure)\n", FailureKind.UNREACHABLE, Unreachable),
         (
             "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
-            Kind.UNREACHABLE,
+            FailureKind.UNREACHABLE,
             Unreachable,
         ),
-        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n", Kind.BUSY, Unreachable),
-        (f"{FAILED}Unexpected message received\n", Kind.NO_ANSWER, TimedOut),
-        ("slurm_load_jobs error: Communication connection failure\n", Kind.NO_ANSWER, TimedOut),
-        (f"{FAILED}Resource temporarily unavailable\n", Kind.BUSY, Unreachable),
-        ("squeue: error: Rate limit exceeded\n", Kind.BUSY, Unreachable),
-        (f"{FAILED}Protocol authentication error\n", Kind.BUSY, Unreachable),
-        (f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", Kind.LIMIT, Rejected),
-        (f"sbatch: error: QOSMaxNodePerUserLimit\n{POLICY}", Kind.REJECTED, Rejected),
-        (POLICY, Kind.REJECTED, Rejected),
-        ("slurm_load_jobs error: Invalid job id specified\n", Kind.UNKNOWN_JOB, NotFound),
-        ("scancel: error: Kill job error on job id 7: Access/permission denied\n", Kind.DENIED, Denied),
+        (
+            "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n",
+            FailureKind.BUSY,
+            Unreachable,
+        ),
+        (f"{FAILED}Unexpected message received\n", FailureKind.NO_ANSWER, TimedOut),
+        ("slurm_load_jobs error: Communication connection failure\n", FailureKind.NO_ANSWER, TimedOut),
+        (f"{FAILED}Resource temporarily unavailable\n", FailureKind.BUSY, Unreachable),
+        ("squeue: error: Rate limit exceeded\n", FailureKind.BUSY, Unreachable),
+        (f"{FAILED}Protocol authentication error\n", FailureKind.BUSY, Unreachable),
+        (f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", FailureKind.LIMIT, Rejected),
+        (f"sbatch: error: QOSMaxNodePerUserLimit\n{POLICY}", FailureKind.REJECTED, Rejected),
+        (POLICY, FailureKind.REJECTED, Rejected),
+        ("slurm_load_jobs error: Invalid job id specified\n", FailureKind.UNKNOWN_JOB, NotFound),
+        ("scancel: error: Kill job error on job id 7: Access/permission denied\n", FailureKind.DENIED, Denied),
         (
             "srun: error: Unable to create step for job 5: Job/step already completing or completed\n",
-            Kind.ENDED,
+            FailureKind.ENDED,
             NotFound,
         ),
-        ("Slurm accounting storage is disabled\n", Kind.NO_ACCOUNTING, Unreachable),
-        ("squeue: unrecognized option '--only-job-state'\nTry \"squeue --help\"\n", Kind.OLD_CLIENT, Rejected),
-        ("bash: line 1: sbatch: command not found\n", Kind.MISSING, Unreachable),
+        ("Slurm accounting storage is disabled\n", FailureKind.NO_ACCOUNTING, Unreachable),
+        ("squeue: unrecognized option '--only-job-state'\nTry \"squeue --help\"\n", FailureKind.OLD_CLIENT, Rejected),
+        ("bash: line 1: sbatch: command not found\n", FailureKind.MISSING, Unreachable),
         (
             NO_PARTITION,
-            Kind.REJECTED,
+            FailureKind.REJECTED,
             Rejected,
         ),
-        (f"{FAILED}Job dependency problem\n", Kind.REJECTED, Rejected),
-        ("sbatch: error: Invalid generic resource (gres) specification\n", Kind.REJECTED, Rejected),
-        (f"{FAILED}Requested node configuration is not available\n", Kind.REJECTED, Rejected),
-        ("lua: your job needs an account\n" + FAILED + "Unspecified error\n", Kind.REJECTED, Rejected),
+        (f"{FAILED}Job dependency problem\n", FailureKind.REJECTED, Rejected),
+        ("sbatch: error: Invalid generic resource (gres) specification\n", FailureKind.REJECTED, Rejected),
+        (f"{FAILED}Requested node configuration is not available\n", FailureKind.REJECTED, Rejected),
+        ("lua: your job needs an account\n" + FAILED + "Unspecified error\n", FailureKind.REJECTED, Rejected),
     ],
 )
-def test_failures_by_their_texts(stderr: str, kind: Kind, error: type[Exception]) -> None:
+def test_failures_by_their_texts(stderr: str, kind: FailureKind, error: type[Exception]) -> None:
     failure = read_failure(stderr, 1)
     assert failure.kind is kind
     assert isinstance(failure.error(), error)
@@ -77,9 +81,9 @@ def test_a_rejection_keeps_slurms_words() -> None:
 
 def test_a_dead_link_is_told_from_sbatch_ending_with_255() -> None:
     assert read_failure("ssh: connect to host login port 22: Connection timed out\n", 255).transient
-    assert read_failure("Connection closed by 10.0.0.1 port 22\n", 255).kind is Kind.UNREACHABLE
-    assert read_failure("Invalid --time specification\n", 255).kind is Kind.REJECTED
-    assert read_failure("", 127).kind is Kind.MISSING
+    assert read_failure("Connection closed by 10.0.0.1 port 22\n", 255).kind is FailureKind.UNREACHABLE
+    assert read_failure("Invalid --time specification\n", 255).kind is FailureKind.REJECTED
+    assert read_failure("", 127).kind is FailureKind.MISSING
     assert "code 5" in read_failure("", 5).message
 
 

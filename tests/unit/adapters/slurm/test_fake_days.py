@@ -67,15 +67,15 @@ def test_a_submission_in_doubt_holds_no_other_back(world: SlurmWorld, text: str,
     async def story() -> None:
         async with world.daemon() as daemon:
             world.transport.fail("sbatch", Trouble.DROPPED, 1)
-            doubted = await daemon.submit(text, kind)
+            in_doubt = await daemon.submit(text, kind)
             await asyncio.sleep(1)
-            assert (await daemon.job(doubted)).state is State.PENDING
+            assert (await daemon.job(in_doubt)).state is State.PENDING
             other = await daemon.submit(SCRIPT, "script")
             await daemon.until(other, State.RUNNING, seconds=6)
-            assert (await daemon.job(doubted)).state is State.PENDING
+            assert (await daemon.job(in_doubt)).state is State.PENDING
             (told,) = daemon.controller.problems
-            assert told.startswith(f"fake: submission unknown: Slurm has not said whether it has job {doubted} (")
-            await daemon.until(doubted, State.RUNNING, seconds=30)
+            assert told.startswith(f"fake: submission unknown: Slurm has not said whether it has job {in_doubt} (")
+            await daemon.until(in_doubt, State.RUNNING, seconds=30)
             assert daemon.controller.problems == []
         assert len(world.slurm.starts) == 2
 

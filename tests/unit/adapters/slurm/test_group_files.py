@@ -23,15 +23,15 @@ from overspan.adapters.slurm.groups.rendering import render_launch
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.journals import (
     LIMIT,
-    Part,
-    Wanted,
+    JournalChunk,
+    JournalRequest,
     read_orders,
     read_page,
     read_parts,
     render_reads,
 )
 from overspan.adapters.slurm.observation.outcomes import Phase
-from overspan.adapters.slurm.orders.order_words import Steps, withdraw_words
+from overspan.adapters.slurm.orders.command_lines import OrderSteps, withdraw_words
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model import events
@@ -124,7 +124,7 @@ class TestOrderFile:
         for token, event in given:
             assert run(*append_words(path, token, event)).returncode == 0
         assert [(order.seq, order.event) for order in OrderFile(path).read()] == [(1, cancel), (2, change), (3, change)]
-        assert list(read_orders(Part(0, Path(path).read_bytes()))) == [(1, cancel), (2, change), (3, change)]
+        assert list(read_orders(JournalChunk(0, Path(path).read_bytes()))) == [(1, cancel), (2, change), (3, change)]
         assert Path(path).stat().st_mode & 0o777 == 0o600
 
     def test_a_torn_line_is_no_order(self, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ class TestOrderFile:
 
 
 class TestReading:
-    def read(self, wanted: Sequence[Wanted]) -> dict[int, Part]:
+    def read(self, wanted: Sequence[JournalRequest]) -> dict[int, JournalChunk]:
         done = run("/bin/sh", stdin=render_reads(wanted))
         assert (done.returncode, done.stderr) == (0, b"")
         return read_parts(done.stdout, len(wanted))
@@ -153,18 +153,18 @@ class TestReading:
         for path, text in zip(paths, texts, strict=True):
             path.write_bytes(text)
         offsets = (0, 0, 8, 0)
-        wanted = [Wanted(str(path), offset) for path, offset in zip(paths, offsets, strict=True)]
-        parts = self.read([*wanted, Wanted(str(tmp_path / "none")), Wanted(str(paths[0]), 12)])
+        wanted = [JournalRequest(str(path), offset) for path, offset in zip(paths, offsets, strict=True)]
+        parts = self.read([*wanted, JournalRequest(str(tmp_path / "none")), JournalRequest(str(paths[0]), 12)])
         assert parts.keys() == {0, 2, 3}
-        assert parts[2] == Part(22, b'{"b":2}\n{"torn')
+        assert parts[2] == JournalChunk(22, b'{"b":2}\n{"torn')
         assert (parts[3].size, len(parts[3].data), parts[3].cut(0)) == (LIMIT + 9, LIMIT, True)
-        assert self.read([Wanted(str(tmp_path / "none"))]) == {}
+        assert self.read([JournalRequest(str(tmp_path / "none"))]) == {}
 
     def test_a_page_has_whole_lines_only(self) -> None:
         hold = '{"event":"Hold","at":1}\n'
         order = '{"event":"Release","at":2,"order":3}\n'
         text = f'{{"format":1}}\n{hold}{{"to\n{{"event":"Later"}}\n{order}{{"event":"Hold","at":9}}'.encode()
-        page = read_page(Part(100 + len(text), text), 100, 5.0)
+        page = read_page(JournalChunk(100 + len(text), text), 100, 5.0)
         first = 100 + text.index(b"\n") + 1 + len(hold)
         assert [(line.event, line.order) for line in page.lines] == [(events.Hold(1), 0), (events.Release(2), 3)]
         assert page.lines[0].end == first
@@ -172,14 +172,14 @@ class TestReading:
 
     def test_the_end_closes_it(self) -> None:
         text = b'{"event":"Hold","at":1}\n{"end":true}\n'
-        page = read_page(Part(len(text), text), 0, 1)
+        page = read_page(JournalChunk(len(text), text), 0, 1)
         assert (page.closed, page.lines[0].end) == (True, 24)
-        assert read_page(Part(99, text[:30]), 0, 1).more
+        assert read_page(JournalChunk(99, text[:30]), 0, 1).more
         assert read_page(None, 7, 1).lines == ()
 
 
 class TestOrders:
-    def plan(self, event: Event, phase: Phase | None, begun: bool = False) -> Steps:
+    def plan(self, event: Event, phase: Phase | None, begun: bool = False) -> OrderSteps:
         steps = plan_order(HANDLE, Order("t", "", event), phase, begun)
         assert steps is not None
         return steps
@@ -195,21 +195,21 @@ class TestOrders:
         ],
     )
     def test_what_slurm_is_told(self, event: Event, words: str) -> None:
-        assert self.plan(event, Phase.QUEUED) == Steps((tuple(words.split()),))
+        assert self.plan(event, Phase.QUEUED) == OrderSteps((tuple(words.split()),))
 
     def test_what_waits_is_taken_back_without_a_word_to_the_supervisor(self) -> None:
-        assert self.plan(events.Expire(1, "failover", "local"), Phase.QUEUED) == Steps((withdraw_words("42"),))
+        assert self.plan(events.Expire(1, "failover", "local"), Phase.QUEUED) == OrderSteps((withdraw_words("42"),))
 
     def test_a_cancel_is_written_before_slurm_is_asked(self) -> None:
         cancel = events.Cancel(1)
         append = append_words(HANDLE.orders, "t", cancel)
         pending = ("timeout", "20", "scancel", "--state=PENDING", "42")
         hint = ("timeout", "20", "scancel", "--state=RUNNING", "--batch", "--signal=USR1", "42")
-        assert self.plan(cancel, Phase.QUEUED) == Steps((append, pending))
-        assert self.plan(cancel, Phase.RUNNING) == Steps((append, pending))
-        assert self.plan(cancel, None) == Steps((append, pending))
-        assert self.plan(cancel, Phase.RUNNING, True) == Steps((append,), (hint,))
-        assert self.plan(cancel, Phase.STARTING) == Steps((append, ("timeout", "20", "scancel", "42")))
+        assert self.plan(cancel, Phase.QUEUED) == OrderSteps((append, pending))
+        assert self.plan(cancel, Phase.RUNNING) == OrderSteps((append, pending))
+        assert self.plan(cancel, None) == OrderSteps((append, pending))
+        assert self.plan(cancel, Phase.RUNNING, True) == OrderSteps((append,), (hint,))
+        assert self.plan(cancel, Phase.STARTING) == OrderSteps((append, ("timeout", "20", "scancel", "42")))
 
     @pytest.mark.parametrize(
         "event", [events.Requeue(1), events.Restart(1, "a"), events.Signal(1, 10), events.Cancel(1, "a")]
@@ -222,7 +222,7 @@ class TestOrders:
 
     def test_what_a_waiting_group_has_nothing_for(self) -> None:
         for event in (events.Requeue(1), events.Restart(1), events.Signal(1, 10)):
-            assert self.plan(event, Phase.QUEUED) == Steps(())
+            assert self.plan(event, Phase.QUEUED) == OrderSteps(())
 
     def test_a_suspension_is_slurms_and_told_to_the_supervisor_behind_it(self) -> None:
         suspend, resume = self.plan(events.Suspend(1), None), self.plan(events.Resume(2), None)
@@ -250,10 +250,12 @@ class TestLimits:
         assert self.limits(events.SetTime(NOW, None, "trainer"))[0] is None
 
     def test_longer_limits_come_first_and_shorter_ones_behind(self) -> None:
-        steps = Steps((("append",),), (("hint",),))
+        steps = OrderSteps((("append",),), (("hint",),))
         longer = plan_limits(HANDLE, steps, [60, 60], [120, 60])
         assert longer.first == (("scontrol", "update", "JobId=42+0", "TimeLimit=00:02:00"),)
         assert longer.then == (("append",), ("hint",))
         shorter = plan_limits(HANDLE, steps, [None], [60])
-        assert shorter == Steps((("append",),), (("scontrol", "update", "JobId=42", "TimeLimit=00:01:00"), ("hint",)))
+        assert shorter == OrderSteps(
+            (("append",),), (("scontrol", "update", "JobId=42", "TimeLimit=00:01:00"), ("hint",))
+        )
         assert plan_limits(HANDLE, steps, [60, None], [60, None]) == steps

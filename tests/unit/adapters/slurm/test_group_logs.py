@@ -31,7 +31,7 @@ def test_each_attempt_has_its_part_and_its_times(
     sizes = [{"at": 5.0, "sizes": {"o": 2}}, {"at": 6.0, "sizes": {"o": 4}}, {"at": 7.0, "sizes": {"o": 8}}]
     handle = GroupHandle(42, 7, 0, 30, str(tmp_path))
 
-    async def scene() -> None:
+    async def facts() -> None:
         logs = GroupLogs(LocalTransport())
         request = LogRequest("", "a", attempt=attempt, times=True)
         assert (await logs.read(handle, request)).marks is None
@@ -39,4 +39,4 @@ def test_each_attempt_has_its_part_and_its_times(
         part = await logs.read(handle, request)
         assert (part.data, part.marks) == (data, marks)
 
-    asyncio.run(scene())
+    asyncio.run(facts())

@@ -7,12 +7,12 @@ from tests.unit.adapters.slurm.samples import EXAMPLES, check_golden, read_file
 
 from overspan.adapters.slurm.groups.packing import NodeSize
 from overspan.adapters.slurm.groups.placement import plan_group
-from overspan.adapters.slurm.groups.script import Host, render_group, render_sruns
+from overspan.adapters.slurm.groups.script import SupervisorHost, render_group, render_sruns
 from overspan.adapters.slurm.planning import render_placement, render_submission
-from overspan.adapters.slurm.rendering.script import Setting
+from overspan.adapters.slurm.rendering.script import RenderContext
 from overspan.bridge.model.job import Job
 
-HOST = Host(
+HOST = SupervisorHost(
     ("/usr/bin/python3", "-I", "-S", "/shared/overspan/lib/supervisor-1.pyz", "slurm", "/shared/overspan/runs/42", "0"),
     "/shared/overspan/runs/42/supervisor.0.log",
     "/shared/overspan/runs/42",
@@ -28,7 +28,7 @@ TRAINER = (
 def render(job: Job, *sizes: NodeSize) -> str:
     plan = plan_group(job, sizes, ("h100",))
     return render_placement(plan, ("python3", "node")) + render_submission(
-        render_group(job, plan, Setting("42.0"), HOST)
+        render_group(job, plan, RenderContext("42.0"), HOST)
     )
 
 
@@ -61,7 +61,7 @@ def test_a_group_is_never_requeued_and_its_orders_are_kept() -> None:
         "---\nname: a\nrun: a\n---\nname: b\nrun: b\n"
     )
     job = replace(job, begin=1_900_000_000.0, nice=3, priority=2, held=True)
-    submission = render_group(job, plan_group(job, (SMALL,)), Setting("42.0"), HOST)
+    submission = render_group(job, plan_group(job, (SMALL,)), RenderContext("42.0"), HOST)
     lines = submission.script.splitlines()
     for line in ("--no-requeue", "--begin=uts1900000000", "--nice=3", "--priority=2", "--hold", "--constraint=ib"):
         assert f"#SBATCH {line}" in lines
@@ -75,9 +75,9 @@ def test_a_group_waits_natively_for_the_ids_it_is_given() -> None:
     text = "name: g\nexecution: parallel\nneeds: afterok:12\n---\nname: a\nrun: a\n---\nname: b\nrun: b\n"
     job = read_file(text)
     plan = plan_group(job, (SMALL,))
-    setting = Setting("42.0", dict.fromkeys(job.dependency.needs, "1012"))
+    setting = RenderContext("42.0", dict.fromkeys(job.dependency.needs, "1012"))
     assert "#SBATCH --dependency=afterok:1012\n" in render_group(job, plan, setting, HOST).script
-    assert "--dependency" not in render_group(job, plan, Setting("42.0"), HOST).script
+    assert "--dependency" not in render_group(job, plan, RenderContext("42.0"), HOST).script
 
 
 @pytest.mark.parametrize("shared", [True, False])

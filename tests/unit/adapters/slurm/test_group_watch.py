@@ -13,14 +13,14 @@ from tests.unit.adapters.slurm.journal_lines import START
 from tests.unit.adapters.slurm.links import OK, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Bench
+from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.observation import journal_watch
-from overspan.adapters.slurm.observation.journal_watch import JournalWatch, Reading
+from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.journals import LIMIT
-from overspan.adapters.slurm.observation.watching import next_kill
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.observation.watch import next_kill
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.events import event_to_document
@@ -235,8 +235,8 @@ class TestReading:
     def test_waiting_groups_are_read_with_the_tick_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(journal_watch, "READ_SECONDS", 3600.0)
         watch = JournalWatch(Link(), 10)
-        lively = Reading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
-        waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
+        lively = JournalReading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
+        waiting = JournalReading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
         assert watch.choose([lively, waiting], 3600) == [lively, waiting]
         play(watch.read([lively, waiting]))
         watch.next_read = 0.0
@@ -245,7 +245,7 @@ class TestReading:
 
     def test_nobody_looks_again_at_once_where_there_is_nothing_to_read(self, tmp_path: Path) -> None:
         watch = JournalWatch(Link(), 10)
-        waiting = Reading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
+        waiting = JournalReading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
         watch.choose([waiting], 3600)
         play(watch.read([waiting]))
         watch.next_read = 0.0
@@ -258,7 +258,7 @@ class TestReading:
         granted = events.Granted(NOW, members)
         Path(handle.journal).write_text(json.dumps(event_to_document(granted)) + "\n")
         watch = JournalWatch(Link(), 10)
-        play(watch.read([Reading(handle, 0, True)]))
+        play(watch.read([JournalReading(handle, 0, True)]))
         page = watch.page(handle, 0)
         assert page is not None and [line.event for line in page.lines] == [granted]
         assert watch.page(handle, 5) is page

@@ -32,7 +32,7 @@ from overspan.adapters.slurm.rendering.images import (
     pyxis_options,
     quote_words,
 )
-from overspan.adapters.slurm.rendering.script import Setting, Submission, render_job
+from overspan.adapters.slurm.rendering.script import BatchSubmission, RenderContext, render_job
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.bridge.model.documents import decode
@@ -55,8 +55,8 @@ run: echo "$GREETING|$TOKEN|$OVERSPAN_NODE_INDEX"
 IMAGE = "name: x\nresources: {{image_id: 'docker:{image}'}}\nrun: echo ran\n"
 
 
-def setting(runtime: str, run_dir: str = "/root/runs/7") -> Setting:
-    return Setting("7.0", secrets_path=f"{run_dir}/secrets", run_dir=run_dir, containers=runtime)
+def setting(runtime: str, run_dir: str = "/root/runs/7") -> RenderContext:
+    return RenderContext("7.0", secrets_path=f"{run_dir}/secrets", run_dir=run_dir, containers=runtime)
 
 
 @pytest.mark.parametrize("runtime", [PYXIS, APPTAINER])
@@ -207,7 +207,7 @@ GREETING=image exec "$@"
 class Rendered:
     """A submission whose script runs here, in a folder with stand-ins on PATH."""
 
-    def __init__(self, folder: Path, submission: Submission) -> None:
+    def __init__(self, folder: Path, submission: BatchSubmission) -> None:
         self.folder = folder
         self.submission = submission
         for name, text in (("srun", SRUN), ("apptainer", RUNTIME)):

@@ -13,15 +13,15 @@ from tests.unit.adapters.slurm.records import ENDED
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
-from overspan.adapters.slurm.access.imports import Importer
-from overspan.adapters.slurm.commands.listings import Limit
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.access.imports import NativeJobImporter
+from overspan.adapters.slurm.commands.listings import TimeLimit
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.observation.ownership import list_own
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import new_job
@@ -46,7 +46,7 @@ RECORD = QueueRecord(
     submit=NOW,
     start=NOW + 5,
     end=None,
-    limit=Limit(3600),
+    limit=TimeLimit(3600),
     used=5,
     priority=1,
     name="train",
@@ -96,8 +96,8 @@ class Asked:
         return FIELDS if int(native) in self.records else {}
 
 
-def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> Importer:
-    return Importer(cast("Questions", Asked(*records, ended=ended)))
+def importer(*records: QueueRecord, ended: Sequence[AccountingRecord] = ()) -> NativeJobImporter:
+    return NativeJobImporter(cast("Queries", Asked(*records, ended=ended)))
 
 
 async def no_sbatch(launches: Sequence[Launch]) -> dict[str, Accepted | Refusal]:

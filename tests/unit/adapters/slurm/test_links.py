@@ -18,26 +18,26 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.overdue import overrun, stay
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
-from overspan.adapters.slurm.commands.errors import Kind, read_failure
+from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.handles import NOTHING, Cursor, make_handle
 from overspan.adapters.slurm.observation.outcomes import judge
-from overspan.adapters.slurm.observation.stories import View, tell
-from overspan.adapters.slurm.transports.attempts import LONGEST_REFUSED, LONGEST_WAIT, Attempts
-from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
+from overspan.adapters.slurm.observation.projection import NativeView, project
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
-from overspan.adapters.slurm.transports.pacing import (
+from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.transports.rate_limit import (
     DEFAULT,
     HANG_SECONDS,
     Bucket,
-    Limit,
-    Paced,
+    RateLimit,
+    RateLimited,
     asks_controller,
     read_limit,
 )
-from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
+from overspan.adapters.slurm.transports.reconnection import LONGEST_REFUSED, LONGEST_WAIT, ReconnectDelay
+from overspan.adapters.slurm.transports.transport import Call, Done, Interrupted
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.states import State
@@ -159,7 +159,7 @@ class TestHangs:
         world.transport.fail("sbatch", Trouble.HANGS)
 
         async def story() -> None:
-            paced = Paced(world.transport, world.loop.time)
+            paced = RateLimited(world.transport, world.loop.time)
             await paced.run_all([Call(["date"]), Call(["sbatch", "x"]), Call(["scancel", "1"])], 60)
             await paced.run(["squeue"])
             assert paced.hang == "sbatch has not answered within 60 s"
@@ -230,7 +230,7 @@ class TestLink:
     def test_a_host_that_is_down_is_asked_seldom(self, link: Link) -> None:
         async def story() -> None:
             # However long the questions take, no time goes by.
-            link.transport._attempts = Attempts(lambda: 0.0)
+            link.transport._attempts = ReconnectDelay(lambda: 0.0)
             link.be("down")
             for _ in range(5):
                 with pytest.raises(Unreachable, match="No route to host"):
@@ -269,7 +269,7 @@ class TestLink:
 class TestAttempts:
     def test_a_host_that_is_away_is_tried_every_few_seconds_however_long_it_was(self) -> None:
         now, tries = [0.0], []
-        attempts = Attempts(lambda: now[0])
+        attempts = ReconnectDelay(lambda: now[0])
         while now[0] < 600:
             try:
                 attempts.check()
@@ -293,7 +293,7 @@ class TestAttempts:
     )
     def test_a_host_that_lets_nobody_in_is_left_alone_for_longer(self, said: str) -> None:
         now = [0.0]
-        attempts = Attempts(lambda: now[0])
+        attempts = ReconnectDelay(lambda: now[0])
         for _ in range(9):
             attempts.fail(f"there: {said}")
         now[0] = LONGEST_REFUSED - 1
@@ -303,7 +303,7 @@ class TestAttempts:
         attempts.check()
 
     def test_an_open_connection_that_breaks_is_opened_again_at_once(self) -> None:
-        attempts = Attempts(lambda: 0.0)
+        attempts = ReconnectDelay(lambda: 0.0)
         attempts.fail("there: Connection refused")
         attempts.succeed()
         attempts.check()
@@ -326,7 +326,7 @@ RATE = "idle,rl_enable,rl_bucket_size=4,rl_refill_rate=6,rl_refill_period=3"
 
 class TestPace:
     def test_the_sites_own_limit_is_read(self) -> None:
-        assert read_limit(f"SlurmctldParameters     = {RATE}\n") == Limit(4, 2)
+        assert read_limit(f"SlurmctldParameters     = {RATE}\n") == RateLimit(4, 2)
         assert read_limit("SlurmctldParameters = rl_enable\n") == DEFAULT
         assert read_limit("SlurmctldParameters = rl_enable,rl_bucket_size=x,rl_refill_rate=0\n") == DEFAULT
         assert read_limit("SlurmctldParameters = (null)\n") is None
@@ -334,7 +334,7 @@ class TestPace:
 
     def test_a_bucket_lets_through_what_it_has_and_then_its_rate(self) -> None:
         now = [0.0]
-        bucket = Bucket(Limit(4, 2), lambda: now[0])
+        bucket = Bucket(RateLimit(4, 2), lambda: now[0])
         assert [bucket.take(1) for _ in range(4)] == [0, 0, 0, 0]
         assert bucket.take(1) == 0.5
         now[0] = 100.0
@@ -353,7 +353,7 @@ class TestPace:
             now[0] += seconds
 
         async def story() -> None:
-            paced = Paced(world.transport, lambda: now[0], sleep)
+            paced = RateLimited(world.transport, lambda: now[0], sleep)
             assert paced.bucket is None
             await paced.run_all([Call(["env", "-u", "X", "scontrol", "show", "config"])])
             for _ in range(6):
@@ -380,20 +380,20 @@ class TestPace:
             waits.append(seconds)
 
         async def story() -> None:
-            paced = Paced(world.transport, lambda: 0.0, sleep)
+            paced = RateLimited(world.transport, lambda: 0.0, sleep)
             await paced.run_all([Call(["squeue"])])
             assert paced.bucket is not None and paced.bucket.limit == DEFAULT
             await paced.run_all([Call(["squeue"])])
 
         world.play(story())
         assert waits == [0.5]
-        assert read_failure(said, 1).kind is Kind.BUSY
+        assert read_failure(said, 1).kind is FailureKind.BUSY
 
     def test_other_failures_are_no_limits(self, world: SlurmWorld) -> None:
         world.transport.fail("squeue", Trouble.DROPPED)
 
         async def story() -> None:
-            paced = Paced(world.transport)
+            paced = RateLimited(world.transport)
             await paced.run_all([Call(["squeue"])])
             assert paced.bucket is None
 
@@ -415,8 +415,8 @@ class TestClocks:
         ended = judge(read_state("FAILED"), "NonZeroExitCode", ExitStatus(3, 0))
         begin, end = NOW + 5 + skew, NOW + 9 + skew
         for outcome, over in ((running, None), (ended, end)):
-            view = View(outcome, "None", ("n1",), begin, over, None, NOW + 10)
-            told = tell(handle, view, cursor, [], {})
+            view = NativeView(outcome, "None", ("n1",), begin, over, None, NOW + 10)
+            told = project(handle, view, cursor, [], {})
             cursor = told.cursor
             for event in told.events:
                 job = reduce(job, event)
@@ -449,5 +449,5 @@ class TestDisks:
             "sbatch: error: instead of expected UNIX line breaks (\\n).\n"
         )
         failure = read_failure(said, 1)
-        assert failure.kind is Kind.REJECTED and "dos2unix" in failure.remedy
+        assert failure.kind is FailureKind.REJECTED and "dos2unix" in failure.remedy
         assert failure.message.startswith("Batch script contains DOS line breaks")

@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.unit.adapters.slurm.samples import GOLDEN
 
 from overspan.adapters.slurm.commands import listings, nodes, sacct, squeue
-from overspan.adapters.slurm.commands.listings import FIELD_END, RECORD_END, ExitStatus, Limit
+from overspan.adapters.slurm.commands.listings import FIELD_END, RECORD_END, ExitStatus, TimeLimit
 from overspan.adapters.slurm.commands.states import BASES, FLAGS, NativeState, read_reason, read_state
 from overspan.bridge.model.ids import ArraySpec, IndexRange
 from overspan.bridge.model.resources import Gpus
@@ -39,7 +39,7 @@ def test_elements_have_their_own_numbers_and_the_last_keeps_the_arrays() -> None
 
 def test_components_of_a_hetjob() -> None:
     leader, other = EARLY["1+0"], EARLY["1+1"]
-    assert (leader.raw, leader.het_job, leader.het_offset, leader.limit) == (1, 1, 0, Limit(720))
+    assert (leader.raw, leader.het_job, leader.het_offset, leader.limit) == (1, 1, 0, TimeLimit(720))
     assert (other.raw, other.het_job, other.het_offset, other.partition) == (2, 1, 1, "short")
     assert leader.array_job is None and leader.state == NativeState("RUNNING")
     assert leader.start == 1795275650.0 and leader.used == 4 and leader.comment == "overspan=t43.0"
@@ -104,7 +104,7 @@ def test_accounting_with_every_run_and_step() -> None:
     assert failed.exit == ExitStatus(3, 0) and failed.elapsed == 0
     assert "overspan=t23.0" in failed.submit_line
     rest = next(record for record in records if record.shown == "3_[0-9%2]")
-    assert (rest.rest, rest.array_job, rest.start, rest.nodes, rest.limit) == ("0-9%2", 3, None, (), Limit(300))
+    assert (rest.rest, rest.array_job, rest.start, rest.nodes, rest.limit) == ("0-9%2", 3, None, (), TimeLimit(300))
     component = next(record for record in records if record.shown == "1+1")
     assert (component.raw, component.het_job, component.het_offset) == (2, 1, 1)
     assert {record.step for record in records if record.raw == 9} == {"", "batch"}
@@ -112,7 +112,7 @@ def test_accounting_with_every_run_and_step() -> None:
 
 def test_accounting_of_a_version_without_submit_lines() -> None:
     accounts = sacct.read_accounts(read_golden("sacct-20.11.txt"), (20, 11))
-    assert accounts.unreadable == 0 and accounts.records[-1].limit == Limit(None, False)
+    assert accounts.unreadable == 0 and accounts.records[-1].limit == TimeLimit(None, False)
     assert all(record.submit_line == "" for record in accounts.records)
     assert "SubmitLine" not in " ".join(sacct.ask_accounts([1], (20, 11)))
     assert sacct.ask_accounts([1, 2], (21, 8))[-1].endswith(",SubmitLine")
@@ -229,18 +229,18 @@ def test_exit_codes(text: str, status: ExitStatus | None) -> None:
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        ("UNLIMITED", Limit(None)),
-        ("infinite", Limit(None)),
-        ("5:00", Limit(300)),
-        ("1-00:00:00", Limit(86400)),
-        ("12:00:00", Limit(43200)),
-        ("N/A", Limit(None, False)),
-        ("INVALID", Limit(None, False)),
-        ("Partition_Limit", Limit(None, False)),
-        ("Unknown", Limit(None, False)),
+        ("UNLIMITED", TimeLimit(None)),
+        ("infinite", TimeLimit(None)),
+        ("5:00", TimeLimit(300)),
+        ("1-00:00:00", TimeLimit(86400)),
+        ("12:00:00", TimeLimit(43200)),
+        ("N/A", TimeLimit(None, False)),
+        ("INVALID", TimeLimit(None, False)),
+        ("Partition_Limit", TimeLimit(None, False)),
+        ("Unknown", TimeLimit(None, False)),
     ],
 )
-def test_time_limits(text: str, limit: Limit) -> None:
+def test_time_limits(text: str, limit: TimeLimit) -> None:
     assert listings.read_limit(text) == limit
 
 
@@ -270,4 +270,4 @@ def test_no_answer_breaks_a_reader(text: str) -> None:
 def test_records_are_split_where_they_were_joined(rows: list[list[str]]) -> None:
     clean = [[text.replace(FIELD_END, "").replace(RECORD_END, "") for text in row] for row in rows]
     text = "".join(f"{FIELD_END.join(row)}{RECORD_END}\n" for row in clean)
-    assert listings.split_records(text, 4) == listings.Answer(tuple(tuple(row) for row in clean))
+    assert listings.split_records(text, 4) == listings.ParsedListing(tuple(tuple(row) for row in clean))

@@ -10,9 +10,9 @@ from overspan.adapters.slurm.observation.outcomes import (
     BASES,
     FLAGS,
     REASONS,
-    Outcome,
+    NativeAttempt,
+    NativeOutcome,
     Phase,
-    Ran,
     end_events,
     judge,
     queue_event,
@@ -88,7 +88,7 @@ def test_an_end_gives_slurms_own_state_back() -> None:
 
 
 def test_unknown_is_not_failed() -> None:
-    assert judge(read_state("HIBERNATING")) == Outcome(Phase.RUNNING, detail="unknown state HIBERNATING")
+    assert judge(read_state("HIBERNATING")) == NativeOutcome(Phase.RUNNING, detail="unknown state HIBERNATING")
 
 
 def test_who_cancelled_is_told() -> None:
@@ -96,7 +96,7 @@ def test_who_cancelled_is_told() -> None:
 
 
 def test_events_of_waiting_and_ends() -> None:
-    ran = Ran("batch", 1, 2, nodes=2)
+    ran = NativeAttempt("batch", 1, 2, nodes=2)
     assert queue_event(judge(read_state("PD"), "Priority"), "Priority", 5.0, 9.0) == Queued(5.0, "Priority", 9.0)
     assert queue_event(judge(read_state("R")), "None", 5.0) is None
     failed = judge(read_state("F"), "NonZeroExitCode", ExitStatus(3, 0))
@@ -126,7 +126,7 @@ def test_the_lifecycle_ends_jobs_as_slurm_did(state: str, status: str, expected:
     started: list[Event] = [Granted(1.0, (("batch", 0, "n1", "", ()),)), Launch(1.0, "batch", 0)]
     code, signal = map(int, status.split(":"))
     outcome = judge(read_state(state), "None", ExitStatus(code, signal))
-    ends = end_events(outcome, Ran("batch", 0, 0), 9.0)
+    ends = end_events(outcome, NativeAttempt("batch", 0, 0), 9.0)
     for event in (*started, NodeStarted(1.0, "batch", 0, 0), *ends):
         job = reduce(job, event)
     assert job.tasks[0].state is expected

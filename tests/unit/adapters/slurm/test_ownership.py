@@ -12,9 +12,9 @@ from tests.unit.adapters.slurm.samples import NOW
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import GroupHandle, Handle
-from overspan.adapters.slurm.observation.answers import Accounts, Answer, take_view
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.ownership import is_another, list_own
+from overspan.adapters.slurm.observation.snapshot import AccountingSnapshot, QueueSnapshot, take_view
 from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model.causes import Cause
 
@@ -82,8 +82,8 @@ class TestRuns:
         assert list_own(FIRST, runs) == runs
 
 
-def answer(queue: Sequence[QueueRecord], runs: Sequence[AccountingRecord] = (), name: str = "42") -> Answer:
-    return Answer(Lookup(queue), NOW, Accounts({name: list(runs)}))
+def answer(queue: Sequence[QueueRecord], runs: Sequence[AccountingRecord] = (), name: str = "42") -> QueueSnapshot:
+    return QueueSnapshot(Lookup(queue), NOW, AccountingSnapshot({name: list(runs)}))
 
 
 class TestViews:

@@ -9,10 +9,10 @@ from tests.unit.adapters.slurm.samples import EXAMPLES, read_file
 
 from overspan.adapters.contract import Node
 from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends, longest_primary
-from overspan.adapters.slurm.groups.packing import Atom, NodeSize, fits, pack
+from overspan.adapters.slurm.groups.packing import NodeSize, PackedUnit, fits, pack
 from overspan.adapters.slurm.groups.placement import list_kinds, measure_sizes, plan_group, plan_on_nodes
-from overspan.adapters.slurm.groups.plans import MemberId, Plan
-from overspan.adapters.slurm.rendering.needs import Need
+from overspan.adapters.slurm.groups.plans import MemberId, PlacementPlan
+from overspan.adapters.slurm.rendering.node_resources import NodeResources
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Resources
@@ -31,7 +31,7 @@ def task(name: str, cpus: float = 1, nodes: int = 1, gpus: int = 0, **more: obje
     return TaskSpec(name, run=name, num_nodes=nodes, resources=resources, **more)  # type: ignore[arg-type]
 
 
-def places(plan: Plan) -> dict[str, tuple[int, int]]:
+def places(plan: PlacementPlan) -> dict[str, tuple[int, int]]:
     """Component and node of every member by its name."""
     return {
         f"{member.task}-{member.index}": (number, node)
@@ -66,7 +66,7 @@ def test_two_shapes_are_a_hetjob_led_by_the_longest_primary() -> None:
 def test_a_small_task_goes_beside_a_large_one_and_leaves_one_job() -> None:
     plan = plan_group(group(task("trainer", 32, 4, 8), task("data", 2)), (NodeSize("", 64, 256_000, 8, count=4),))
     assert not plan.hetjob and plan.nodes == 4
-    assert plan.components[0].shape == Need(34, None, 8)
+    assert plan.components[0].shape == NodeResources(34, None, 8)
 
 
 def test_shared_members_are_on_the_nodes_of_their_task() -> None:
@@ -283,7 +283,7 @@ def _root(job: Job, name: str) -> str:
 @settings(deadline=None)
 def test_never_more_nodes_than_one_plan_alone(shapes: list[tuple[int, int]]) -> None:
     atoms = [
-        Atom(f"t{place}", (MemberId(f"t{place}", index),), Need(cpus), apart=count > 1)
+        PackedUnit(f"t{place}", (MemberId(f"t{place}", index),), NodeResources(cpus), apart=count > 1)
         for place, (cpus, count) in enumerate(shapes)
         for index in range(count)
     ]

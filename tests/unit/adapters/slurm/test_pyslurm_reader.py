@@ -11,9 +11,9 @@ import pytest
 
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm.cluster import open_questions
-from overspan.adapters.slurm.commands.listings import ExitStatus, Limit
+from overspan.adapters.slurm.commands.listings import ExitStatus, TimeLimit
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions, open_library, read_job
-from overspan.adapters.slurm.commands.questions import Questions, Site
+from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.settings import read_settings
@@ -77,12 +77,12 @@ class TestRecords:
     def test_a_running_job(self) -> None:
         record = read_job(job())
         assert (record.raw, record.shown, record.nodes, record.restarts) == (42, "42", ("n1", "n2"), 1)
-        assert (record.state, record.limit, record.exit) == (read_state("RUNNING"), Limit(3600), None)
+        assert (record.state, record.limit, record.exit) == (read_state("RUNNING"), TimeLimit(3600), None)
         assert (record.submit, record.start, record.end, record.comment) == (100.0, 105.0, None, "")
 
     def test_ends_and_limits(self) -> None:
         record = read_job(job(state="FAILED", exit_code=3, exit_code_signal=0, time_limit="UNLIMITED", end_time=110))
-        assert (record.exit, record.limit, record.end) == (ExitStatus(3, 0), Limit(None), 110.0)
+        assert (record.exit, record.limit, record.end) == (ExitStatus(3, 0), TimeLimit(None), 110.0)
         assert read_job(job(exit_code=None, exit_code_signal=9)).exit == ExitStatus(0, 9)
         assert not read_job(job(time_limit=None)).limit.known
 
@@ -134,7 +134,7 @@ class TestSetting:
         settings = read_settings(ClusterConfig("c", "slurm", {"reader": "pyslurm"}))
         assert isinstance(open_questions(LocalTransport(), settings), LibraryQuestions)
         plain = open_questions(LocalTransport(), read_settings(ClusterConfig("c", "slurm")))
-        assert type(plain) is Questions
+        assert type(plain) is Queries
         with pytest.raises(InvalidRequest, match="pyslurm"):
             read_settings(ClusterConfig("c", "slurm", {"reader": "pyslurm", "host": "login"}))
         with pytest.raises(InvalidRequest, match="neither"):

@@ -10,17 +10,17 @@ from unittest.mock import AsyncMock
 import pytest
 from tests.unit.adapters.slurm.records import mark, record, run
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watching import Bench
+from tests.unit.adapters.slurm.watch_bench import Bench
 
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import BASES, FLAGS, read_reason, read_state
 from overspan.adapters.slurm.handles import Cursor, Handle
-from overspan.adapters.slurm.observation.answers import Accounts, Answer
 from overspan.adapters.slurm.observation.outcomes import Phase
+from overspan.adapters.slurm.observation.projection import NativeView, project
 from overspan.adapters.slurm.observation.requeues import Future, find_successor, foresee, is_unstarted, may_be_unstarted
-from overspan.adapters.slurm.observation.stories import View, tell
+from overspan.adapters.slurm.observation.snapshot import AccountingSnapshot, QueueSnapshot
 from overspan.adapters.slurm.submission.arrays import Lookup
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -110,9 +110,9 @@ FIRST = Handle(42, run=0, job=7, launch=0, attempt=0, nodes=1, grace=30, task="m
 NEXT = replace(FIRST, run=1, launch=1, attempt=1)
 
 
-def see(handle: Handle, one: QueueRecord, *states: str) -> View:
+def see(handle: Handle, one: QueueRecord, *states: str) -> NativeView:
     runs = [run(mark("inst-7-0"), state, NOW + 100 * place) for place, state in enumerate(states)]
-    view = Answer(Lookup([one]), NOW + 50, Accounts({"42": runs})).view(handle, None)
+    view = QueueSnapshot(Lookup([one]), NOW + 50, AccountingSnapshot({"42": runs})).view(handle, None)
     assert view is not None
     return view
 
@@ -132,7 +132,7 @@ class TestViews:
         assert (view.start, view.over_at, view.waits) == (NOW + 5, NOW + 9, True)
 
     def test_the_next_run_has_not_begun_while_the_job_is_completing(self) -> None:
-        told = tell(NEXT, see(NEXT, COMPLETING), Cursor(), (), {})
+        told = project(NEXT, see(NEXT, COMPLETING), Cursor(), (), {})
         assert told.events == ()
 
     @pytest.mark.parametrize("state", ["SPECIAL_EXIT", "REQUEUE_HOLD", "REQUEUED", "LAUNCH_FAILED"])
@@ -140,21 +140,21 @@ class TestViews:
         for restarts in (0, 1):
             view = see(NEXT, queued(state, restarts, "job requeued in held state"))
             assert view.outcome.phase is Phase.QUEUED
-            (hold,) = tell(NEXT, view, Cursor(), (), {}).events
+            (hold,) = project(NEXT, view, Cursor(), (), {}).events
             assert isinstance(hold, events.Hold)
 
     @pytest.mark.parametrize(
         "reason", ["launch failed requeued held", "job_requeued_in_held_state", "JobHoldMaxRequeue", "JobHeldAdmin"]
     )
     def test_a_hold_of_slurms_is_shown_and_its_release_too(self, reason: str) -> None:
-        held = tell(NEXT, see(NEXT, queued("PENDING", 1, reason)), Cursor(), (), {})
+        held = project(NEXT, see(NEXT, queued("PENDING", 1, reason)), Cursor(), (), {})
         assert [type(event) for event in held.events] == [events.Hold]
-        free = tell(NEXT, see(NEXT, queued("PENDING", 1, "BeginTime")), held.cursor, (), {})
+        free = project(NEXT, see(NEXT, queued("PENDING", 1, "BeginTime")), held.cursor, (), {})
         assert [type(event) for event in free.events] == [events.Release]
 
     def test_a_hold_is_shown_of_a_job_that_still_has_the_nodes_of_its_former_run(self) -> None:
         view = see(NEXT, queued("PENDING", 1, "launch failed requeued held", nodes=("n1",)))
-        assert [type(event) for event in tell(NEXT, view, Cursor(), (), {}).events] == [events.Hold]
+        assert [type(event) for event in project(NEXT, view, Cursor(), (), {}).events] == [events.Hold]
 
     def test_a_run_that_was_cancelled_in_the_queue_waits_no_more(self) -> None:
         assert see(FIRST, queued("PENDING", 1), "REQUEUED").waits
@@ -201,12 +201,12 @@ class TestUnstarted:
 
     @pytest.mark.parametrize("unstarted", [True, False])
     def test_a_run_without_a_program_is_lost_and_no_failure_of_the_users(self, unstarted: bool) -> None:
-        answer = Answer(Lookup([REVOKED]), NOW + 50)
+        answer = QueueSnapshot(Lookup([REVOKED]), NOW + 50)
         assert answer.is_suspect(NEXT) and not answer.is_suspect(FIRST)
-        accounts = Accounts({"42": []}, unstarted={"42"} if unstarted else ())
+        accounts = AccountingSnapshot({"42": []}, unstarted={"42"} if unstarted else ())
         view = replace(answer, accounts=accounts).view(NEXT, None)
         assert view is not None
-        told = tell(NEXT, view, Cursor(), (), {}).events
+        told = project(NEXT, view, Cursor(), (), {}).events
         if unstarted:
             (lost,) = told
             assert isinstance(lost, events.LaunchLost)

@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read
 
 from overspan.adapters.slurm.planning import render_submission
 from overspan.adapters.slurm.rendering.script import (
-    Setting,
+    RenderContext,
     find_token,
     list_tokens,
     mark_comment,
@@ -23,7 +23,9 @@ from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Array, Element, Job
 
-SETTING = Setting("7.0", gpu_kinds=("h100", "a100-80gb"), secrets_path="/root/runs/7/secrets", run_dir="/root/runs/7")
+SETTING = RenderContext(
+    "7.0", gpu_kinds=("h100", "a100-80gb"), secrets_path="/root/runs/7/secrets", run_dir="/root/runs/7"
+)
 
 TASK = """
 name: train
@@ -65,7 +67,7 @@ def test_golden_batch_script() -> None:
     words = ["-p", "short", "--comment=try 2", "-x", "n[1-3]", "--parsable", "train.sh", "--epochs", "3 x"]
     job = read_script(SCRIPT, words, env={"SBATCH_QOS": "high"})
     needs = dict.fromkeys(job.dependency.needs, "1012")
-    submission = render_job(job, Setting("8.0", native_ids=needs, script_path="/root/runs/8/train.sh"))
+    submission = render_job(job, RenderContext("8.0", native_ids=needs, script_path="/root/runs/8/train.sh"))
     check_golden("batch-script.txt", render_submission(submission))
     # sbatch reads its own variables: precedence is its business.
     assert submission.variables["SBATCH_QOS"] == "high"
@@ -74,11 +76,11 @@ def test_golden_batch_script() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=200))
 def test_a_batch_script_passes_through_untouched(body: str) -> None:
     text = f"#!/bin/sh\ntrue\n{body}"
-    assert render_job(read_script(text), Setting("8.0")).script == text
+    assert render_job(read_script(text), RenderContext("8.0")).script == text
 
 
 def argv_of(job: Job) -> dict[str, str]:
-    words = render_job(job, Setting("8.0")).argv[2:]
+    words = render_job(job, RenderContext("8.0")).argv[2:]
     return dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
 
 
@@ -96,9 +98,9 @@ def test_what_an_operator_changed_overrides_the_script() -> None:
     words = argv_of(changed)
     assert (words["nice"], words["priority"], words["begin"], words["time"]) == ("9", "4", "now", "00:10:00")
     assert words["deadline"] == f"uts{int(NOW) + 7200}"
-    assert "hold" not in words and render_job(changed, Setting("8.0")).release
+    assert "hold" not in words and render_job(changed, RenderContext("8.0")).release
     assert argv_of(job)["begin"] == f"uts{int(NOW) + 3600}"
-    assert "hold" in argv_of(job) and not render_job(job, Setting("8.0")).release
+    assert "hold" in argv_of(job) and not render_job(job, RenderContext("8.0")).release
 
 
 def test_a_hold_that_was_typed_and_has_ended() -> None:
@@ -114,8 +116,8 @@ def test_a_dependency_that_overspan_waited_for_is_taken_away() -> None:
 def test_a_script_with_arguments_needs_a_file() -> None:
     job = read_script("#!/bin/sh\n", ["train.sh", "a b"])
     with pytest.raises(InvalidRequest, match="needs a place"):
-        render_job(job, Setting("8.0"))
-    submission = render_job(job, Setting("8.0", script_path="/r/8/script"))
+        render_job(job, RenderContext("8.0"))
+    submission = render_job(job, RenderContext("8.0", script_path="/r/8/script"))
     assert submission.argv[-2:] == ("/r/8/script", "a b") and submission.script_path == "/r/8/script"
 
 
@@ -129,7 +131,7 @@ def test_the_rest_of_an_array_and_one_element() -> None:
 
 def test_components_of_a_hetjob_keep_their_words() -> None:
     job = read_script("#!/bin/sh\n#SBATCH hetjob\nsrun : x\n", ["-N1", "-t", "3", ":", "-N2", "-p", "gpu", "train.sh"])
-    words = render_job(job, Setting("8.0")).argv
+    words = render_job(job, RenderContext("8.0")).argv
     assert words[words.index(":") :] == (":", "--nodes=2", "--partition=gpu")
 
 
@@ -149,16 +151,16 @@ def test_conflicts_are_told_and_native_options_win() -> None:
 def test_needs_and_a_native_dependency_are_joined() -> None:
     job = read_file("name: x\nneeds: afterok:12\nslurm: {dependency: 'afterany:99'}\nrun: x\n")
     needs = dict.fromkeys(job.dependency.needs, "1012")
-    assert "--dependency=afterok:1012,afterany:99" in render_job(job, Setting("7.0", needs)).script
+    assert "--dependency=afterok:1012,afterany:99" in render_job(job, RenderContext("7.0", needs)).script
     job = read_file("name: x\nneeds: afterok:12\nslurm: {dependency: 'afterany:99?afterok:3'}\nrun: x\n")
     with pytest.raises(InvalidRequest, match="joined"):
-        render_job(job, Setting("7.0", dict.fromkeys(job.dependency.needs, "1012")))
+        render_job(job, RenderContext("7.0", dict.fromkeys(job.dependency.needs, "1012")))
 
 
 def test_typed_gpus_are_spelled_as_the_cluster_does() -> None:
     job = read_file("name: x\nresources: {accelerators: 'A100:2'}\nrun: x\n")
     assert "--gres=gpu:a100-80gb:2" in render_job(job, SETTING).script
-    assert "--gres=gpu:A100:2" in render_job(job, Setting("7.0")).script
+    assert "--gres=gpu:A100:2" in render_job(job, RenderContext("7.0")).script
     job = read_file("name: x\nresources: {accelerators: ['V100:2', 'H100:1']}\nrun: x\n")
     assert "--gres=gpu:h100:1" in render_job(job, SETTING).script
 
@@ -186,7 +188,7 @@ def test_a_text_that_is_too_long_is_refused() -> None:
 
 def run_script(job_text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     secrets = tmp_path / "secrets"
-    submission = render_job(read_file(job_text), Setting("7.0", secrets_path=str(secrets), run_dir=str(tmp_path)))
+    submission = render_job(read_file(job_text), RenderContext("7.0", secrets_path=str(secrets), run_dir=str(tmp_path)))
     secrets.write_text(submission.secrets)
     return subprocess.run(["bash", "-s"], input=submission.script, capture_output=True, text=True, timeout=60)
 

@@ -10,7 +10,7 @@ from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read_script
 
 from overspan.adapters.contract import Launch, Order
-from overspan.adapters.slurm.files.library import name_archive
+from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.packing import NodeSize
 from overspan.adapters.slurm.groups.placement import plan_group
 from overspan.adapters.slurm.rendering.forms import is_group

@@ -15,14 +15,14 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.set_orders import Bench
 from tests.unit.adapters.slurm.submissions import play
-from tests.unit.adapters.slurm.watching import open_over
+from tests.unit.adapters.slurm.watch_bench import open_over
 
 from overspan.adapters import first_look
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.groups.stories import MARGIN
+from overspan.adapters.slurm.groups.projection import MARGIN
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
-from overspan.adapters.slurm.sets.members import Member
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.sets.members import MemberToken
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event, event_to_document
@@ -384,7 +384,7 @@ class TestRequeued:
             await settle(bench)
             bench.asked.records[102] = record(102, "inst-7-0/b/0", "PENDING", 1)
             assert list_ends(await settle(bench)) == [("b", 0, 0, 0, "node")]
-            assert bench.watch.sets.take_requeued() == {Member("inst-7-0", "b", 0)}
+            assert bench.watch.sets.take_requeued() == {MemberToken("inst-7-0", "b", 0)}
             assert bench.watch.sets.take_requeued() == set()
 
         play(story())

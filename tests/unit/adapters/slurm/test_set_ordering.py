@@ -23,7 +23,7 @@ from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.limits import read_limits
 from overspan.adapters.slurm.sets.members import narrow
 from overspan.adapters.slurm.sets.ordering import withdraw_words
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 
 

@@ -15,9 +15,9 @@ from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
-from overspan.adapters.slurm.sets.members import Member
+from overspan.adapters.slurm.sets.members import MemberToken
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.transports.channel import Call, Done
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.errors import OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 
@@ -33,7 +33,7 @@ class Sets:
     async def submit(self, number: int = 1) -> Accepted | Refusal:
         answers = await self.sets.submit([Launch(f"inst-{number}-0", replace(JOB, id=number))])
         if not answers:
-            raise TimedOut(self.bench.submitter.doubt)
+            raise TimedOut(self.bench.submitter.in_doubt)
         (answer,) = answers.values()
         return answer
 
@@ -98,7 +98,7 @@ def test_a_set_in_doubt_holds_no_other_back() -> None:
         launches = [Launch(f"inst-{number}-0", replace(JOB, id=number)) for number in (1, 2)]
         answers = await sets.sets.submit(launches)
         assert [type(answer) for answer in answers.values()] == [Accepted] and set(answers) == {"inst-2-0"}
-        assert "has job 1 (" in sets.bench.submitter.doubt
+        assert "has job 1 (" in sets.bench.submitter.in_doubt
         # What was refused of the one in doubt is not submitted again meanwhile.
         count = sets.world.count("sbatch")
         assert await sets.sets.submit(launches[:1]) == {} and sets.world.count("sbatch") == count
@@ -324,7 +324,7 @@ def test_native_jobs_are_ended_by_their_tokens() -> None:
         assert sets.world.commands == []
         numbers = [sets.world.add(f"inst-1-0/{name}", "PENDING", 1) for name in ("a/0", "a/1", "b/0")]
         ended = sets.world.add("inst-1-0/a/0", "COMPLETED")
-        await sets.sets.end({Member("inst-1-0", "a", 0)})
+        await sets.sets.end({MemberToken("inst-1-0", "a", 0)})
         assert sets.world.commands[-1] == ("scancel", str(numbers[0]))
         assert [sets.world.jobs[number][1] for number in (*numbers, ended)] == [
             "CANCELLED",

@@ -33,8 +33,7 @@ from overspan.adapters.slurm.opening import open_configured
 from overspan.adapters.slurm.transports import processes
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.transports.processes import feed_process
-from overspan.adapters.slurm.users import watches as watching
-from overspan.adapters.slurm.users import works as working
+from overspan.adapters.slurm.users import concurrent_calls, observation
 from overspan.adapters.slurm.users.cluster import SharedCluster
 from overspan.adapters.slurm.users.handles import join_owner, split_owner
 from overspan.bridge.config.settings import Settings
@@ -66,7 +65,7 @@ class OneUser:
     ordered: list[str] = field(default_factory=list)
     looks: list[Mapping[str, str]] = field(default_factory=list)
     failing: bool = False
-    doubted: set[str] = field(default_factory=set)
+    in_doubt: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.gate = asyncio.Event()
@@ -82,8 +81,8 @@ class OneUser:
         self.given += [each.token for each in launches]
         await self._pass()
         answers = [Accepted(each.token, f"s.{each.job.id}", str(each.job.id)) for each in launches]
-        if self.doubted:
-            raise SomeUnanswered({answer.token: answer for answer in answers if answer.token not in self.doubted})
+        if self.in_doubt:
+            raise SomeUnanswered({answer.token: answer for answer in answers if answer.token not in self.in_doubt})
         return list(answers)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
@@ -131,9 +130,9 @@ class Many(SharedCluster):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "PATIENCE", 0.02)
-    monkeypatch.setattr(working, "REST", 0.02)
-    monkeypatch.setattr(watching, "REST", 0.02)
+    monkeypatch.setattr(concurrent_calls, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(concurrent_calls, "REST", 0.02)
+    monkeypatch.setattr(observation, "REST", 0.02)
 
 
 async def until(fact: Callable[[], bool]) -> None:
@@ -201,12 +200,12 @@ def test_one_users_cluster_that_takes_long_holds_up_nobody() -> None:
 def test_one_launch_in_doubt_keeps_no_answer_from_the_same_users_others() -> None:
     async def run() -> None:
         many = Many()
-        many.user("ada").doubted = {"i-1-0"}
+        many.user("ada").in_doubt = {"i-1-0"}
         both = [launch(1, "ada"), launch(2, "ada")]
         with pytest.raises(SomeUnanswered) as some:
             await many.submit(both)
         assert [answer.handle for answer in some.value.answers.values()] == ["ada/s.2"]
-        many.users["ada"].doubted = set()
+        many.users["ada"].in_doubt = set()
         assert [answer.token for answer in await many.submit(both[:1])] == ["i-1-0"]
         await many.close()
 
@@ -474,7 +473,7 @@ class TestProcesses:
 def test_the_first_answer_after_a_trouble_of_all_is_told_although_nothing_has_happened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watching, "REST", 0.0)
+    monkeypatch.setattr(observation, "REST", 0.0)
 
     async def run() -> None:
         many = Many()

@@ -10,7 +10,7 @@ import pytest
 
 from overspan.adapters.abilities import ShellRequest
 from overspan.adapters.slurm.access.shells import (
-    Allocation,
+    NativeAllocation,
     choose_allocation,
     list_allocations,
     list_parts,
@@ -21,7 +21,7 @@ from overspan.adapters.slurm.access.shells import (
     visit_program,
 )
 from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.sets.handles import Part, SetHandle
+from overspan.adapters.slurm.sets.handles import SetHandle, SetPart
 from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -36,7 +36,7 @@ HANDLE = GroupHandle(40, 7, 0, 30, "/r/runs/i-7")
 class TestAllocations:
     def test_the_component_with_the_members_node_is_entered(self) -> None:
         found = choose_allocation(list_allocations(TOLD), REQUEST, "40")
-        assert found == Allocation("40+1", "RUNNING", ("n2", "n3"), "/w")
+        assert found == NativeAllocation("40+1", "RUNNING", ("n2", "n3"), "/w")
 
     def test_a_folder_may_have_any_name_and_a_site_may_talk(self) -> None:
         assert list_allocations("welcome\n7|RUNNING|n1|/a|b\n")[0].text == "/a|b"
@@ -54,7 +54,7 @@ class TestAllocations:
             choose_allocation(list_allocations(told), REQUEST, "40")
 
     def test_the_newest_job_of_a_sets_task_is_entered(self) -> None:
-        handle = SetHandle(7, 0, 30, True, "i-7-0", "/r/runs/i-7", (Part("b", 2, 40),))
+        handle = SetHandle(7, 0, 30, True, "i-7-0", "/r/runs/i-7", (SetPart("b", 2, 40),))
         told = "40|COMPLETING|n3|overspan=i-7-0/b/0\n41|RUNNING|n3|mine a|b overspan=i-7-0/b/2\n"
         told += "42|RUNNING|n3|overspan=i-7-0/a/0\n43|RUNNING|n3|(null)\n44|RUNNING|n3|overspan=i-8-0/b/5\n"
         parts = list_parts(list_allocations(told), handle, "b")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.fakes.slurm_world import SlurmWorld
 
-from overspan.adapters.slurm.commands.questions import Questions
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 
@@ -27,10 +27,10 @@ def test_a_site_without_a_user_or_a_home_is_asked_again(
     world.transport.fail(command, said, 1)
 
     async def story() -> None:
-        questions = Questions(world.transport, 10)
+        queries = Queries(world.transport, 10)
         with pytest.raises(Unreachable, match=told):
-            await questions.site()
-        site = await questions.site()
+            await queries.site()
+        site = await queries.site()
         assert (site.user, site.home) == ("ada", str(world.transport.home))
 
     world.play(story())

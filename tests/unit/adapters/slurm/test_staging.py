@@ -24,7 +24,7 @@ from overspan.adapters.archives import describe_items, list_items, write_archive
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.ignoring import is_ignored, read_rules
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.local import LocalTransport

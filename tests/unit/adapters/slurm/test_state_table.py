@@ -6,7 +6,7 @@ import pytest
 
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.states import BASES, FLAGS, read_state
-from overspan.adapters.slurm.observation.outcomes import Phase, Ran, end_events, judge
+from overspan.adapters.slurm.observation.outcomes import NativeAttempt, Phase, end_events, judge
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Granted, Launch, NodeStarted
@@ -71,7 +71,7 @@ def test_an_end_has_its_own_outcome_and_words(
     for word in (name, code):
         outcome = judge(read_state(word), reason, exit_status)
         assert (outcome.phase, outcome.cause) == (Phase.ENDED, cause)
-        job = end_job(end_events(outcome, Ran("main", 0, 0), 9.0))
+        job = end_job(end_events(outcome, NativeAttempt("main", 0, 0), 9.0))
         attempt = job.tasks[0].attempts[0]
         assert (job.state, attempt.cause) == (state, cause)
         assert (attempt.exit_code, attempt.signal) == told

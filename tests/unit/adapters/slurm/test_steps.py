@@ -11,11 +11,11 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import read_script
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.slurm.commands.job_steps import Steps
+from overspan.adapters.slurm.commands.job_steps import JobSteps
 from overspan.adapters.slurm.commands.listings import FIELD_END, RECORD_END
-from overspan.adapters.slurm.commands.questions import Questions
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 JOB = read_script("#!/bin/sh\n")
@@ -50,7 +50,7 @@ class Asking:
 
     def __init__(self, world: SlurmWorld, **texts: str) -> None:
         self.world = world
-        self.steps = Steps(Questions(world.transport, 10), lambda handle: ())
+        self.steps = JobSteps(Queries(world.transport, 10), lambda handle: ())
         for name, text in texts.items():
             world.transport.fail(name, Done(0, text.encode(), b""))
 

@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.submissions import Bench, Wire, launch, play
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Refusal
 from overspan.adapters.slurm.commands.errors import read_failure
-from overspan.adapters.slurm.files.library import name_archive
+from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.errors import TimedOut, Unreachable

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.adapters.slurm.overdue import overrun, stay
 
-from overspan.adapters.slurm.transports.channel import Call, Done, Interrupted
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh, make_folder, socket_path
 from overspan.adapters.slurm.transports.paramiko_ssh import read_jump
 from overspan.adapters.slurm.transports.programs import read_answers, render_calls
+from overspan.adapters.slurm.transports.transport import Call, Done, Interrupted
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Unreachable
 
 T = TypeVar("T")

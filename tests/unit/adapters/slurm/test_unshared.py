@@ -23,28 +23,28 @@ from tests.unit.adapters.slurm.submissions import Asked, World
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
-from overspan.adapters.slurm.groups.stories import Sight, tell_group
+from overspan.adapters.slurm.groups.projection import GroupView, project_group
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
-from overspan.adapters.slurm.observation.journals import Page
-from overspan.adapters.slurm.observation.outcomes import Outcome, Phase
-from overspan.adapters.slurm.observation.stories import View
+from overspan.adapters.slurm.observation.journals import JournalPage
+from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
+from overspan.adapters.slurm.observation.projection import NativeView
 from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS
-from overspan.adapters.slurm.rendering.renderer import Renderer, Scene
+from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Renderer
 from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.submission import submitter as submission
 from overspan.adapters.slurm.unshared.groups import LOG
+from overspan.adapters.slurm.unshared.inline_files import encode_inline
 from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
-from overspan.adapters.slurm.unshared.parcels import encode_parcel
 from overspan.adapters.slurm.unshared.relays import render_starts
-from overspan.adapters.slurm.unshared.staging import Packer
+from overspan.adapters.slurm.unshared.staging import InlinePacker
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.slurm.carrying import take_documents
-from overspan.bridge.runtime.slurm.sender import OVER, TAKEN, find_folder
-from overspan.bridge.runtime.slurm.settling import HERE
+from overspan.bridge.runtime.slurm.bootstrap import take_documents
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
+from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, find_folder
 
 GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\nsecrets: {KEY: s3cret}\n"
 NODES = (Node("localhost", "main", "idle", 8, 0, 8000, 0),)
@@ -141,17 +141,20 @@ def test_a_group_carries_its_application_in_the_script_and_its_plan_in_variables
 
 def test_files_of_a_group_stand_behind_its_application(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x" * 999)
-    job, parcel = Packer(1 << 20).pack(read_file(f"{GROUP}file_mounts: {{here/data: {tmp_path}/data}}\n"))
-    rendered = RENDERER.render(Launch("i-7-0", job), Scene(SITE, parcel=parcel))
+    job, inline = InlinePacker(1 << 20).pack(read_file(f"{GROUP}file_mounts: {{here/data: {tmp_path}/data}}\n"))
+    rendered = RENDERER.render(Launch("i-7-0", job), ClusterFacts(SITE, inline=inline))
     script = rendered.call.stdin.decode()
-    assert parcel is not None and script.endswith(f"\n{encode_parcel(parcel)}OVERSPAN_APPLICATION\n")
+    assert inline is not None and script.endswith(f"\n{encode_inline(inline)}OVERSPAN_APPLICATION\n")
     text = script.partition("<<'OVERSPAN_APPLICATION'\n")[2]
     rest = text[10 + int(text[:10]) :].removesuffix("OVERSPAN_APPLICATION\n")
-    assert base64.b64decode("".join(rest.split())) == parcel.data
+    assert base64.b64decode("".join(rest.split())) == inline.data
     plan = json.loads(take_documents(dict(rendered.call.environment))["plan.0.json"])
     mover, other = plan["job"]["spec"]["tasks"][1], plan["job"]["spec"]["tasks"][0]
-    assert (mover["workdir"], mover["file_mounts"]) == (f"{HERE}/work", {"here/data": f"{HERE}/files/0/data"})
-    assert not other.get("file_mounts") and HERE not in json.dumps(other)
+    assert (mover["workdir"], mover["file_mounts"]) == (
+        f"{FOLDER_PLACEHOLDER}/work",
+        {"here/data": f"{FOLDER_PLACEHOLDER}/files/0/data"},
+    )
+    assert not other.get("file_mounts") and FOLDER_PLACEHOLDER not in json.dumps(other)
 
 
 SHOW = "cat data shown/data; echo more >>data; pwd"
@@ -163,9 +166,9 @@ def test_members_of_a_group_have_copies_of_their_own(tmp_path: Path) -> None:
     (project / "data").write_text("all of it\n")
     files = f'workdir: "{project}"\nfile_mounts: {{shown: "{project}"}}\nrun: {SHOW}\n'
     text = f"name: g\nexecution: parallel\n---\nname: a\n{files}---\nname: b\n{files}---\nname: c\nrun: ls; pwd\n"
-    job, parcel = Packer(1 << 20).pack(replace_directory(read_file(text), str(project)))
+    job, inline = InlinePacker(1 << 20).pack(replace_directory(read_file(text), str(project)))
     renderer = Renderer(replace(RENDERER.settings, python=sys.executable), "/r", "rig")
-    call = renderer.render(Launch("i-7-0", job), Scene(SITE, NODES, parcel=parcel)).call
+    call = renderer.render(Launch("i-7-0", job), ClusterFacts(SITE, NODES, inline=inline)).call
     (tmp_path / "script").write_bytes(call.stdin)
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o700)
@@ -246,21 +249,26 @@ def test_a_group_that_would_need_a_set_is_refused() -> None:
 
 
 HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/i-7")
-ENDED = View(Outcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1.0, 9.0, None, 20.0)
+ENDED = NativeView(NativeOutcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1.0, 9.0, None, 20.0)
 
 
 @pytest.mark.parametrize(
     ("outcome", "apart", "cause", "words"),
     [
-        (Outcome(Phase.ENDED, Cause.SUCCESS), True, "success", "exit code 0; its record stayed on the node"),
-        (Outcome(Phase.ENDED, Cause.EXIT, exit_code=3), True, "exit", "exit code 3; its record stayed on the node"),
-        (Outcome(Phase.ENDED, Cause.SUCCESS), False, "launch", "the supervisor ended with exit code 0"),
-        (Outcome(Phase.ENDED, Cause.TIME), True, "time", ""),
+        (NativeOutcome(Phase.ENDED, Cause.SUCCESS), True, "success", "exit code 0; its record stayed on the node"),
+        (
+            NativeOutcome(Phase.ENDED, Cause.EXIT, exit_code=3),
+            True,
+            "exit",
+            "exit code 3; its record stayed on the node",
+        ),
+        (NativeOutcome(Phase.ENDED, Cause.SUCCESS), False, "launch", "the supervisor ended with exit code 0"),
+        (NativeOutcome(Phase.ENDED, Cause.TIME), True, "time", ""),
     ],
 )
-def test_an_end_of_which_no_record_came_is_slurms(outcome: Outcome, apart: bool, cause: str, words: str) -> None:
-    sight = Sight(replace(ENDED, outcome=outcome), Page(0, (), 0, False, 30.0), apart=apart)
-    told = tell_group(HANDLE, sight, GroupCursor(), ())
+def test_an_end_of_which_no_record_came_is_slurms(outcome: NativeOutcome, apart: bool, cause: str, words: str) -> None:
+    observed = GroupView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), apart=apart)
+    told = project_group(HANDLE, observed, GroupCursor(), ())
     (lost,) = told.events
     assert isinstance(lost, LaunchLost) and lost.cause == cause and words in lost.detail and told.cursor.over
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.unit.adapters.slurm.samples import read_file
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.commands.questions import Site
+from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.rendering.volumes import place_volumes
 from overspan.adapters.slurm.settings import Settings

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.samples import NOW, read_script
-from tests.unit.adapters.slurm.watching import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.handles import make_handle
-from overspan.adapters.slurm.observation.watching import Watch
-from overspan.adapters.slurm.orders.given_orders import Orders
+from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.transports.channel import Done
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 
@@ -26,7 +26,7 @@ class Desk:
     """An orderer over commands of which every one ends like this."""
 
     def __init__(self, done: Done | None) -> None:
-        self.link, self.orders = Link(), Orders()
+        self.link, self.orders = Link(), DeliveredOrders()
         self.link.answer = lambda words: done
         asked = Asked(self.link)
         self.orderer = Orderer(asked, self.orders, Watch(asked, self.orders, 1.0))

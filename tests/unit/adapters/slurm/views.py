@@ -6,7 +6,7 @@ from tests.unit.adapters.slurm.samples import NOW
 
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.observation.stories import View
+from overspan.adapters.slurm.observation.projection import NativeView
 
 NODES = ("n1", "n2")
 
@@ -14,7 +14,7 @@ NODES = ("n1", "n2")
 START, END = NOW + 10, NOW + 70
 
 
-def view(state: str, reason: str = "None", status: tuple[int, int] = (0, 0), **changes: object) -> View:
+def view(state: str, reason: str = "None", status: tuple[int, int] = (0, 0), **changes: object) -> NativeView:
     from overspan.adapters.slurm.commands.listings import ExitStatus
 
     outcome = judge(read_state(state), reason, ExitStatus(*status))
@@ -25,4 +25,4 @@ def view(state: str, reason: str = "None", status: tuple[int, int] = (0, 0), **c
         "end": END if outcome.phase is Phase.ENDED else None,
         **changes,
     }
-    return View(outcome=outcome, reason=reason, limit=None, asked=NOW + 100, **facts)  # type: ignore[arg-type]
+    return NativeView(outcome=outcome, reason=reason, limit=None, asked=NOW + 100, **facts)  # type: ignore[arg-type]

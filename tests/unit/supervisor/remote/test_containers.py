@@ -17,10 +17,10 @@ from tests.waiting import WaitUntil
 
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
+from overspan.bridge.runtime.slurm.container_holders import ContainerHolder, ContainerHolders, holder_words
 from overspan.bridge.runtime.slurm.containers import HOLD_WORDS, MARK, find_holder, merge_image, read_variables
-from overspan.bridge.runtime.slurm.holders import Holder, Holders, holder_words
 from overspan.bridge.runtime.slurm.images import FOLDER, HOME, HOSTS, wrap_words
-from overspan.bridge.runtime.slurm.placement import Seat
+from overspan.bridge.runtime.slurm.placement import NodeSlot
 
 KEY = NodeKey("a", 0, 0, 0)
 IMAGE = ("--overlap", "--container-image=tiny", f"--container-mounts=/m:{HOME}/m,{HOSTS}:/etc/hosts,{FOLDER}:{FOLDER}")
@@ -45,8 +45,8 @@ class TestVariables:
 
 
 def test_the_srun_of_a_container_is_asked_for_like_the_agents() -> None:
-    seat = Seat(1, "n7", ("--exact", "--mem=9M"), IMAGE)
-    words = holder_words(seat, 2, {"home": "/h", "hosts": "/tmp/f/image-hosts", "folder": "/tmp/f"})
+    slot = NodeSlot(1, "n7", ("--exact", "--mem=9M"), IMAGE)
+    words = holder_words(slot, 2, {"home": "/h", "hosts": "/tmp/f/image-hosts", "folder": "/tmp/f"})
     assert words[:6] == ("srun", "--het-group=1", "--nodes=1", "--ntasks=1", "--nodelist=n7", "--exact")
     assert words[-5:-3] == (
         "--container-image=tiny",
@@ -61,10 +61,10 @@ class Held:
     def __init__(self, wait_until: WaitUntil) -> None:
         self.poller = select.poll()
         self.lines: list[str] = []
-        self.holders = Holders(self.poller, self.lines.append)
+        self.holders = ContainerHolders(self.poller, self.lines.append)
         self._wait_until = wait_until
 
-    def open(self, *words: str) -> Holder:
+    def open(self, *words: str) -> ContainerHolder:
         return self.holders.open(KEY, words, os.environ, 0o077)
 
     def until(self, look: Callable[[], Any], what: str) -> Any:

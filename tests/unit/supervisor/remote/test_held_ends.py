@@ -11,7 +11,7 @@ import pytest
 from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.runtime.core.rundir import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
-from overspan.bridge.runtime.slurm.nodes import HELD_SECONDS, LOST_SECONDS, RemoteNodes, Setting, _Live
+from overspan.bridge.runtime.slurm.nodes import HELD_SECONDS, LOST_SECONDS, LaunchContext, RemoteNodes, _Live
 from overspan.bridge.runtime.slurm.srun import Srun
 
 KEY = NodeKey("main", 0, 0, 0)
@@ -33,7 +33,7 @@ class FakeSrun:
 def make_nodes(folder: Path, srun: FakeSrun, sent: set[int]) -> RemoteNodes:
     """One node run that has started."""
     directory = RunDirectory(str(folder), 0)
-    nodes = RemoteNodes(Setting(directory, "c", {}, {}, (), (), {}, select.poll(), lambda line: None))
+    nodes = RemoteNodes(LaunchContext(directory, "c", {}, {}, (), (), {}, select.poll(), lambda line: None))
     nodes._live[KEY] = _Live(KEY, cast(Srun, srun), started=True, sent=sent)
     return nodes
 

@@ -13,11 +13,11 @@ from overspan.bridge.model.job import Ending, Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.slurm.placement import (
-    Component,
-    Placement,
-    Seat,
-    Step,
-    assign_seats,
+    GrantedComponent,
+    NodeSlot,
+    PlacedStep,
+    PlacementFile,
+    assign_slots,
     find_spare,
     make_grant,
     read_components,
@@ -26,8 +26,8 @@ from overspan.bridge.runtime.slurm.placement import (
 )
 
 JOB = new_job(7, JobSpec("rl", (TaskSpec("train", num_nodes=2), TaskSpec("serve")), group=True), 1.0)
-STEPS = (Step("train", 0, (1, 0), (0, 1), ("--exact",)), Step("serve", 1, (0,), (0,), ("--gres=none",)))
-COMPONENTS = (Component("40", ("a1", "a2")), Component("41", ("b1",)))
+STEPS = (PlacedStep("train", 0, (1, 0), (0, 1), ("--exact",)), PlacedStep("serve", 1, (0,), (0,), ("--gres=none",)))
+COMPONENTS = (GrantedComponent("40", ("a1", "a2")), GrantedComponent("41", ("b1",)))
 
 
 def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     document = {"format": 1, "token": "t", "components": [{"nodes": 2}, {"nodes": 1}], "steps": steps}
     path = tmp_path / "placement.0.json"
     path.write_text(json.dumps(document))
-    assert read_placement(str(path)) == Placement("t", (2, 1), STEPS)
+    assert read_placement(str(path)) == PlacementFile("t", (2, 1), STEPS)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_another_format_and_what_does_not_fit_are_refused(tmp_path: Path, change
 
 def test_components_of_an_ordinary_job_and_of_a_hetjob() -> None:
     plain = {"SLURM_JOB_ID": "40", "SLURM_JOB_NODELIST": "n[08-10]"}
-    assert read_components(plain) == (Component("40", ("n08", "n09", "n10")),)
+    assert read_components(plain) == (GrantedComponent("40", ("n08", "n09", "n10")),)
     hetjob = {
         **plain,
         "SLURM_HET_SIZE": "2",
@@ -68,13 +68,13 @@ def test_components_of_an_ordinary_job_and_of_a_hetjob() -> None:
 
 
 def test_members_sit_where_the_plan_says() -> None:
-    seats = assign_seats(JOB, Placement("t", (2, 1), STEPS), COMPONENTS)
-    assert seats == {
-        ("train", 0): Seat(0, "a2", ("--exact",)),
-        ("train", 1): Seat(0, "a1", ("--exact",)),
-        ("serve", 0): Seat(1, "b1", ("--gres=none",)),
+    slots = assign_slots(JOB, PlacementFile("t", (2, 1), STEPS), COMPONENTS)
+    assert slots == {
+        ("train", 0): NodeSlot(0, "a2", ("--exact",)),
+        ("train", 1): NodeSlot(0, "a1", ("--exact",)),
+        ("serve", 0): NodeSlot(1, "b1", ("--gres=none",)),
     }
-    granted = make_grant(JOB, seats, lambda node: f"10.0.0.{node[1]}", 5.0)
+    granted = make_grant(JOB, slots, lambda node: f"10.0.0.{node[1]}", 5.0)
     assert granted.members == (
         ("train", 0, "a2", "10.0.0.2", ()),
         ("train", 1, "a1", "10.0.0.1", ()),
@@ -85,25 +85,25 @@ def test_members_sit_where_the_plan_says() -> None:
 @pytest.mark.parametrize(
     ("placement", "words"),
     [
-        (Placement("t", (2, 2), STEPS), "Slurm gave"),
-        (Placement("t", (2, 1), STEPS[:1]), "serve-0"),
-        (Placement("t", (2, 1), (*STEPS, Step("odd", 0, (0,), (0,), ()))), "odd-0"),
+        (PlacementFile("t", (2, 2), STEPS), "Slurm gave"),
+        (PlacementFile("t", (2, 1), STEPS[:1]), "serve-0"),
+        (PlacementFile("t", (2, 1), (*STEPS, PlacedStep("odd", 0, (0,), (0,), ()))), "odd-0"),
     ],
 )
-def test_what_does_not_fit_the_allocation_or_the_job_is_refused(placement: Placement, words: str) -> None:
+def test_what_does_not_fit_the_allocation_or_the_job_is_refused(placement: PlacementFile, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        assign_seats(JOB, placement, COMPONENTS)
+        assign_slots(JOB, placement, COMPONENTS)
 
 
 def test_the_words_of_srun() -> None:
-    seat = Seat(1, "b1", ("--exact", "--gres=none"))
+    slot = NodeSlot(1, "b1", ("--exact", "--gres=none"))
     program = ("python3", "pyz", "node")
     plain = ("srun", "--nodes=1", "--ntasks=1", "--nodelist=b1", "--exact", "--gres=none", *program)
-    assert srun_words(seat, 1, program) == plain
-    assert srun_words(seat, 2, program) == ("srun", "--het-group=1", *plain[1:])
+    assert srun_words(slot, 1, program) == plain
+    assert srun_words(slot, 2, program) == ("srun", "--het-group=1", *plain[1:])
 
 
-SPREAD = {("train", 0): Seat(0, "a1", ()), ("train", 1): Seat(1, "b1", ()), ("serve", 0): Seat(2, "c1", ())}
+SPREAD = {("train", 0): NodeSlot(0, "a1", ()), ("train", 1): NodeSlot(1, "b1", ()), ("serve", 0): NodeSlot(2, "c1", ())}
 
 
 class TestSpareComponents:

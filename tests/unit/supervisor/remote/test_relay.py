@@ -13,10 +13,10 @@ import pytest
 from tests.waiting import wait_until
 
 from overspan.bridge.runtime.archive import build_archive
-from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, select_sources
-from overspan.bridge.runtime.slurm.folders import name_parent
-from overspan.bridge.runtime.slurm.relay import Link, Store, relay
-from overspan.bridge.runtime.slurm.sender import OVER, TAKEN, mark_name
+from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
+from overspan.bridge.runtime.slurm.node_folders import name_parent
+from overspan.bridge.runtime.slurm.relay_login import LoginFiles, RelayLink, relay
+from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, mark_name
 
 NATIVE = "424242"
 WORDS = entry_words(sys.executable, "sender", NATIVE, "1")
@@ -46,9 +46,9 @@ def here(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(there: Path, here: Path, greeting: bytes) -> Iterator[list[Link]]:
+def running(there: Path, here: Path, greeting: bytes) -> Iterator[list[RelayLink]]:
     """A link that runs beside the test until all is here."""
-    link = Link(Store(str(here), 1), WORDS, greeting)
+    link = RelayLink(LoginFiles(str(here), 1), WORDS, greeting)
     thread = threading.Thread(target=link.serve)
     thread.start()
     yield [link]
@@ -61,7 +61,7 @@ def line_of(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def test_news_come_with_the_journal_behind_what_it_tells(there: Path, here: Path, running: list[Link]) -> None:
+def test_news_come_with_the_journal_behind_what_it_tells(there: Path, here: Path, running: list[RelayLink]) -> None:
     (there / "logs" / "a.0.0.0.out").write_bytes(b"\xff\x00 one\n")
     (there / "supervisor.1.log").write_text("said\n")
     (there / "journal.1.jsonl").write_text("{}\n")
@@ -75,7 +75,7 @@ def test_news_come_with_the_journal_behind_what_it_tells(there: Path, here: Path
     assert running[0].taken
 
 
-def test_orders_go_the_other_way(there: Path, here: Path, running: list[Link]) -> None:
+def test_orders_go_the_other_way(there: Path, here: Path, running: list[RelayLink]) -> None:
     orders = here / "orders.1.jsonl"
     orders.write_text("one\n")
     wait_until(lambda: line_of(there / "orders.1.jsonl") == b"one\n", 30, "the first order")
@@ -92,13 +92,13 @@ def test_another_relay_goes_on_by_the_sizes(there: Path, here: Path, greeting: b
     (there / "orders.1.jsonl").write_text("one\n")
     (here / "orders.1.jsonl").write_text("one\ntwo\n")
     (there / OVER).touch()
-    assert relay(Store(str(here), 1), WORDS, greeting) == 0
+    assert relay(LoginFiles(str(here), 1), WORDS, greeting) == 0
     assert (here / "logs" / "a.0.0.0.out").read_bytes() == b"abcde56789"
 
 
 def test_the_list_of_streams_is_of_all_launches(here: Path) -> None:
     (here / "streams.jsonl").write_text('{"launch":0}\n')
-    store = Store(str(here), 1)
+    store = LoginFiles(str(here), 1)
     store.write("streams.1.jsonl", 0, b'{"a":1}\n{"b"')
     store.write("streams.1.jsonl", 12, b":2}\n")
     store.write("streams.1.jsonl", 12, b":2}\n")
@@ -109,10 +109,10 @@ def test_the_list_of_streams_is_of_all_launches(here: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "logs/../x", "plan.1.json", "logs/.x", "orders.1.jsonl", "logs/a/b"])
 def test_a_sender_writes_no_other_files(here: Path, name: str) -> None:
     with pytest.raises(ValueError, match="no file of a supervisor"):
-        Store(str(here), 1).write(name, 0, b"x")
+        LoginFiles(str(here), 1).write(name, 0, b"x")
     assert not os.path.exists(here / name)
 
 
 def test_a_relay_ends_with_the_job(here: Path) -> None:
     words = ["sh", "-c", "echo 'srun: error: Unable to confirm allocation: Invalid job id specified' >&2; exit 1"]
-    assert relay(Store(str(here), 1), words, b"") == 0
+    assert relay(LoginFiles(str(here), 1), words, b"") == 0

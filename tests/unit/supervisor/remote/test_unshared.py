@@ -23,11 +23,11 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Origin, Ready, ReadyKind, TaskSpec
 from overspan.bridge.runtime.archive import build_archive
-from overspan.bridge.runtime.slurm.carrying import pack_documents
+from overspan.bridge.runtime.slurm.bootstrap import pack_documents
 from overspan.bridge.runtime.slurm.images import FOLDER, HOSTS
-from overspan.bridge.runtime.slurm.lodging import read_native
-from overspan.bridge.runtime.slurm.sender import OVER, TAKEN, find_folder
-from overspan.bridge.runtime.slurm.visit import visit_words
+from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, find_folder
+from overspan.bridge.runtime.slurm.remote_shell import remote_shell_words
+from overspan.bridge.runtime.slurm.shell_folder import read_native
 
 NUMBERS = itertools.count()
 APPTAINER = """\
@@ -90,7 +90,7 @@ class Allocation:
 
     def _visit_words(self, task: str, command: Sequence[str], native: str) -> list[str]:
         launch = (f"{self.folder}/run", "0", native)
-        words = visit_words(launch, (task, "0", sys.executable), ("srun", "--overlap", "--pty"), command)
+        words = remote_shell_words(launch, (task, "0", sys.executable), ("srun", "--overlap", "--pty"), command)
         return [sys.executable, "-I", "-S", self._archive, *words]
 
     def until_journal(self, kind: str, count: int) -> Path:

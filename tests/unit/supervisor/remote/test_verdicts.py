@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.runtime.slurm.verdicts import Verdict, is_doubtful, judge_end, judge_loss, judge_start
+from overspan.bridge.runtime.slurm.verdicts import EndVerdict, is_doubtful, judge_end, judge_loss, judge_start
 
 ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish."
 CANCELLED = "slurmstepd-node2: error: *** STEP 20.1 ON node2 CANCELLED AT 2026-11-21T19:03:59 ***"
@@ -28,7 +28,7 @@ EXIT = "srun: error: node1: task 0: Exited with exit code 143"
 )
 def test_an_end_has_a_cause_only_where_slurm_says_so(said: list[str], cause: Cause | None) -> None:
     assert judge_end(said, True).cause is cause
-    assert judge_end(said, False) == Verdict(None, "")
+    assert judge_end(said, False) == EndVerdict(None, "")
 
 
 def test_the_line_that_is_shown_is_the_first_that_says_something() -> None:
@@ -53,11 +53,11 @@ def test_the_line_that_is_shown_is_the_first_that_says_something() -> None:
     ],
 )
 def test_what_passes_is_the_infrastructures_fault(line: str, cause: Cause) -> None:
-    assert judge_start([line], 1) == Verdict(cause, line)
+    assert judge_start([line], 1) == EndVerdict(cause, line)
 
 
 def test_a_vanished_agent_is_a_lost_node_unless_slurm_says_more() -> None:
-    assert judge_loss([NODE], 1) == Verdict(Cause.NODE, NODE)
+    assert judge_loss([NODE], 1) == EndVerdict(Cause.NODE, NODE)
     assert judge_loss([TIME], 137).cause is Cause.TIME
     assert judge_loss([], 137).cause is Cause.NODE
 
@@ -83,5 +83,5 @@ def test_an_image_that_cannot_be_had_is_told_in_enroots_words() -> None:
     begin = "slurmstepd-node1: error: pyxis: "
     why = f"{begin}    [ERROR] No such file or directory: /images/x.sqsh"
     said = [f"{begin}child 77 failed with error code: 1", f"{begin}failed to create container filesystem", why, EXIT]
-    assert judge_start(said, 1) == Verdict(Cause.LAUNCH, why)
+    assert judge_start(said, 1) == EndVerdict(Cause.LAUNCH, why)
     assert judge_start(said[:2], 1).detail == said[1]

@@ -1,0 +1,83 @@
+"""Inventory for `span fsck`: launches that Slurm has, of any installation, found by the token in the comment. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from overspan.adapters.abilities import Trace
+from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.handles import is_handle, parse_any
+from overspan.adapters.slurm.observation.outcomes import Phase, judge
+from overspan.adapters.slurm.observation.requeues import Future, foresee
+from overspan.adapters.slurm.orders.command_lines import TOGETHER
+from overspan.adapters.slurm.rendering.script import find_token
+from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
+from overspan.adapters.slurm.sets.members import split_token
+
+_TOKEN = re.compile(r"(.+)-(\d+)-(\d+)")
+_RUNS = (Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED, Phase.ENDING)
+
+Natives = Mapping[tuple[int, int | None], str]
+"""The handles that are watched, by native job and element."""
+
+
+class _LaunchKey(NamedTuple):
+    """The key of one line: a launch, or the remains of one native job."""
+
+    token: str
+    handle: str
+
+
+def index_handles(handles: Iterable[str]) -> dict[tuple[int, int | None], str]:
+    """The handles by what Slurm calls their launches; of several runs of a native job, that of the latest."""
+    found: dict[tuple[int, int | None], str] = {}
+    runs: list[tuple[int, tuple[int, int | None], str]] = []
+    for text in handles:
+        if is_set_handle(text):
+            found.update({(part.native, None): text for part in parse_set(text).parts})
+        elif is_handle(text):
+            handle = parse_any(text)
+            runs.append((handle.run, (handle.native, handle.index), text))
+    for _, native, text in sorted(runs, key=lambda run: run[0]):
+        found[native] = text
+    return found
+
+
+def list_traces(records: Iterable[QueueRecord], natives: Natives) -> list[Trace]:
+    """The launches that have native jobs which are not over, and those that are watched, by installation and job."""
+    places: dict[_LaunchKey, list[QueueRecord]] = {}
+    for record in records:
+        token = find_token(record.comment)
+        member = split_token(token)
+        token = token if member is None else member.token
+        if not _TOKEN.fullmatch(token):
+            continue
+        leader = record.array_job or record.het_job or record.raw
+        handle = natives.get((leader, record.array_index)) or natives.get((leader, None), "")
+        if handle or foresee(record.state, bool(record.nodes)) is not Future.OVER:
+            places.setdefault(_LaunchKey(token, handle or f"native.{leader}"), []).append(record)
+    traces = [_trace(place, listed) for place, listed in places.items()]
+    return sorted(traces, key=lambda trace: (trace.installation, trace.job, trace.launch, trace.handle))
+
+
+def _trace(place: _LaunchKey, records: Sequence[QueueRecord]) -> Trace:
+    match = _TOKEN.fullmatch(place.token)
+    assert match is not None
+    words = [f"job {record.shown} {_name_state(record)}" for record in records]
+    running = sum(judge(record.state).phase in _RUNS for record in records)
+    return Trace(place.token, place.handle, match[1], int(match[2]), int(match[3]), tuple(words), running, resumes=True)
+
+
+def _name_state(record: QueueRecord) -> str:
+    state = record.state
+    return "+".join([word for word in (state.base, *sorted(state.flags), state.unknown) if word]) or "?"
+
+
+def end_words(traces: Iterable[Trace]) -> list[tuple[str, ...]]:
+    """The commands that end all that Slurm has of launches."""
+    names = list(dict.fromkeys(words.split()[1] for trace in traces for words in trace.objects))
+    # The waiting rest of an array is named by the array.
+    names = list(dict.fromkeys(name.partition("_[")[0] for name in names))
+    return [("scancel", *names[start : start + TOGETHER]) for start in range(0, len(names), TOGETHER)]

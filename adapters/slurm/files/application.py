@@ -1,0 +1,45 @@
+"""The supervisor's application on the cluster: ROOT/lib/supervisor-HASH.pyz, brought there once a version."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import tempfile
+from pathlib import Path
+
+from overspan.adapters.slurm.transports.transport import Transport
+from overspan.bridge.model.errors import NotFound
+from overspan.bridge.runtime.archive import build_archive, hash_sources, read_sources
+
+
+@functools.cache
+def name_archive() -> str:
+    """The file name of this version's application."""
+    return f"supervisor-{hash_sources(read_sources())}.pyz"
+
+
+def build() -> bytes:
+    """This version's application."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(build_archive(folder)).read_bytes()
+
+
+class InstalledApplication:
+    """Uploads the application once. A file of this name is whole: it is moved into its place."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._there: set[str] = set()
+        self._lock = asyncio.Lock()
+
+    async def bring(self, root: str) -> None:
+        """Make sure that the application is in the cluster's root. OverspanError when it cannot be written."""
+        path = f"{root}/lib/{name_archive()}"
+        async with self._lock:
+            if path in self._there:
+                return
+            try:
+                await self._transport.read(path, 0, 1)
+            except NotFound:
+                await self._transport.write(path, await asyncio.to_thread(build))
+            self._there.add(path)

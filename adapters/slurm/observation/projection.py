@@ -1,0 +1,297 @@
+"""Projects Slurm's records of a native job to the events of a launch. Pure: the same records give the same events.
+
+Slurm decides about a single job and this copies its verdicts: a grant and a start, an end with its cause, a requeue.
+Every time is Slurm's own, so that a repeated projection gives the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from overspan.adapters.slurm.commands.sacct import AccountingRecord
+from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupHandle, Handle
+from overspan.adapters.slurm.observation.outcomes import (
+    NativeAttempt,
+    NativeOutcome,
+    Phase,
+    end_events,
+    judge,
+    restart_cause,
+)
+from overspan.adapters.slurm.observation.requeues import Future, foresee, is_back, is_held
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import (
+    Cancel,
+    Event,
+    Expire,
+    Granted,
+    Hold,
+    Launch,
+    LaunchLost,
+    NodeEnded,
+    NodeStarted,
+    Release,
+    Requeue,
+    Resume,
+    Suspend,
+)
+
+BY_SLURM = "slurm"
+"""The author of an order that did not come through Overspan."""
+GAVE_BACK = "Slurm gave it back without having run anything"
+_STOPPING = (9, 15)
+
+
+@dataclass(frozen=True)
+class NativeView:
+    """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
+
+    `asked` is when the question was asked (this machine's time): orders that came later are not in the answer. `heard`
+    is when the answer had come, of an end the first: a journal that is read later has all that was written before it.
+    `waits` tells of a run that is over that Slurm will run the job again: a cancel has not reached it yet.
+    `native` is the own id of an element that has one by now.
+    """
+
+    outcome: NativeOutcome
+    reason: str
+    nodes: tuple[str, ...]
+    start: float | None
+    end: float | None
+    limit: int | None
+    asked: float
+    over_at: float | None = None
+    why: Cause = Cause.REQUEUE
+    waits: bool = False
+    native: int | None = None
+    heard: float = 0.0
+
+    @property
+    def known_at(self) -> float:
+        """When what was seen was surely so: Slurm may have looked at any time between question and answer."""
+        return self.heard or self.asked
+
+
+class Projection(NamedTuple):
+    """Events in their order, and the cursor behind them."""
+
+    events: tuple[Event, ...]
+    cursor: Cursor
+
+
+class Ordered(NamedTuple):
+    """An order that was carried out: its place among the cluster's orders, and when it was, by this machine's clock.
+
+    `there` is the time by the cluster's own clock just before; None where that was not asked for.
+    """
+
+    number: int
+    event: Event
+    done_at: float
+    there: float | None = None
+
+
+def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> NativeView:
+    """The view of a run from squeue's record, and from the accounting's where the run is over already."""
+    outcome = judge(record.state, record.reason, record.exit)
+    if record.restarts > run:
+        # Until the former run has ended, the accounting cannot have the next one, and the job keeps its times.
+        ending = outcome.phase is Phase.ENDING and record.restarts == run + 1
+        again = asked if ending else record.submit or asked
+        if outcome.phase is Phase.ENDED and record.start is not None and record.start >= again:
+            # Cancelled while its former run was ending, it never waited again: its times are still those of that run.
+            same = run < len(runs) and runs[run].start == record.start
+            again = (record.end or asked) if same else record.start
+        # The accounting has the next run only when that may begin, which is some minutes later.
+        past = runs[run] if run < len(runs) and (run < len(runs) - 1 or (runs[run].submit or again) < again) else None
+        return _view_past(past, again, asked, foresee(record.state, bool(record.nodes)) is not Future.OVER)
+    if is_back(record, run):
+        outcome = NativeOutcome(Phase.QUEUED, detail=outcome.detail)
+    # The nodes of a requeued job that waits are those of its former run; while it is COMPLETING they may be.
+    waits = outcome.phase is Phase.QUEUED
+    nodes = () if waits or (run and outcome.phase is Phase.ENDING) else record.nodes
+    view = NativeView(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
+    # The last element of an array keeps the array's own number; one that waits only shares it.
+    own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)
+    return replace(view, native=record.raw) if own else view
+
+
+def view_unstarted(view: NativeView) -> NativeView:
+    """The view of a run that Slurm gave back without having run anything: no failure of the user's program."""
+    return replace(view, outcome=NativeOutcome(Phase.ENDED, Cause.BOOT, detail=GAVE_BACK), nodes=(), start=None)
+
+
+def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> NativeView | None:
+    """The view of a run from the accounting alone: records of one job, oldest first; None where it has no such run."""
+    if run >= len(runs):
+        return None
+    record = runs[run]
+    if run < len(runs) - 1:
+        return _view_past(record, runs[run + 1].submit or asked, asked, False)
+    outcome = judge(record.state, record.reason, record.exit)
+    return NativeView(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+
+
+def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord], asked: float) -> NativeView | None:
+    """The view of an element that neither listing has, from its array: one that never started has no elements.
+
+    Slurm keeps an array that was cancelled whole as a job without indices (measured on 22.05).
+    """
+    found: list[QueueRecord | AccountingRecord] = [*runs, *([record] if record is not None else [])]
+    for one in found:
+        outcome = judge(one.state, one.reason, one.exit)
+        if one.array_index is None and not one.nodes and outcome.phase is Phase.ENDED and outcome.cause is Cause.CANCEL:
+            return NativeView(outcome, one.reason, (), None, one.end, None, asked)
+    return None
+
+
+def _view_past(record: AccountingRecord | None, again: float, asked: float, waits: bool) -> NativeView:
+    if record is None:
+        # Without accounting nothing is known of it but that it is over.
+        view = NativeView(NativeOutcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again)
+    else:
+        end = min(record.end or again, again)
+        cause = restart_cause(record.state)
+        outcome = NativeOutcome(Phase.REQUEUED, cause)
+        view = NativeView(outcome, "None", record.nodes, record.start, end, None, asked, end, cause)
+    return replace(view, waits=waits)
+
+
+def project(
+    handle: Handle, view: NativeView, cursor: Cursor, orders: Sequence[Ordered], addresses: Mapping[str, str]
+) -> Projection:
+    """The events behind a cursor: orders that were carried out, then what Slurm has done."""
+    events: list[Event] = []
+    if cursor.phase == ENDED:
+        return Projection((), cursor)
+    ran = bool(view.nodes) or view.over_at is not None
+    late = list_known(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
+    known = handle.run or handle.index is None  # An element that is taken out of its waiting array leaves no record.
+    if known and cursor.phase == NOTHING and not ran and view.outcome.phase in (Phase.QUEUED, Phase.ENDING):
+        late, cursor = _hold_back(late, view, cursor)
+    # What was ordered of a waiting job; orders to end come behind the start.
+    early = [order for order in late if cursor.phase == NOTHING and not isinstance(order.event, (Cancel, Expire))]
+    rest = [order for order in late if order not in early and not _is_moot(order, view)]
+    events += [order.event for order in early]
+    cursor = _note_orders(cursor, late, handle)
+    if cursor.phase == NOTHING and not ran:
+        found, cursor = _project_hold(view, cursor, orders)
+        events += found
+    if ran and view.outcome.phase is not Phase.QUEUED:
+        found, cursor = _project_start(handle, view, cursor, addresses)
+        events += found
+    events += [order.event for order in rest]
+    if cursor.kill_at and view.waits:
+        # Cancelled, and in Slurm's queue again: it is over when it has left that.
+        return Projection(tuple(events), cursor)
+    if view.outcome.phase in (Phase.ENDED, Phase.REQUEUED):
+        events += _project_end(handle, view, cursor, ran)
+        cursor = cursor.at(ENDED)
+    elif cursor.phase == STARTED:
+        found, cursor = _project_suspension(view, cursor)
+        events += found
+    return Projection(tuple(events), cursor)
+
+
+def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Ordered]:
+    """Orders newer than `told`. Without `settled` it stops at an unconfirmed withdrawal.
+
+    Reporting a withdrawal too early could start the job on two clusters.
+    """
+    late = [order for order in orders if order.number > told]
+    waits = (place for place, order in enumerate(late) if isinstance(order.event, Expire))
+    return late if settled else late[: next(waits, len(late))]
+
+
+def _hold_back(late: Sequence[Ordered], view: NativeView, cursor: Cursor) -> tuple[list[Ordered], Cursor]:
+    """The orders before a cancel of a job that waits, and a cursor by which it is cancelled once more.
+
+    A look that is older than the cancel does not tell whether the job was still waiting when it came. One that came
+    while a former run was ending has missed the job: scancel(1) has no filter for that state.
+    """
+    place = next((place for place, order in enumerate(late) if isinstance(order.event, Cancel)), len(late))
+    if place < len(late) and late[place].done_at < view.asked:
+        cursor = replace(cursor, kill_at=int(view.asked))
+    return list(late[:place]), cursor
+
+
+def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> Cursor:
+    for order in orders:
+        if isinstance(order.event, (Hold, Release)):
+            cursor = replace(cursor, held=isinstance(order.event, Hold))
+        if isinstance(order.event, Cancel):
+            grace = handle.grace if order.event.grace is None else order.event.grace
+            cursor = replace(cursor, kill_at=int(order.event.at) + grace + 1)
+        cursor = replace(cursor, orders=max(cursor.orders, order.number))
+    return cursor
+
+
+def _project_hold(view: NativeView, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
+    """Holds and releases that were given to Slurm itself."""
+    if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
+        return [], cursor
+    held = is_held(view.reason)
+    if held == cursor.held:
+        return [], cursor
+    event = Hold(view.asked, BY_SLURM, view.reason == "JobHeldAdmin") if held else Release(view.asked, BY_SLURM)
+    return [event], replace(cursor, held=held)
+
+
+def _project_start(
+    handle: Handle, view: NativeView, cursor: Cursor, addresses: Mapping[str, str]
+) -> tuple[list[Event], Cursor]:
+    at = view.start or view.end or view.over_at or view.asked
+    events: list[Event] = []
+    if cursor.phase == NOTHING:
+        names = view.nodes or ("",)
+        members = tuple((handle.task, index, name, addresses.get(name, ""), ()) for index, name in enumerate(names))
+        events += [Granted(at, members), Launch(at, handle.task, handle.attempt)]
+        cursor = replace(cursor.at(GRANTED), held=False)
+    if cursor.phase == GRANTED and view.outcome.phase is not Phase.STARTING:
+        events += [NodeStarted(at, handle.task, handle.attempt, node) for node in range(handle.nodes)]
+        cursor = cursor.at(STARTED)
+    return events, cursor
+
+
+def _project_suspension(view: NativeView, cursor: Cursor) -> tuple[list[Event], Cursor]:
+    suspended = view.outcome.phase is Phase.SUSPENDED
+    if suspended == cursor.suspended:
+        return [], cursor
+    event: Event = Suspend(view.asked, BY_SLURM) if suspended else Resume(view.asked, BY_SLURM)
+    return [event], replace(cursor, suspended=suspended)
+
+
+def _is_moot(order: Ordered, view: NativeView) -> bool:
+    """Whether the job had surely ended by itself before the order to end it."""
+    if view.outcome.phase is not Phase.ENDED or view.outcome.cause is Cause.CANCEL or view.end is None:
+        return False
+    by_order = view.outcome.signal in _STOPPING or view.outcome.exit_code - 128 in _STOPPING
+    return is_before(view.end, order) and not by_order
+
+
+def is_before(end: float, order: Ordered) -> bool:
+    """Whether an end that Slurm tells, in whole seconds, surely came before an order was carried out."""
+    return end + 1 <= (order.event.at if order.there is None else order.there)
+
+
+def _project_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
+    if view.over_at is not None:
+        # An order without an author spends no budget: Slurm has the job in its queue again. Whether it is
+        # held there is told of the next launch, which is the same native job.
+        lost = LaunchLost(view.over_at, handle.launch, view.why.value, "requeued by Slurm")
+        return [lost] if cursor.kill_at else [Requeue(view.over_at, BY_SLURM), lost]
+    at = view.end or view.asked
+    ended = list(end_events(view.outcome, NativeAttempt(handle.task, handle.attempt, handle.launch, handle.nodes), at))
+    if not ran and any(isinstance(event, NodeEnded) for event in ended):
+        cause = view.outcome.cause or Cause.LAUNCH
+        return [LaunchLost(at, handle.launch, cause.value, view.outcome.detail)]
+    return ended
+
+
+def project_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
+    """The end of a launch that Slurm has no trace of. It is never run again: it may have run to its end."""
+    missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
+    detail = f"Slurm no longer knows the job {handle.name}, and {missing}: how it ended is not known"
+    return LaunchLost(at, handle.launch, Cause.LAUNCH.value, detail)

@@ -1,0 +1,182 @@
+"""The command lines (scancel, scontrol, ...) that carry orders out. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal as signals
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from overspan.adapters.slurm.handles import Handle
+from overspan.adapters.slurm.rendering.script import render_instant, render_limit
+from overspan.adapters.slurm.transports.transport import Done
+from overspan.bridge.model import events
+from overspan.bridge.model.events import Event
+
+_WAIT = "20"
+"""Seconds after which scancel gives up: it tries for a minute on what is about to start."""
+
+GAVE_UP = 124
+"""timeout(1)'s exit code."""
+
+Words = tuple[str, ...]
+SCANCEL: Words = ("timeout", _WAIT, "scancel")
+TOGETHER = 200
+"""Jobs of one scancel."""
+_END_WAITING = """\
+IFS=,; jobs=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$*") || exit $?
+unset IFS; [ -z "$jobs" ] || exec scancel $jobs
+"""
+_END_ARRAY = """\
+waiting=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$1") || exit $?
+[ -n "$waiting" ] || exit 0
+printf '%s\\n' $waiting | grep -qvxF "$(printf '%s\\n' "$@")"
+[ $? -ne 1 ] || exec scancel --state=PENDING "$1"
+"""
+"""Ends all that waits of an array by one call, where nothing else waits of it: while elements are ended one by one, the
+scheduler starts others of them."""
+_WITHDRAW = """\
+scontrol update JobId="$1" StartTime=now+1hour || exit $?
+case $1 in *_*) exec scancel "$1";; esac
+exec scancel --state=PENDING "$1"
+"""
+"""scancel looks at the state and then ends the job, which may start in between. So it is put off first: the controller
+refuses that for what has started, and what was put off cannot start (measured on 22.05)."""
+
+
+class OrderSteps(NamedTuple):
+    """What carries an order out: the commands that have to work, those that are hints, and what follows then only."""
+
+    first: tuple[Words, ...]
+    hints: tuple[Words, ...] = ()
+    then: tuple[Words, ...] = ()
+
+
+def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[Words, ...] | None:
+    """The commands that carry an order out; None for an order that has no form on Slurm.
+
+    `starting`: its nodes are being made ready, so that it cannot be signalled yet.
+    """
+    native = handle.name
+    if isinstance(event, events.Cancel):
+        grace = handle.grace if event.grace is None else event.grace
+        return cancel_words(native, grace == 0 or starting)
+    if isinstance(event, events.Expire):
+        return (withdraw_words(native),)
+    if isinstance(event, events.Preempt) and not event.requeue:
+        return cancel_words(native, True)
+    if isinstance(event, events.Signal):
+        scope = "--batch" if event.batch_only else "--full"
+        return ((*SCANCEL, "--state=RUNNING", f"--signal={event.signal}", scope, native),)
+    changed = render_change(event)
+    if changed:
+        return (("scontrol", "update", f"JobId={native}", changed),)
+    words = VERBS.get(type(event))
+    if isinstance(event, events.Requeue) and event.hold:
+        words = ("requeuehold", UNLESS_OVER)
+    return (("scontrol", *words, native),) if words else None
+
+
+UNLESS_OVER = "Incomplete"
+"""Has a requeue do nothing with a job that has just ended: it would run again (scontrol(1), tried on 22.05)."""
+VERBS: dict[type, Words] = {
+    events.Hold: ("hold",),
+    events.Release: ("release",),
+    events.Suspend: ("suspend",),
+    events.Resume: ("resume",),
+    events.Requeue: ("requeue", UNLESS_OVER),
+    events.Restart: ("requeue", UNLESS_OVER),
+    events.Preempt: ("requeue", UNLESS_OVER),
+}
+
+
+def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
+    """End a job: at once, or with a TERM for every process of one that runs.
+
+    Each command takes jobs of one state, since scancel waits and tries again when it is to signal one that has not
+    started (measured on 22.05). Asked for a waiting element by its state, it ends the whole waiting array.
+    """
+    if at_once:
+        return ((*SCANCEL, native),)
+    if "_" in native:
+        waiting: Words = ("timeout", _WAIT, "/bin/sh", "-c", _END_WAITING, "scancel", native)
+    else:
+        waiting = (*SCANCEL, "--state=PENDING", native)
+    running = (*SCANCEL, "--state=RUNNING", f"--signal={signals.SIGTERM.name[3:]}", "--full", native)
+    return (waiting, running, (*SCANCEL, "--state=SUSPENDED", native))
+
+
+def cancel_arrays(elements: Mapping[int, Sequence[int]]) -> tuple[Words, ...]:
+    """End what waits of arrays at once where all of that is to be ended; by native array, the elements' indices."""
+    return tuple(
+        (
+            "timeout",
+            _WAIT,
+            "/bin/sh",
+            "-c",
+            _END_ARRAY,
+            "cancel",
+            str(array),
+            *(f"{array}_{index}" for index in indices),
+        )
+        for array, indices in elements.items()
+        if len(indices) > 1
+    )
+
+
+def withdraw_words(native: str) -> Words:
+    """End a job that waits, and never one that has started."""
+    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", native)
+
+
+def merge_words(asked: Sequence[Words]) -> tuple[list[Words], list[int]]:
+    """Commands with those of scancel that differ in the last word alone as one, and the place of each one's in there.
+
+    What was the last of its kind keeps its place, so that nothing comes before what it follows.
+    """
+    kinds: dict[Words, int] = {}
+    merged: list[list[str]] = []
+    places, lasts = [], []
+    for number, words in enumerate(asked):
+        kind = words[:-1] if "scancel" in words else (*words, str(number))
+        place = kinds.get(kind)
+        if place is None or len(merged[place]) - len(kind) >= TOGETHER:
+            place = kinds[kind] = len(merged)
+            merged.append(list(words[:-1] if "scancel" in words else words))
+            lasts.append(number)
+        if "scancel" in words:
+            merged[place].append(words[-1])
+        lasts[place] = number
+        places.append(place)
+    order = sorted(range(len(merged)), key=lasts.__getitem__)
+    position = {place: number for number, place in enumerate(order)}
+    return [tuple(merged[place]) for place in order], [position[place] for place in places]
+
+
+def share_answer(done: Done | None, words: Words, name: str) -> Done | None:
+    """What the answer to a command for many jobs says of one of them."""
+    if done is None or done.rc in (0, GAVE_UP):
+        return done
+    lines = done.words.splitlines()
+
+    def about(other: str) -> list[str]:
+        return [line for line in lines if re.search(rf"\b{re.escape(other)}\b", line)]
+
+    own = about(name)
+    if own:
+        return Done(done.rc, b"", "\n".join(own).encode())
+    return Done(0, b"", b"") if any(about(word) for word in words if word != name and word[0].isdigit()) else done
+
+
+def render_change(event: Event) -> str:
+    """What `scontrol update` is told; empty for an order that is no such change."""
+    if isinstance(event, events.SetTime):
+        return f"TimeLimit={render_limit(event.time or 0)}"
+    if isinstance(event, events.SetPriority):
+        return f"Priority={event.priority}"
+    if isinstance(event, events.SetNice):
+        return f"Nice={event.nice}"
+    if isinstance(event, events.SetBegin):
+        return f"StartTime={'now' if event.begin is None else render_instant(math.ceil(event.begin))}"
+    return ""

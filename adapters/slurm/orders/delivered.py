@@ -1,0 +1,58 @@
+"""The orders that were carried out: each launch's projection reports them as events."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from overspan.adapters.slurm.observation.projection import Ordered
+from overspan.bridge.model.events import Event
+
+IN_DOUBT_SECONDS = 120.0
+"""Seconds for which a projection waits for an order in doubt: the daemon gives it again."""
+
+
+@dataclass
+class DeliveredOrders:
+    """The orders that were carried out, by handle; their numbers grow from one process to the next."""
+
+    by_handle: dict[str, list[Ordered]] = field(default_factory=dict)
+    tokens: dict[str, None] = field(default_factory=dict)
+    busy: dict[str, int] = field(default_factory=dict)
+    """How many orders of a launch are under way: its projection waits for their outcome."""
+    in_doubt: dict[str, None] = field(default_factory=dict)
+    """Tokens of orders in doubt: their answer was lost, so they may have had their effect."""
+    last: int = 0
+    _unsure: dict[str, float] = field(default_factory=dict)
+    """Until when the projections of launches with orders in doubt wait (monotonic time)."""
+
+    def begin(self, handle: str) -> None:
+        """An order is being carried out."""
+        self.busy[handle] = self.busy.get(handle, 0) + 1
+        self._unsure.pop(handle, None)
+
+    def end(self, handle: str, sure: bool = True) -> None:
+        """An order is not under way any more; `sure`: it is known what came of it."""
+        self.busy[handle] -= 1
+        if not self.busy[handle]:
+            del self.busy[handle]
+        if not sure:
+            self._unsure[handle] = time.monotonic() + IN_DOUBT_SECONDS
+
+    def is_open(self, handle: str) -> bool:
+        """Whether an order may have had its effect without being told: its launch's end is not told before that."""
+        until = self._unsure.get(handle)
+        if until is not None and time.monotonic() >= until:
+            del self._unsure[handle]
+        return handle in self.busy or handle in self._unsure
+
+    def add(self, handle: str, token: str, event: Event, there: float | None = None) -> None:
+        """Note an order that has been carried out, and when by the cluster's clock."""
+        self.tokens[token] = None
+        self.in_doubt.pop(token, None)
+        self.last = max(self.last + 1, time.time_ns() // 1000)
+        self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time(), there))
+        while len(self.by_handle) > 20_000:
+            del self.by_handle[next(iter(self.by_handle))]
+        while len(self.tokens) > 50_000:
+            del self.tokens[next(iter(self.tokens))]

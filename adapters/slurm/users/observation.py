@@ -1,0 +1,125 @@
+"""Observes the launches of many users, each by a call of its own, so that a slow or failed call delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from overspan.adapters.contract import Observation, Report
+from overspan.adapters.slurm.users.handles import join_owner
+from overspan.bridge.model.errors import OverspanError
+
+log = logging.getLogger(__name__)
+
+LONGEST = 60.0
+"""Seconds that one call waits for news."""
+REST = 5.0
+"""Seconds after which a user's call is made again that has failed."""
+
+Observe = Callable[[str, Mapping[str, str], float], Awaitable[Observation]]
+
+
+@dataclass
+class UserObservation:
+    """A call for a user, from those cursors."""
+
+    since: Mapping[str, str]
+    task: asyncio.Task[Observation]
+
+
+class UserWatches:
+    """Calls that go on from one observation to the next, as long as the cursors of their user stay what they are."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+        self._looks: dict[str, UserObservation] = {}
+        self._failed: dict[str, tuple[float, OverspanError]] = {}
+        self._dark = self._back = False
+        """Whether no user's launches could be observed, and whether some user's can again."""
+        self._gaps: dict[str, str] = {}
+
+    @property
+    def gap(self) -> str:
+        """What cannot be known of some user's launches."""
+        return next((gap for gap in self._gaps.values() if gap), "")
+
+    async def observe(self, parts: Mapping[str, Mapping[str, str]], timeout: float) -> list[Report]:
+        """The news of all users that have some. Raises what failed where it did so for everybody."""
+        deadline = time.monotonic() + timeout
+        self._drop(set(self._looks) - set(parts))
+        self._gaps = {user: gap for user, gap in self._gaps.items() if user in parts}
+        while True:
+            for user, since in parts.items():
+                self._begin(user, since, deadline)
+            looks = {user: self._looks[user] for user in parts if user in self._looks}
+            await self._wait([look.task for look in looks.values()], deadline)
+            reports = [report for user in looks for report in self._take(user)]
+            failed = [self._failed[user][1] for user in parts if user in self._failed]
+            if not reports and failed and len(failed) == len(parts):
+                self._dark = True
+                raise failed[0]
+            if reports or self._back or time.monotonic() >= deadline:
+                self._back = False
+                return reports
+
+    async def close(self) -> None:
+        """Stop looking."""
+        tasks = [look.task for look in self._looks.values()]
+        self._drop(set(self._looks))
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, user: str, since: Mapping[str, str], deadline: float) -> None:
+        known = self._looks.get(user)
+        if known is not None and known.since == since:
+            return
+        self._drop({user} & set(self._looks))
+        if user in self._failed and time.monotonic() - self._failed[user][0] < REST:
+            return
+        # A caller that cannot wait is told what there is now.
+        seconds = max(0.0, deadline - time.monotonic())
+        task = asyncio.ensure_future(self._observe(user, since, min(seconds, LONGEST)))
+        self._looks[user] = UserObservation(dict(since), task)
+
+    async def _wait(self, tasks: list[asyncio.Task[Observation]], deadline: float) -> None:
+        left = max(0.0, deadline - time.monotonic())
+        if not tasks:
+            await asyncio.sleep(min(left, REST))
+        elif left:
+            rests = min([left, *(REST for _ in self._failed)])
+            await asyncio.wait(tasks, timeout=rests, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.wait(tasks)
+
+    def _take(self, user: str) -> list[Report]:
+        """What a call has brought, if it has ended."""
+        look = self._looks[user]
+        if not look.task.done():
+            return []
+        del self._looks[user]
+        try:
+            found = look.task.result()
+        except OverspanError as error:
+            self._fail(user, error)
+            return []
+        except Exception as error:
+            log.exception("looking for %s", user)
+            self._fail(user, OverspanError(f"{type(error).__name__}: {error}"))
+            return []
+        self._failed.pop(user, None)
+        before, self._gaps[user] = self.gap, found.gap
+        self._back, self._dark = self._back or self._dark or self.gap != before, False
+        # A report about anything else belongs to no user.
+        own = [report for report in found.reports if report.handle in look.since]
+        return [replace(report, handle=join_owner(user, report.handle)) for report in own]
+
+    def _fail(self, user: str, error: OverspanError) -> None:
+        if user not in self._failed:
+            log.warning("the launches of %s cannot be seen: %s", user, error.message)
+        self._failed[user] = time.monotonic(), error
+
+    def _drop(self, users: set[str]) -> None:
+        for user in users:
+            self._looks.pop(user).task.cancel()

@@ -1,0 +1,66 @@
+"""Staging on a node that shares no folder: writes the files of a launch into the agent's folder, and maps its paths."""
+
+from __future__ import annotations
+
+import os
+
+from overspan.bridge.runtime.slurm import inline_files
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch
+
+FOLDER_PLACEHOLDER = "@FOLDER@"
+"""Stands for the agent's folder in the paths of a launch."""
+NOTICE = "notice"
+_ITSELF = "OVERSPAN_RUN_DIR"
+
+
+def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
+    """Write the launch's files and links; gives the launch with the paths of this node. Raises OSError."""
+    for name, text in launch.files.items():
+        _write(os.path.join(folder, name), text)
+    mounts = {target: _place(source, folder) for target, source in launch.mounts.items()}
+    launch = launch._replace(cwd=_place(launch.cwd, folder), stdin=_place(launch.stdin, folder), mounts=mounts)
+    if launch.parcel:
+        for name in ("files", "work"):
+            os.mkdir(os.path.join(folder, name))
+        inline_files.unpack_inline(launch.parcel, os.path.join(folder, "files"), launch.umask or 0)
+        inline_files.clear_links(mounts, launch.cwd)
+    if launch.mounts:
+        # Of few: the model is not loaded for all others.
+        from overspan.bridge.model.spec import TaskSpec
+        from overspan.bridge.runtime.core.mounts import link_mounts
+
+        link_mounts(TaskSpec(name="", file_mounts=launch.mounts), launch.cwd, "")
+    environment = dict(launch.environment)
+    if _ITSELF in environment:
+        environment[_ITSELF] = _place(environment[_ITSELF], folder)
+    return launch._replace(
+        argv=tuple(_place(word, folder) for word in launch.argv),
+        stdout=_place(launch.stdout, folder),
+        stderr=_place(launch.stderr, folder),
+        marker=_place(launch.marker, folder),
+        awaited=_place(launch.awaited, folder),
+        environment=environment,
+    )
+
+
+def add_notice(folder: str, text: str) -> None:
+    """Add lines to the notices that the program may read; a full disk keeps them away."""
+    try:
+        fd = os.open(os.path.join(folder, NOTICE), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    except OSError:
+        pass
+
+
+def _place(path: str, folder: str) -> str:
+    return folder + path[len(FOLDER_PLACEHOLDER) :] if path.startswith(FOLDER_PLACEHOLDER) else path
+
+
+def _write(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))

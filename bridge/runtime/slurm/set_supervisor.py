@@ -1,0 +1,144 @@
+"""The supervisor of one task of a set: `PYZ member RUN_DIR LAUNCH TASK FIRST` in the batch script of its own job.
+
+It decides nothing: the daemon's orders say what to launch and what to end, and the journal has how that went. Until
+the first order to launch, the job waits at the start gate: it gives its nodes back when `start_timeout` is over. When
+the task has failed and may be tried again, the nodes are kept a little for the next attempt.
+
+FIRST is the number of the first attempt that the job is for. Its files are in RUN_DIR/members/TASK/FIRST.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from overspan.bridge.model.events import Granted
+from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.spec import Start
+from overspan.bridge.runtime.core.run import Run
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.slurm.member_locations import (
+    append_locations,
+    locations_path,
+    read_locations,
+    render_locations,
+)
+from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Supervisor, log, run_supervisor
+from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, keep_until, place_members
+
+START_SECONDS = 600
+"""How long a job waits at the start gate where the job file says no `start_timeout`."""
+KEEP_SECONDS = 30
+"""How long the nodes of a failed task are kept for its next attempt."""
+_GAVE_UP = 75  # EX_TEMPFAIL, sysexits.h
+
+
+class SetSupervisor(Supervisor):
+    """One native job of a set."""
+
+    part = True
+    rules = RULES
+
+    def __init__(self, directory: RunDirectory, environment: Mapping[str, str], task: str) -> None:
+        super().__init__(directory, environment)
+        self._task = task
+        self._began = time.time()
+        self._looked_at = 0.0
+        self._gave_up = False
+        self._line = b""
+
+    def _grant(self, directory: RunDirectory) -> Granted:
+        granted = super()._grant(directory)
+        members = [Placement(*member) for member in granted.members]
+        self._line = render_locations(members, self._components[0].native)
+        append_locations(locations_path(directory.path, self._task, directory.launch), self._line)
+        return granted
+
+    def _move_clock(self, run: Run, seconds: float, now: float) -> None:
+        super()._move_clock(run, seconds, now)
+        self._began += seconds
+        self._looked_at += seconds
+
+    def _prepare(self, run: Run, now: float) -> None:
+        """See where the others are: always before a launch, else each second."""
+        if not is_idle(run.job, self._task) and now < self._looked_at + LOOK_SECONDS:
+            return
+        self._looked_at = now
+        directory = self._directory
+        placed = run.job
+        for task in run.job.spec.tasks:
+            if task.name != self._task:
+                members = read_locations(locations_path(directory.path, task.name, directory.launch))
+                placed = place_members(placed, members)
+        if placed.placements != run.job.placements:
+            run.job = placed
+            if self._nodes is not None:
+                self._nodes.tell_members(placed)
+
+    def _attend(self, run: Run, now: float) -> None:
+        """Leave when nothing is to be done here any more."""
+        if run.done or not is_idle(run.job, self._task):
+            return
+        kept_until = keep_until(run.job, self._task, KEEP_SECONDS)
+        due = self._find_start_deadline(run.job) if kept_until is None else kept_until
+        if due is None or now < due:
+            return
+        try:
+            with lock_orders(self._directory) as locked:
+                if not locked:
+                    return
+                run.turn((), now)
+                if not is_idle(run.job, self._task) or (kept_until is None) is not (
+                    keep_until(run.job, self._task, KEEP_SECONDS) is None
+                ):
+                    return
+                close_orders(self._directory)
+        except OSError as error:
+            log(f"the orders cannot be closed: {error}")
+            return
+        self._gave_up = kept_until is None
+        if self._gave_up:
+            log("the others have not started in time: the nodes are given back")
+        run.leave(now)
+
+    def _find_start_deadline(self, job: Job) -> float | None:
+        """Until when to wait for the first launch; None for ever: tasks start alone, or this one needs others."""
+        placed = {(place.task, place.index) for place in job.placements}
+        members = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
+        if job.spec.start is Start.INDEPENDENT or (job.spec_of(self._task).needs and placed >= members):
+            return None
+        return self._began + (START_SECONDS if job.spec.start_timeout is None else job.spec.start_timeout)
+
+    def _judge(self, job: Job) -> int:
+        return _GAVE_UP if self._gave_up else exit_of(job, self._task)
+
+
+@contextlib.contextmanager
+def lock_orders(directory: RunDirectory) -> Iterator[bool]:
+    """Lock the orders against writers; False where another process holds the lock."""
+    with open(directory.file("orders.jsonl") + ".lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def close_orders(directory: RunDirectory) -> None:
+    """Have orders refused from now on. Raises OSError."""
+    os.close(os.open(directory.file("closed"), os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve one task's job; the exit status is the task's, 75 when it never started."""
+
+    def open_supervisor() -> Supervisor:
+        path, launch, task, first = words
+        part = os.path.join("members", task, first)
+        return SetSupervisor(RunDirectory(path, int(launch), part), dict(os.environ), task)
+
+    return run_supervisor(open_supervisor)

@@ -1,0 +1,218 @@
+"""What is told of a set: the grant when all stand, reports, and the ends that a native job has left open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.adapters.slurm.journal_lines import AFTER, page
+from tests.unit.adapters.slurm.samples import NOW
+from tests.unit.adapters.slurm.set_facts import STANDS
+from tests.unit.adapters.slurm.views import view
+
+from overspan.adapters.slurm.groups.projection import GroupView
+from overspan.adapters.slurm.handles import is_handle
+from overspan.adapters.slurm.observation.projection import Ordered
+from overspan.adapters.slurm.sets.handles import (
+    MemberCursor,
+    SetCursor,
+    SetHandle,
+    SetPart,
+    is_set_handle,
+    parse_set,
+    parse_set_cursor,
+)
+from overspan.adapters.slurm.sets.projection import SetView, project_set
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.events import (
+    Event,
+    Expire,
+    Granted,
+    Launch,
+    LaunchLost,
+    NodeEnded,
+    NodeRelaunch,
+    NodeStarted,
+    Probed,
+    TaskReady,
+    Terminate,
+)
+
+HANDLE = SetHandle(7, 0, 30, True, "inst-7-0", "/r/runs/inst 7", (SetPart("a", 2, 101), SetPart("b", 1, 102)))
+START = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)))
+RUNS = replace(START, granted=True)
+
+
+def observed(
+    *happened: Event, state: str = "RUNNING", closed: bool = False, given_orders: Sequence[Event] = ()
+) -> GroupView:
+    """A journal that was read after Slurm was asked."""
+    orders = tuple((number, event) for number, event in enumerate(given_orders, 1))
+    numbers = {place: place + 1 for place, event in enumerate(happened) if isinstance(event, (Launch, Terminate))}
+    return GroupView(view(state), page(happened, closed, AFTER, numbers), orders)
+
+
+def tell(
+    cursor: SetCursor = START, orders: Sequence[Ordered] = (), **members: GroupView
+) -> tuple[list[Event], SetCursor]:
+    told = project_set(HANDLE, SetView(members, orders), cursor)
+    return list(told.events), told.cursor
+
+
+def test_what_a_probe_met_is_told_until_the_task_is_ready() -> None:
+    met = (Probed(NOW + 5, "a", 0, 8, "connection refused"), TaskReady(NOW + 9, "a", 0))
+    seen = observed(STANDS["a"], Launch(NOW + 4, "a", 0), NodeStarted(NOW + 4, "a", 0, 0), *met)
+    events, _ = tell(RUNS, a=seen, b=observed(STANDS["b"]))
+    assert [event for event in events if isinstance(event, (Probed, TaskReady))] == list(met)
+
+
+class TestGrant:
+    def test_nothing_is_granted_before_all_stand(self) -> None:
+        events, cursor = tell(a=observed(STANDS["a"]), b=observed(state="PENDING"))
+        assert events == [] and cursor == START
+
+    def test_all_standing_is_the_grant_of_all_members(self) -> None:
+        events, cursor = tell(a=observed(STANDS["a"]), b=observed(STANDS["b"]))
+        assert events == [Granted(NOW + 3, (*STANDS["a"].members, *STANDS["b"].members))]
+        assert cursor.granted
+        assert tell(cursor, a=observed(STANDS["a"]), b=observed(STANDS["b"])) == ([], cursor)
+
+    def test_alone_is_enough_where_tasks_start_by_themselves(self) -> None:
+        handle = replace(HANDLE, together=False)
+        seen = SetView({"a": observed(state="PENDING"), "b": observed(STANDS["b"])})
+        told = project_set(handle, seen, START)
+        assert told.events == (Granted(NOW + 3, STANDS["b"].members),)
+        # The other tells where it is when it comes.
+        later = project_set(handle, SetView({"a": observed(STANDS["a"]), "b": observed(STANDS["b"])}), told.cursor)
+        assert later.events == (STANDS["a"],)
+
+    def test_who_gives_back_loses_the_launch(self) -> None:
+        events, cursor = tell(a=observed(STANDS["a"], closed=True), b=observed(state="PENDING"))
+        assert [(type(event), event.cause) for event in events if isinstance(event, LaunchLost)] == [
+            (LaunchLost, Cause.NEVER_STARTED.value)
+        ]
+        assert cursor.over
+        assert tell(cursor, a=observed(STANDS["a"]), b=observed(STANDS["b"])) == ([], cursor)
+
+    @pytest.mark.parametrize(
+        ("state", "cause"), [("NODE_FAIL", Cause.NODE), ("CANCELLED", Cause.CANCEL), ("PREEMPTED", Cause.PREEMPTION)]
+    )
+    def test_a_job_that_ends_early_loses_the_launch(self, state: str, cause: Cause) -> None:
+        events, _ = tell(a=observed(STANDS["a"], state=state), b=observed(state="PENDING"))
+        assert [event.cause for event in events if isinstance(event, LaunchLost)] == [cause.value]
+
+    def test_a_job_that_is_gone_or_requeued_early_has_the_set_submitted_again(self) -> None:
+        requeued = GroupView(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
+        gone = GroupView(None, page(asked=AFTER), gone="no trace")
+        for early in (requeued, gone):
+            events, cursor = tell(a=early, b=observed(state="PENDING"))
+            assert [event.cause for event in events if isinstance(event, LaunchLost)] == [Cause.NODE.value]
+            assert cursor.over
+
+    def test_the_journal_is_read_again_before_an_end_is_judged(self) -> None:
+        early = GroupView(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
+        assert tell(a=early, b=observed(state="PENDING")) == ([], START)
+
+    def test_an_order_that_slurm_carried_out_is_told_once(self) -> None:
+        order = Ordered(5, Expire(NOW, "failover"), NOW)
+        events, cursor = tell(orders=[order], a=observed(state="PENDING"))
+        assert events == [order.event]
+        assert tell(cursor, orders=[order], a=observed(state="PENDING")) == ([], cursor)
+
+
+class TestRunning:
+    def test_reports_are_told_and_decisions_are_not(self) -> None:
+        happened = (
+            STANDS["b"],
+            Launch(NOW + 4, "b", 0),
+            NodeStarted(NOW + 5, "b", 0, 0),
+            Terminate(NOW + 6, "b", 0, "primaries_done", NOW + 9),
+            NodeEnded(NOW + 7, "b", 0, 0),
+        )
+        begun = RUNS.put(replace(RUNS.member("b"), offset=100))
+        events, cursor = tell(begun, b=observed(*happened, closed=True))
+        assert events == [happened[2], happened[4]]
+        assert cursor.member("b").over and not cursor.member("b").open
+
+    def test_a_lost_job_ends_its_open_node_runs_alone(self) -> None:
+        happened = (STANDS["a"], Launch(NOW, "a", 0), NodeStarted(NOW, "a", 0, 0), NodeEnded(NOW, "a", 0, 1))
+        events, cursor = tell(RUNS, a=observed(*happened, state="NODE_FAIL"), b=observed(STANDS["b"]))
+        ends = [event for event in events if isinstance(event, NodeEnded)]
+        assert [(end.node, end.cause) for end in ends] == [(1, ""), (0, Cause.NODE.value)]
+        assert cursor.member("a").over and not cursor.member("b").over
+
+    def test_a_job_that_somebody_cancelled_is_a_lost_one(self) -> None:
+        events, _ = tell(RUNS, b=observed(STANDS["b"], Launch(NOW, "b", 0), state="CANCELLED"))
+        assert [event.cause for event in events if isinstance(event, NodeEnded)] == [Cause.NODE.value]
+
+    def test_its_own_limit_is_final(self) -> None:
+        events, _ = tell(RUNS, b=observed(STANDS["b"], Launch(NOW, "b", 0), state="TIMEOUT"))
+        assert [event.cause for event in events if isinstance(event, NodeEnded)] == [Cause.TIME.value]
+
+    def test_an_attempt_that_was_ordered_and_never_begun_is_ended_too(self) -> None:
+        lost = observed(
+            STANDS["a"], state="NODE_FAIL", given_orders=[Launch(NOW, "a", 0), NodeRelaunch(NOW, "a", 0, 1, 1)]
+        )
+        events, _ = tell(RUNS, a=lost)
+        ends = [(end.node, end.run) for end in events if isinstance(end, NodeEnded)]
+        assert ends == [(0, 0), (1, 0), (1, 1)]
+
+    def test_an_end_is_not_told_before_the_journal_was_read_again(self) -> None:
+        early = GroupView(view("NODE_FAIL"), page([STANDS["b"], Launch(NOW, "b", 0)], asked=NOW))
+        assert tell(RUNS, b=early)[0] == [STANDS["b"]]
+
+    def test_a_job_that_lost_a_node_takes_no_further_attempt(self) -> None:
+        happened = (STANDS["b"], Launch(NOW, "b", 0), NodeEnded(NOW, "b", 0, 0, cause="node"))
+        assert tell(RUNS, b=observed(*happened))[1].member("b").over
+        error = (STANDS["b"], Launch(NOW, "b", 0), NodeEnded(NOW, "b", 0, 0, exit_code=3))
+        assert not tell(RUNS, b=observed(*error))[1].member("b").over
+
+    def test_a_replacement_tells_where_it_is(self) -> None:
+        cursor = RUNS.put(MemberCursor("b", 2, 150))
+        moved = Granted(NOW + 50, (("b", 0, "n9", "10.0.0.9", ()),))
+        events, cursor = tell(cursor, b=observed(moved, Launch(NOW, "b", 2), NodeStarted(NOW + 51, "b", 2, 0)))
+        assert events == [moved, NodeStarted(NOW + 51, "b", 2, 0)]
+        assert cursor.member("b").attempt == 2
+
+
+@given(cuts=st.lists(st.integers(0, 5), max_size=4), close=st.booleans())
+def test_a_story_in_pieces_is_the_same(cuts: list[int], close: bool) -> None:
+    happened = (
+        STANDS["b"],
+        Launch(NOW, "b", 0),
+        NodeStarted(NOW, "b", 0, 0),
+        NodeEnded(NOW, "b", 0, 0, exit_code=3),
+        Launch(NOW, "b", 1),
+        NodeStarted(NOW, "b", 1, 0),
+    )
+    ended = observed(*happened, state="COMPLETED", closed=close)
+    whole, last = tell(RUNS, b=ended)
+    events, cursor = [], RUNS
+    for cut in sorted(cuts):
+        told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=observed(*happened[:cut]))
+        events += told
+    told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=ended)
+    assert [*events, *told] == whole and cursor == last
+
+
+class TestTexts:
+    def test_a_handle_is_read_back(self) -> None:
+        assert parse_set(str(HANDLE)) == HANDLE
+        assert is_set_handle(str(HANDLE)) and not is_handle(str(HANDLE))
+
+    @pytest.mark.parametrize("text", ["", "m.", "m.1|2|3", "g.1.2.3.4./r", "m.1|0|3|1|t|/r|a=b"])
+    def test_other_texts_name_no_set(self, text: str) -> None:
+        with pytest.raises(NotFound):
+            parse_set(text)
+
+    def test_a_cursor_is_read_back(self) -> None:
+        cursor = replace(RUNS, orders=9).put(MemberCursor("a", 3, 200, 512, 4, 3, ((0, 0), (1, 2)), False))
+        assert parse_set_cursor(HANDLE, str(cursor)) == cursor
+
+    @pytest.mark.parametrize("text", ["", "g:1:2:3::0", "[]", '["g",0,[["x",0,1,0,0,-1,[],false]]]'])
+    def test_other_texts_are_the_beginning(self, text: str) -> None:
+        assert parse_set_cursor(HANDLE, text) == START

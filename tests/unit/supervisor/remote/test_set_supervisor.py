@@ -1,0 +1,133 @@
+"""The supervisor of one task of a set: its barrier, who else is where, and when it leaves. Nothing is started here."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.events import Event, Launch, event_to_document
+from overspan.bridge.model.job import Placement, new_job
+from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
+from overspan.bridge.runtime.core.run import Run, Services
+from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.slurm.member_locations import (
+    append_locations,
+    locations_path,
+    read_locations,
+    render_locations,
+)
+from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, SetSupervisor, lock_orders
+from overspan.bridge.runtime.slurm.task_reduction import RULES
+
+SPEC = JobSpec(name="g", group=True, start_timeout=60, tasks=(TaskSpec(name="a", run="x"), TaskSpec(name="b", run="y")))
+PEER = Placement("b", 0, "n9", "10.0.0.9")
+
+
+class Bench:
+    """The job of task a, which began at 0."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.directory = RunDirectory(str(folder), 0, "members/a/0")
+        os.makedirs(self.directory.own)
+        job = new_job(7, replace(SPEC, **changes), 1.0)
+        plan = {"format": 1, "token": "t", "job": encode(job), "environment": {}, "cluster": "c"}
+        step = {"task": "a", "component": 0, "members": [0], "nodes": [0], "options": []}
+        placement = {"format": 1, "token": "t", "components": [{"nodes": 1}], "steps": [step]}
+        for name, document in (("plan", plan), ("placement", placement)):
+            Path(self.directory.file(f"{name}.json")).write_text(json.dumps(document))
+        variables = {"SLURM_JOB_ID": "101", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "localhost"}
+        self.member = SetSupervisor(self.directory, variables, "a")
+        self.member._began = 0.0
+        services = Services(self.member._grant, self.member._open_nodes, lambda text: None, RULES)
+        self.run = Run(self.directory, services, 0.0)
+
+    def turn(self, now: float) -> None:
+        self.member._prepare(self.run, now)
+        self.run.turn((), now)
+        self.member._attend(self.run, now)
+
+    def order(self, event: Event) -> None:
+        line = json.dumps({"seq": 1, "event": event_to_document(event)})
+        Path(self.directory.file("orders.jsonl")).write_text(f"{line}\n")
+
+    def seat_peer(self) -> None:
+        append_locations(locations_path(self.directory.path, "b", 0), render_locations([PEER], "102"))
+
+    @property
+    def closed(self) -> bool:
+        return os.path.exists(self.directory.file("closed"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_it_tells_where_it_is_and_learns_where_the_others_are(bench: Bench) -> None:
+    (own,) = read_locations(locations_path(bench.directory.path, "a", 0))
+    assert (own.task, own.node) == ("a", "localhost") and own.address
+    bench.turn(1.0)
+    assert list(bench.run.job.placements) == [own]
+    bench.seat_peer()
+    bench.turn(1.1)
+    assert list(bench.run.job.placements) == [own, PEER]
+
+
+def test_nodes_are_given_back_when_the_others_do_not_come(bench: Bench) -> None:
+    bench.turn(59.0)
+    assert not bench.run.done and not bench.closed
+    bench.turn(61.0)
+    assert bench.run.done and bench.closed
+    assert bench.member._judge(bench.run.job) == 75
+    assert Path(bench.directory.file("journal.jsonl")).read_text().endswith('{"end":true}\n')
+
+
+def test_without_a_word_of_the_file_there_is_a_limit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, start_timeout=None)
+    bench.turn(START_SECONDS - 1.0)
+    assert not bench.run.done
+    bench.turn(START_SECONDS + 1.0)
+    assert bench.run.done
+
+
+def test_who_starts_by_himself_waits_for_nobody(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, start=Start.INDEPENDENT)
+    bench.turn(1e6)
+    assert not bench.run.done
+
+
+def test_who_waits_for_another_task_is_patient_once_all_stand(tmp_path: Path) -> None:
+    tasks = (replace(SPEC.tasks[0], needs=(Need("b"),)), SPEC.tasks[1])
+    bench = Bench(tmp_path, tasks=tasks)
+    bench.seat_peer()
+    bench.turn(1e6)
+    assert not bench.run.done
+
+
+def test_an_order_at_the_last_moment_is_heard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    bench.member._prepare(bench.run, 61.0)
+    bench.run.turn((), 61.0)
+    bench.order(Launch(61.0, "a", 0))
+    bench.member._attend(bench.run, 61.0)
+    attempt = bench.run.job.task("a").current
+    assert attempt is not None and not bench.closed
+    # There is no srun here: the attempt has failed, and what has no budget is not waited for.
+    assert attempt.nodes[0].cause is not None
+    bench.turn(62.0)
+    assert bench.run.done and bench.closed
+
+
+def test_nobody_leaves_while_an_order_is_being_added(bench: Bench) -> None:
+    with lock_orders(bench.directory) as locked:
+        assert locked
+        bench.turn(61.0)
+        assert not bench.run.done
+    bench.turn(62.0)
+    assert bench.run.done
