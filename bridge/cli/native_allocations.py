@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.srun_options import Part

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.model.errors import OverspanError
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "faint": 2}

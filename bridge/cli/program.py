@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from overspan.bridge.cli.call import SLURM_VERBS, Call
+from overspan.bridge.cli.invocation import SLURM_VERBS, Call
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 
 
@@ -45,11 +45,11 @@ COMMANDS: dict[str, Command] = {
     "sinfo": Command("sinfo", "partitions and nodes", _SLURM),
     "scontrol": Command("scontrol", "show and change jobs", _SLURM),
     "sattach": Command("sattach"),
-    "sacctmgr": Command("small_verbs"),
-    "sdiag": Command("small_verbs"),
-    "sprio": Command("small_verbs"),
-    "sshare": Command("small_verbs"),
-    "sstat": Command("small_verbs"),
+    "sacctmgr": Command("compatibility"),
+    "sdiag": Command("compatibility"),
+    "sprio": Command("compatibility"),
+    "sshare": Command("compatibility"),
+    "sstat": Command("compatibility"),
     "clusters": Command("clusters", "configured clusters", _SITE),
     "check": Command("check", "what works on a cluster, and what to do about the rest", _SITE),
     "login": Command("login", "open the connection to a cluster, here on the terminal", _SITE),

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from overspan.bridge.cli import records_text
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli import scontrol_records
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain
@@ -67,14 +67,14 @@ def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
             return 1
         return complain(_NO_JOB)
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.job_documents import write_jobs
+        from overspan.bridge.cli.job_json import write_jobs
 
         write_jobs(call, rows, listing.now)
     elif not rows:
         write("No jobs in the system\n")
     else:
-        records = [records_text.job_record(row, listing.now, words.has("details")) for row in rows]
-        write(records_text.write_records(records, words.has("oneliner")))
+        records = [scontrol_records.job_record(row, listing.now, words.has("details")) for row in rows]
+        write(scontrol_records.write_records(records, words.has("oneliner")))
     return 0
 
 
@@ -88,7 +88,7 @@ def _find_jobs(call: Call, names: Sequence[str], steps: bool = False) -> Listing
 def _elements_named(rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
     """Rows in the order of Slurm: what waits of an array first; elements that are named stand alone."""
     if any("_" in name for name in names):
-        from overspan.bridge.cli.elements import split_elements
+        from overspan.bridge.cli.array_elements import split_elements
 
         rows = split_elements(rows)
     return sorted(rows, key=lambda row: (row.array_id or row.id, not row.array_waiting, row.raw_id))
@@ -108,7 +108,7 @@ def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
     if not steps:
         write("No job steps in the system\n")
         return 0
-    write(records_text.write_records([records_text.step_record(step) for step in steps], words.has("oneliner")))
+    write(scontrol_records.write_records([scontrol_records.step_record(step) for step in steps], words.has("oneliner")))
     return 0
 
 
@@ -129,13 +129,13 @@ def _show_nodes(call: Call, words: Words, names: Sequence[str]) -> int:
             return 1
     chosen = [by_name[name] for name in asked] or list(by_name.values())
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.node_documents import write_nodes
+        from overspan.bridge.cli.node_json import write_nodes
 
         write_nodes(call, chosen)
         return 0
     now = float(document.get("now") or time.time())
-    records = [records_text.node_record(nodes, now) for nodes in chosen]
-    write(records_text.write_records(records, words.has("oneliner")) if records else "No nodes in the system\n")
+    records = [scontrol_records.node_record(nodes, now) for nodes in chosen]
+    write(scontrol_records.write_records(records, words.has("oneliner")) if records else "No nodes in the system\n")
     return 0
 
 
@@ -149,12 +149,14 @@ def _show_partitions(call: Call, words: Words, names: Sequence[str]) -> int:
             return 1
     chosen = {name: nodes for name, nodes in by_name.items() if not names or name in names}
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.node_documents import write_partitions
+        from overspan.bridge.cli.node_json import write_partitions
 
         write_partitions(call, chosen)
         return 0
-    records = [records_text.partition_record(name, nodes) for name, nodes in chosen.items()]
-    write(records_text.write_records(records, words.has("oneliner")) if records else "No partitions in the system\n")
+    records = [scontrol_records.partition_record(name, nodes) for name, nodes in chosen.items()]
+    write(
+        scontrol_records.write_records(records, words.has("oneliner")) if records else "No partitions in the system\n"
+    )
     return 0
 
 
@@ -169,7 +171,7 @@ def _nodes(call: Call) -> dict[str, Any]:
 
 def _show_configuration(call: Call, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.cli.commands.version import SLURM_VERSION
-    from overspan.bridge.cli.configuration_text import configuration_text
+    from overspan.bridge.cli.scontrol_config import configuration_text
 
     with call.client() as client:
         ping, clusters = client.ping(), client.clusters()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import first_node, format_time, seconds_used, time_used, user_id
+from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow, StepRow
 from overspan.bridge.model.durations import format_elapsed
 

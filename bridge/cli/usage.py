@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words, parse

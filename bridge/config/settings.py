@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
-from overspan.bridge.config.positions import Path, Positioned, read_positioned
+from overspan.bridge.config.yaml_positions import Path, Positioned, read_positioned
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.sizes import parse_skypilot_memory

@@ -14,15 +14,15 @@ from overspan.bridge.model.names import check_task_name, find_collisions, member
 from overspan.bridge.model.sbatch_options import Treatment
 from overspan.bridge.model.slurm_words import BAD_PARTITION, TOO_LONG
 from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import parse_dependency
-from overspan.bridge.readers.export import select_environment
 from overspan.bridge.readers.group_checks import MAX_TASKS
-from overspan.bridge.readers.job_groups import NO_GROUP, read_parent
+from overspan.bridge.readers.parent_group import NO_GROUP, read_parent
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions, SbatchCall
 from overspan.bridge.readers.sbatch_checks import check_together, check_values
 from overspan.bridge.readers.sbatch_directives import Directives, check_script, scan_directives
 from overspan.bridge.readers.sbatch_errors import SbatchRefused, refused_script, refused_submission
+from overspan.bridge.readers.sbatch_export import select_environment
 from overspan.bridge.readers.sbatch_values import (
     place_of,
     read_geometry,

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from overspan.bridge.model.spec import Candidate
-from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.diagnostics import Findings
 from overspan.bridge.readers.task_document import Choice
 
 MOST = 64

@@ -8,10 +8,7 @@ from typing import Any
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.spec import RestartScope, Start
 from overspan.bridge.readers.dependencies import parse_dependency
-from overspan.bridge.readers.native_options import pod_overlay, slurm_options
-from overspan.bridge.readers.resource_fields import RESOURCES
-from overspan.bridge.readers.schedule_fields import cron
-from overspan.bridge.readers.shapes import (
+from overspan.bridge.readers.field_types import (
     Effect,
     Field,
     Record,
@@ -25,6 +22,9 @@ from overspan.bridge.readers.shapes import (
     mapping_of,
     text,
 )
+from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.resource_fields import RESOURCES
+from overspan.bridge.readers.schedule_fields import cron
 from overspan.bridge.readers.task_fields import OWN, POOL_KEY, SKYPILOT, clusters, delay
 
 PRIORITY_LIMIT = 2**31 - 1

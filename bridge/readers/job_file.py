@@ -14,9 +14,8 @@ from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.readers.candidates import differ, list_candidates
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import join_dependencies
-from overspan.bridge.readers.findings import Findings, nearest, refuse
+from overspan.bridge.readers.diagnostics import Findings, nearest, refuse
 from overspan.bridge.readers.group_checks import (
     MAX_TASKS,
     check_auxiliaries,
@@ -31,11 +30,12 @@ from overspan.bridge.readers.group_checks import (
     read_primaries,
 )
 from overspan.bridge.readers.header_fields import HEADER, HEADER_ONLY, SINGLE, TASK, TASK_ONLY, Execution
-from overspan.bridge.readers.nodes import Scalar, Table, place_in
 from overspan.bridge.readers.overrides import apply_overrides
 from overspan.bridge.readers.placement import check_clusters, place_job
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_document import Draft, read_task
 from overspan.bridge.readers.yaml_documents import read_tables
+from overspan.bridge.readers.yaml_nodes import Scalar, Table, place_in
 
 Values = dict[str, Any]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from overspan.bridge.model.resources import parse_accelerators, parse_cpus
 from overspan.bridge.model.sizes import parse_skypilot_memory
-from overspan.bridge.readers.findings import Findings
-from overspan.bridge.readers.nodes import Node, Table, plain
-from overspan.bridge.readers.shapes import (
+from overspan.bridge.readers.diagnostics import Findings
+from overspan.bridge.readers.field_types import (
     Effect,
     Field,
     Record,
@@ -23,6 +22,7 @@ from overspan.bridge.readers.shapes import (
     mapping_of,
     text,
 )
+from overspan.bridge.readers.yaml_nodes import Node, Table, plain
 
 AMOUNT = {"type": ["number", "string"]}
 MAX_PORT = 65535

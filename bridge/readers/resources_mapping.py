@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.resources import Cpus, Gpus, Resources
 from overspan.bridge.model.sizes import Memory
-from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.findings import Fault, Findings
-from overspan.bridge.readers.nodes import Table, place_in
+from overspan.bridge.readers.diagnostics import Fault, Findings
+from overspan.bridge.readers.field_types import attempt
 from overspan.bridge.readers.placement import Infra, Target, join_infra, overlay_infra, resolve_infra, split_infra
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.resource_fields import alternative_nodes
-from overspan.bridge.readers.shapes import attempt
+from overspan.bridge.readers.yaml_nodes import Table, place_in
 
 Values = dict[str, Any]
 IMAGE_PREFIX = "docker:"

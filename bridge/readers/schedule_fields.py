@@ -6,9 +6,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from overspan.bridge.model.schedule import Missed, Overlap, Schedule, parse_cron
-from overspan.bridge.readers.findings import Findings
-from overspan.bridge.readers.nodes import Node
-from overspan.bridge.readers.shapes import Field, Record, Shape, by_form, checked, choice
+from overspan.bridge.readers.diagnostics import Findings
+from overspan.bridge.readers.field_types import Field, Record, Shape, by_form, checked, choice
+from overspan.bridge.readers.yaml_nodes import Node
 
 _TEXT = {"type": "string"}
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.spec import NeedKind, OnFailure, RestartScope
-from overspan.bridge.readers.native_options import pod_overlay, slurm_options
-from overspan.bridge.readers.resource_fields import AMOUNT, MAX_PORT, MAX_RETRIES, RESOURCES, exit_codes, ports
-from overspan.bridge.readers.shapes import (
+from overspan.bridge.readers.field_types import (
     Effect,
     Field,
     Record,
@@ -27,6 +25,8 @@ from overspan.bridge.readers.shapes import (
     program,
     text,
 )
+from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.resource_fields import AMOUNT, MAX_PORT, MAX_RETRIES, RESOURCES, exit_codes, ports
 from overspan.bridge.readers.signals import parse_signal_before, parse_signal_name
 
 MAX_NODES = 10_000

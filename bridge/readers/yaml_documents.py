@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import yaml
 
 from overspan.bridge.model.errors import InvalidRequest, Place
-from overspan.bridge.readers.findings import refuse
-from overspan.bridge.readers.nodes import Entry, Items, Node, Scalar, Table
+from overspan.bridge.readers.diagnostics import refuse
+from overspan.bridge.readers.yaml_nodes import Entry, Items, Node, Scalar, Table
 
 MAX_LENGTH = 4 * 1024 * 1024
 """Characters in a job file; Slurm's max_script_size is as large."""

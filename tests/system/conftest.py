@@ -20,7 +20,7 @@ import pytest
 from tests.command_server import Execute, open_server
 from tests.differential.player import execute_process
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.program import run_command
 from overspan.bridge.client import Client
 from overspan.bridge.client.daemon import connect

@@ -6,10 +6,10 @@ import os
 import shutil
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write
+from overspan.bridge.config.command_wrappers import MARK, VERBS, ensure_shims, write_shims
 from overspan.bridge.config.paths import find_paths
-from overspan.bridge.config.shims import MARK, VERBS, ensure_shims, write_shims
 
 _ABOUT = """\
 Call Overspan's commands by Slurm's names. Without --folder shell functions are printed; with it, executables are

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.model.errors import ExitCode
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import write
-from overspan.bridge.config.shims import VERBS
+from overspan.bridge.config.command_wrappers import VERBS
 from overspan.bridge.model.errors import OverspanError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def run(call: Call) -> int:
 
 def candidates(call: Call, words: tuple[str, ...]) -> list[str]:
     """What the last word may become: a command, an option of it, or what stands at its place."""
-    from overspan.bridge.cli.completions import complete
+    from overspan.bridge.cli.completion_grammar import complete
     from overspan.bridge.cli.program import COMMANDS
 
     last = words[-1] if words else ""

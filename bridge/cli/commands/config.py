@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.config.paths import find_paths, find_server, list_missing
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import Parser, make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import report, rfc3339, say, write, write_json
 from overspan.bridge.client import Client
 from overspan.bridge.client.submission import decode_text, read_text, user_name

@@ -6,7 +6,7 @@ import os
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.client.daemon import MODULE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.cli.arguments import Parser, make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.model.errors import ExitCode, InvalidRequest
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.log_lines import LinePrinter, prefix
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.cli.output import say, use_colour, write_json

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import report, say
 from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import find_job, split_ref

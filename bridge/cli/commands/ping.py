@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overspan import __version__
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import ExitCode

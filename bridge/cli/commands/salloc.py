@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from overspan.bridge.cli.allocating import allocate, refuse_words
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.allocations import allocate, refuse_words
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.srun_options import parse_words

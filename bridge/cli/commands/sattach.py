@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.allocating import become, find_run
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.allocations import become, find_run
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain, read_words

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, shown, write, write_json
 from overspan.bridge.cli.sbatch_options import SbatchWords, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.references import find_job, is_ref, parse_states, split_ref, split_refs
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
@@ -110,7 +110,7 @@ def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
 
 def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
     """End or signal a single step; gives 1 where there is no such step that runs."""
-    from overspan.bridge.cli.allocating import signal_step
+    from overspan.bridge.cli.allocations import signal_step
 
     job, step = split_ref(ref)
     live = client.queue(JobFilter(ids=(job,))).rows

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import write
 from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import is_ref, split_refs
@@ -211,7 +211,7 @@ def _write_script(call: Call, words: Words, rest: Sequence[str]) -> int:
 
 
 def _ping(call: Call, words: Words, rest: Sequence[str]) -> int:
-    from overspan.bridge.cli.configuration_text import ping_text
+    from overspan.bridge.cli.scontrol_config import ping_text
 
     with call.client() as client:
         write(ping_text(str(client.ping().get("host") or "localhost")) + "\n")

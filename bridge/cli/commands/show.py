@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.array_text import describe_shares, sum_up, write_shares
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.array_summary import describe_shares, sum_up, write_shares
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.cli.row_texts import first_word

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say
 
 

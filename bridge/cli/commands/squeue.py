@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from overspan.bridge.cli import columns
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, write_header
-from overspan.bridge.cli.ordering import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
+from overspan.bridge.cli import squeue_letters
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import check_refs, parse_states
+from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
+from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render, write_header
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow, Listing
 from overspan.bridge.client.records import EXTENTS
@@ -103,18 +103,18 @@ def choose_layout(words: Words, environment: dict[str, str]) -> Layout:
     if words.has("Format"):
         return _parse_names(words.last("Format"))
     if words.has("format"):
-        return parse_letters(words.last("format"), columns.LETTERS)
+        return parse_letters(words.last("format"), squeue_letters.LETTERS)
     if words.has("long"):
-        return parse_letters(columns.LONG_FORMAT, columns.LETTERS)
+        return parse_letters(squeue_letters.LONG_FORMAT, squeue_letters.LETTERS)
     if words.has("start"):
-        return parse_letters(columns.START_FORMAT, columns.LETTERS)
+        return parse_letters(squeue_letters.START_FORMAT, squeue_letters.LETTERS)
     if not environment.get("SQUEUE_FORMAT") and environment.get("SQUEUE_FORMAT2"):
         return _parse_names(environment["SQUEUE_FORMAT2"])
-    return parse_letters(environment.get("SQUEUE_FORMAT") or columns.DEFAULT_FORMAT, columns.LETTERS)
+    return parse_letters(environment.get("SQUEUE_FORMAT") or squeue_letters.DEFAULT_FORMAT, squeue_letters.LETTERS)
 
 
 def _parse_names(text: str) -> Layout:
-    from overspan.bridge.cli.column_names import NAMES
+    from overspan.bridge.cli.squeue_fields import NAMES
 
     return parse_names(text, NAMES)
 
@@ -169,12 +169,12 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     if not rows and len(words.listed("jobs")) == 1 and not _is_known(client, wanted.ids, listing.now):
         return complain(f"slurm_load_jobs error: {INVALID_JOB}")
     if words.has("array") or any("_" in ref for ref in wanted.ids):
-        from overspan.bridge.cli.elements import name_elements, split_elements
+        from overspan.bridge.cli.array_elements import name_elements, split_elements
 
         rows = split_elements(rows) if words.has("array") else name_elements(rows)
     rows = sort_rows(rows, sort, listing.now)
     if documents:
-        from overspan.bridge.cli.job_documents import write_jobs
+        from overspan.bridge.cli.job_json import write_jobs
 
         write_jobs(call, rows, listing.now)
         return 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from overspan.bridge.cli.allocating import allocate, become, find_run, has_job, refuse_words
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.allocations import allocate, become, find_run, has_job, refuse_words
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.native_allocations import step_in
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.ends import exit_code, explain_end
-from overspan.bridge.cli.file_options import add_file_options, hide_secrets, read_changes
+from overspan.bridge.cli.exit_status import exit_code, explain_end
+from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.job_file_options import add_file_options, hide_secrets, read_changes
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.client import Accepted, Submission
 from overspan.bridge.client.submission import decode_text, read_text

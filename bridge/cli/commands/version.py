@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan import __version__
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.slurm_answers import SLURM_VERSION, slurm_version
 

@@ -6,8 +6,8 @@ import sys
 import time
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.ends import exit_code, explain_end
+from overspan.bridge.cli.exit_status import exit_code, explain_end
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write_json
 from overspan.bridge.cli.references import find_job
 from overspan.bridge.client import Outcome

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.program import COMMANDS, run_command
 from overspan.bridge.client.connection import Connection
 from overspan.bridge.model.sbatch_options import BY_NAME

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands import sbatch
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.sbatch_help import HELP, USAGE
 from overspan.bridge.cli.sbatch_options import scan
 from overspan.bridge.client import Accepted, Outcome, Submission

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.cli.accounts import Account, as_lines
 from overspan.bridge.cli.commands.sacct import OPTIONS, choose_lines
-from overspan.bridge.cli.layout import parse_letters, render
-from overspan.bridge.cli.records_text import step_record, write_records
+from overspan.bridge.cli.sacct_lines import Account, as_lines
+from overspan.bridge.cli.scontrol_records import step_record, write_records
 from overspan.bridge.cli.steps import (
     STEP_FORMAT,
     STEP_LETTERS,
@@ -19,6 +18,7 @@ from overspan.bridge.cli.steps import (
     order_by_number,
     running_steps,
 )
+from overspan.bridge.cli.table_layout import parse_letters, render
 from overspan.bridge.client import JobRow, StepRow
 from overspan.bridge.client.records import steps_from_document
 from overspan.bridge.model.getopt import parse

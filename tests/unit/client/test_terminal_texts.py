@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import report, say, write_json
 from overspan.bridge.client.terminal_texts import UNSAFE, clean_document, clean_text, may_need_cleaning
 from overspan.bridge.model.errors import InvalidRequest

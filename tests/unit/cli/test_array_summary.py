@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.array_text import Share, describe_shares, failed_indices, sum_up, write_shares
+from overspan.bridge.cli.array_summary import Share, describe_shares, failed_indices, sum_up, write_shares
 from overspan.bridge.client import JobRow
 from overspan.bridge.model.ids import IndexRange
 

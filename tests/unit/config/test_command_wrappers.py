@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.call import SLURM_VERBS, Call
 from overspan.bridge.cli.commands import alias
-from overspan.bridge.config import shims
-from overspan.bridge.config.shims import VERBS, ensure_shims, find_span, make_shim, write_shims
+from overspan.bridge.cli.invocation import SLURM_VERBS, Call
+from overspan.bridge.config import command_wrappers
+from overspan.bridge.config.command_wrappers import VERBS, ensure_shims, find_span, make_shim, write_shims
 from overspan.bridge.model.errors import Conflict
 
 
@@ -31,7 +31,7 @@ def test_shims_are_written_once(tmp_path: Path) -> None:
 
 def test_another_installation_replaces_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(ensure_shims(str(tmp_path)))
-    monkeypatch.setattr(shims, "find_span", lambda: ("/opt/a b/span",))
+    monkeypatch.setattr(command_wrappers, "find_span", lambda: ("/opt/a b/span",))
     ensure_shims(str(tmp_path))
     assert "exec '/opt/a b/span' sbatch \"$@\"\n" in (folder / "sbatch").read_text()
 
@@ -46,7 +46,7 @@ def test_slurms_own_are_never_replaced(tmp_path: Path) -> None:
 
 def test_a_shim_hands_on_every_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     show = "import sys; print(sys.argv[1:])"
-    monkeypatch.setattr(shims, "find_span", lambda: (sys.executable, "-c", show))
+    monkeypatch.setattr(command_wrappers, "find_span", lambda: (sys.executable, "-c", show))
     shim = tmp_path / "sbatch"
     shim.write_bytes(make_shim("sbatch"))
     shim.chmod(0o755)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.bridge.cli.runs import choose_runs, has_runs, is_of_run, split_runs
+from overspan.bridge.cli.sacct_duplicates import choose_runs, has_runs, is_of_run, split_runs
 from overspan.bridge.cli.steps import Step, batch_step
 from overspan.bridge.client.records import JobFilter, JobRow
 

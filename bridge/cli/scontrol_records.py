@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.cli.column_names import eligible_at, tasks_of
 from overspan.bridge.cli.row_texts import (
     NULL,
     cpus_per_node,
@@ -24,6 +23,7 @@ from overspan.bridge.cli.row_texts import (
     tres,
     user_id,
 )
+from overspan.bridge.cli.squeue_fields import eligible_at, tasks_of
 from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.documents import Document, number, write_document
-from overspan.bridge.cli.node_columns import NodeRow
+from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.sinfo_fields import NodeRow
+from overspan.bridge.cli.slurm_json import Document, number, write_document
 from overspan.bridge.model.hostlists import compress
 
 Node = Mapping[str, Any]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.accounting_tables import Table, read_table, write_table
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.steps import Step, choose_steps, is_named
-from overspan.bridge.cli.tables import Table, read_table, write_table
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter
 from overspan.bridge.model.getopt import VALUE, Option, Words
@@ -85,8 +85,8 @@ def _sprio(call: Call) -> int:
 
 
 def _sstat(call: Call) -> int:
+    from overspan.bridge.cli.accounting_tables import STAT_FIELDS, STAT_FORMAT
     from overspan.bridge.cli.steps import gather_steps, running_steps
-    from overspan.bridge.cli.tables import STAT_FIELDS, STAT_FORMAT
 
     words = read_words(call, _SSTAT, "usage: span sstat [OPTION...] -j ID,...")
     if words.has("helpformat"):
@@ -134,7 +134,7 @@ def _sdiag(call: Call) -> int:
 
 
 def _sacctmgr(call: Call) -> int:
-    from overspan.bridge.cli.tables import ENTITIES, ENTITY_HELP
+    from overspan.bridge.cli.accounting_tables import ENTITIES, ENTITY_HELP
 
     words = read_words(call, _SACCTMGR, "usage: span sacctmgr [OPTION...] show|list ENTITY [NAME...] [format=FIELDS]")
     if not words.rest or words.rest[0].lower() not in ("show", "list"):
@@ -169,7 +169,7 @@ def _entity_lines(call: Call, entity: str, words: Words) -> list[dict[str, str]]
 
 
 def _sshare(call: Call) -> int:
-    from overspan.bridge.cli.tables import SHARE_FIELDS, SHARE_FORMAT, SHARE_LONG_FORMAT
+    from overspan.bridge.cli.accounting_tables import SHARE_FIELDS, SHARE_FORMAT, SHARE_LONG_FORMAT
 
     words = read_words(call, _SSHARE, "usage: span sshare [OPTION...]")
     default = SHARE_LONG_FORMAT if words.has("long") else SHARE_FORMAT

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from overspan.bridge.cli.accounts import Account, tres_text
-from overspan.bridge.cli.column_names import eligible_at
-from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import format_time, group_id, group_name, priority, reason_word
+from overspan.bridge.cli.sacct_lines import Account, tres_text
+from overspan.bridge.cli.squeue_fields import eligible_at
 from overspan.bridge.cli.steps import Step
+from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.errors import InvalidRequest

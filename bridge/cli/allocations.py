@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.native_allocations import hold_native, list_natives, run_native
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest, OverspanError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overspan.bridge.cli.accounts import Account
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.documents import Document, exit_status, number, write_document
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.row_texts import group_name, is_held, priority
+from overspan.bridge.cli.sacct_lines import Account
+from overspan.bridge.cli.slurm_json import Document, exit_status, number, write_document
 from overspan.bridge.cli.steps import Step
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.hostlists import expand

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from overspan.bridge.cli.column_names import eligible_at
-from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import job_id, seconds_used
+from overspan.bridge.cli.squeue_fields import eligible_at
 from overspan.bridge.cli.steps import Found, Step, derived_exit, list_steps
+from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}

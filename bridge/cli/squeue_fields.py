@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from overspan.bridge.cli.columns import LETTERS, fixed
-from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import NULL, format_time, is_held, shortest_time, tres
+from overspan.bridge.cli.squeue_letters import LETTERS, fixed
+from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from overspan.bridge.readers.findings import Fault, Findings, nearest
-from overspan.bridge.readers.nodes import Entry, Items, Node, Scalar, Table, describe, is_null, plain, scalars
+from overspan.bridge.readers.diagnostics import Fault, Findings, nearest
+from overspan.bridge.readers.yaml_nodes import Entry, Items, Node, Scalar, Table, describe, is_null, plain, scalars
 
 Read = Callable[[Node, Findings], Any]
 Kind = TypeVar("Kind", bound=Enum)

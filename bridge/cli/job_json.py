@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.column_names import eligible_at, tasks_of
-from overspan.bridge.cli.documents import Document, exit_status, number, write_document
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.row_texts import (
     cpus_per_node,
     describe_gpus,
@@ -20,6 +18,8 @@ from overspan.bridge.cli.row_texts import (
     shortest_time,
     tres,
 )
+from overspan.bridge.cli.slurm_json import Document, exit_status, number, write_document
+from overspan.bridge.cli.squeue_fields import eligible_at, tasks_of
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.hostlists import expand
 

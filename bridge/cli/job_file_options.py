@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple
 
 from overspan.bridge.cli.arguments import read_pairs
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Call
 from overspan.bridge.model.errors import InvalidRequest
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import (
     NULL,
     array_task,
@@ -26,6 +25,7 @@ from overspan.bridge.cli.row_texts import (
     time_used,
     user_id,
 )
+from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.model.state_words import CODES
 
 DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
