@@ -6,7 +6,8 @@ There are no shares, no measured use and no accounting associations here, so mos
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from overspan.bridge.cli.accounting_tables import Table, read_table, write_table
 from overspan.bridge.cli.invocation import Call
@@ -14,7 +15,7 @@ from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.steps import Step, choose_steps, is_named
 from overspan.bridge.cli.usage import complain, read_words
-from overspan.bridge.client import JobFilter
+from overspan.bridge.client import JobFilter, JobRow
 from overspan.bridge.model.getopt import VALUE, Option, Words
 
 _COMMON = (Option("help", "h"), Option("usage"), Option("verbose", "v"), Option("version", "V"))
@@ -69,6 +70,7 @@ _SSHARE = (
     Option("users", "u", VALUE),
     Option("Users", "U", help="no accounts"),
 )
+_RULE = "*" * 55
 
 
 def run(call: Call) -> int:
@@ -124,13 +126,44 @@ def _steps_of(running: Sequence[Step], ref: str, every: bool) -> list[Step]:
 
 def _sdiag(call: Call) -> int:
     read_words(call, _SDIAG, "usage: span sdiag [OPTION...]")
-    from overspan.bridge.cli.diagnosis import diagnosis_text
-
     with call.client() as client:
         rows = client.queue(JobFilter(states=("all",))).rows
         ping = client.ping()
-    write(diagnosis_text(rows, ping, time.time()))
+    write(_diagnosis_text(rows, ping, time.time()))
     return 0
+
+
+def _diagnosis_text(rows: Sequence[JobRow], ping: Mapping[str, Any], now: float) -> str:
+    """The answer for the jobs that the queue knows, finished ones of the last minutes too."""
+    since = float(ping.get("since") or now)
+    states = [row.state for row in rows]
+    ended = sum(state in ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL") for state in states)
+    lines = [
+        _RULE,
+        f"sdiag output at {_when(now)}",
+        f"Data since      {_when(since)}",
+        _RULE,
+        "Server thread count:  1",
+        "Agent queue size:     0",
+        "Agent count:          0",
+        "Agent thread count:   0",
+        "DBD Agent queue size: 0",
+        "",
+        f"Jobs submitted: {len(rows)}",
+        f"Jobs started:   {sum(row.started_at is not None for row in rows)}",
+        f"Jobs completed: {ended}",
+        f"Jobs canceled:  {states.count('CANCELLED')}",
+        f"Jobs failed:    {states.count('FAILED')}",
+        "",
+        f"Job states ts:  {_when(now)}",
+        f"Jobs pending:   {states.count('PENDING')}",
+        f"Jobs running:   {states.count('RUNNING')}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _when(epoch: float) -> str:
+    return time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(epoch)) + f" ({int(epoch)})"
 
 
 def _sacctmgr(call: Call) -> int:

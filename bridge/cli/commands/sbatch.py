@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.output import say, shown, write, write_json
-from overspan.bridge.cli.sbatch_options import SbatchWords, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
+from overspan.bridge.model.getopt import SEPARATOR, Words, parse
+from overspan.bridge.model.sbatch_options import WORDS
 from overspan.bridge.model.sizes import parse_memory
 
 _UNKNOWN_OPTION = 255
@@ -32,6 +33,37 @@ _VALUES = {
 
 class _BadValue(InvalidRequest):
     exit_code = _UNKNOWN_OPTION
+
+
+class SbatchWords(Words):
+    """sbatch's command line: the options of all components, and what is behind them."""
+
+    @property
+    def script(self) -> str:
+        """The script's name; empty where there is none."""
+        return self.rest[0] if self.rest else ""
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The script's own arguments."""
+        return self.rest[1:]
+
+
+def scan(words: Sequence[str]) -> SbatchWords:
+    """Find the script among sbatch's words; everything after it is the script's. A lone `:` begins another component.
+
+    The daemon reads the options; here it only matters which ones take a value.
+
+    Raises InvalidRequest in getopt's words for an unknown option.
+    """
+    found: list[tuple[str, str]] = []
+    rest = tuple(words)
+    while True:
+        options, rest = parse(rest, WORDS, permute=False)
+        found += options
+        if rest[:1] != (SEPARATOR,):
+            return SbatchWords(tuple(found), rest)
+        rest = rest[1:]
 
 
 def run(call: Call) -> int:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overspan.bridge.cli.commands import sbatch
+from overspan.bridge.cli.commands.sbatch import scan
 from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.sbatch_help import HELP, USAGE
-from overspan.bridge.cli.sbatch_options import scan
 from overspan.bridge.client import Accepted, Outcome, Submission
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sbatch_options import ALIASES, BY_LETTER, BY_NAME, OWN, match_names

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.cli.commands import sacct, sbatch, scancel, sinfo, squeue
+from overspan.bridge.cli.commands.sbatch import scan
 from overspan.bridge.cli.exit_status import exit_code
 from overspan.bridge.cli.invocation import Call
 from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
 from overspan.bridge.cli.sacct_fields import FIELDS
-from overspan.bridge.cli.sbatch_options import scan
 from overspan.bridge.cli.scontrol_update import Changes, explain_refusal, parse_update
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome
 from overspan.bridge.model.errors import InvalidRequest
