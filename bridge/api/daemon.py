@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from overspan.bridge.api.log_records import FORMATTERS, TEXT, start_records
-from overspan.bridge.config.command_wrappers import ensure_shims
+from overspan.bridge.config.command_wrappers import ensure_wrappers
 from overspan.bridge.config.paths import (
     Paths,
     find_paths,
@@ -182,7 +182,7 @@ def _work_environment(paths: Paths, own: Mapping[str, str]) -> dict[str, str]:
     variables = {name: own[name] for name in ("SPAN_RUNTIME_DIR", "SPAN_CONFIG", "SPAN_SITE_CONFIG") if name in own}
     variables["SPAN_STATE_DIR"] = paths.state
     try:
-        variables["OVERSPAN_SHIMS"] = ensure_shims(paths.state)
+        variables["OVERSPAN_SHIMS"] = ensure_wrappers(paths.state)
     except (OSError, OverspanError) as error:
         log.warning("jobs do not have Slurm's commands on PATH: %s", error)
     return variables

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.native_allocations import hold_native, list_natives, run_native
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
@@ -33,7 +33,7 @@ _FAILED_HERE = {"srun": "Unable to allocate resources", "salloc": "Job submit/al
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED")
 
 
-def refuse_words(call: Call, error: InvalidRequest) -> int:
+def refuse_words(call: Invocation, error: InvalidRequest) -> int:
     """Tell a wrong command line as getopt's callers do."""
     print(f"{call.verb}: {error.message}", file=sys.stderr)
     print(f'Try "{call.verb} --help" for more information', file=sys.stderr)
@@ -81,7 +81,7 @@ def become(entry: str, words: Sequence[str], run_dir: str, environment: Mapping[
     os.execve(program[0], [*program, entry, *words], {**environment, "OVERSPAN_RUN_DIR": run_dir})
 
 
-def allocate(call: Call, parts: Sequence[Part]) -> int:
+def allocate(call: Invocation, parts: Sequence[Part]) -> int:
     """Ask for an allocation, wait for it, and go on as the program that holds it."""
     verb = call.verb
     quiet = parts[0].has("quiet")
@@ -117,7 +117,7 @@ def allocate(call: Call, parts: Sequence[Part]) -> int:
     become("salloc", [*mode, "--", *command], run_dir, call.environment)
 
 
-def _make_submission(call: Call, parts: Sequence[Part]) -> Submission:
+def _make_submission(call: Invocation, parts: Sequence[Part]) -> Submission:
     from overspan.bridge.client import Submission
 
     return Submission(
@@ -132,7 +132,7 @@ def _make_submission(call: Call, parts: Sequence[Part]) -> Submission:
     )
 
 
-def _withdraw(call: Call, client: Client, job: int) -> int:
+def _withdraw(call: Invocation, client: Client, job: int) -> int:
     """Take back an allocation that was waited for; gives the exit code."""
     from overspan.bridge.client import CancelOrder
 
@@ -163,7 +163,7 @@ def _default_name(verb: str, parts: Sequence[Part]) -> str:
     return "interactive"
 
 
-def _await_start(call: Call, client: Client, job: int, quiet: bool) -> dict[str, Any]:
+def _await_start(call: Invocation, client: Client, job: int, quiet: bool) -> dict[str, Any]:
     """Wait until the job runs; gives its facts. Raises OverspanError when it ends before."""
     begin = time.monotonic()
     told = False
@@ -185,7 +185,7 @@ def _await_start(call: Call, client: Client, job: int, quiet: bool) -> dict[str,
     return facts
 
 
-def _await_run(call: Call, job: int) -> str:
+def _await_run(call: Invocation, job: int) -> str:
     """The run directory of a job that has just begun, as soon as it takes steps."""
     deadline = time.monotonic() + _DOCUMENT_SECONDS
     while True:

@@ -12,7 +12,7 @@ from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
 _HEADER = ("ELEMENTS", "STATE", "EXIT", "SHORTEST", "LONGEST", "INDICES")
 
 
-class Share(NamedTuple):
+class ElementSummary(NamedTuple):
     """The elements of an array that are alike: their state, exit code and signal; times are seconds."""
 
     state: str
@@ -28,7 +28,7 @@ class Share(NamedTuple):
         return sum(len(part.values()) for part in self.indices)
 
 
-def sum_up(rows: Iterable[JobRow], now: float) -> list[Share]:
+def summarize_elements(rows: Iterable[JobRow], now: float) -> list[ElementSummary]:
     """The rows of an array's elements by state and end, those that wait last."""
     indices: dict[tuple[str, int, int], list[int]] = {}
     times: dict[tuple[str, int, int], list[float]] = {}
@@ -42,45 +42,50 @@ def sum_up(rows: Iterable[JobRow], now: float) -> list[Share]:
             if row.started_at is not None:
                 end = row.ended_at if row.ended_at is not None else row.paused_at or now
                 times.setdefault(key, []).append(end - row.started_at - row.paused)
-    shares = []
+    summaries = []
     for key, found in indices.items():
         used = times.get(key)
-        shares.append(Share(*key, collapse(found), *((min(used), max(used)) if used else ())))
-    return sorted(shares, key=lambda share: (share.state == "PENDING", share.state, share.exit_code, share.signal))
+        summaries.append(ElementSummary(*key, collapse(found), *((min(used), max(used)) if used else ())))
+    return sorted(
+        summaries, key=lambda summary: (summary.state == "PENDING", summary.state, summary.exit_code, summary.signal)
+    )
 
 
-def failed_indices(shares: Iterable[Share]) -> str:
+def failed_indices(summaries: Iterable[ElementSummary]) -> str:
     """The indices that ended neither well nor by a person's cancel: what `span resubmit --failed` takes."""
     live = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
-    bad = [share for share in shares if share.state not in (*live, "COMPLETED", "CANCELLED")]
-    return format_array_indices(collapse(index for share in bad for part in share.indices for index in part.values()))
+    bad = [summary for summary in summaries if summary.state not in (*live, "COMPLETED", "CANCELLED")]
+    return format_array_indices(
+        collapse(index for summary in bad for part in summary.indices for index in part.values())
+    )
 
 
-def write_shares(array: Any, shares: list[Share]) -> list[str]:
+def write_summaries(array: Any, summaries: list[ElementSummary]) -> list[str]:
     """Lines of a table, and of what to do about failures."""
     cells = [
         (
-            str(share.size),
-            share.state,
-            f"{share.exit_code}:{share.signal}",
-            "" if share.shortest is None else format_elapsed(share.shortest),
-            "" if share.longest is None else format_elapsed(share.longest),
-            format_array_indices(share.indices),
+            str(summary.size),
+            summary.state,
+            f"{summary.exit_code}:{summary.signal}",
+            "" if summary.shortest is None else format_elapsed(summary.shortest),
+            "" if summary.longest is None else format_elapsed(summary.longest),
+            format_array_indices(summary.indices),
         )
-        for share in shares
+        for summary in summaries
     ]
     rows = [_HEADER, *cells]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    failed = failed_indices(shares)
+    failed = failed_indices(summaries)
     return [*lines, "", f"failed: {failed}; `span resubmit {array} --failed` runs these again"] if failed else lines
 
 
-def describe_shares(shares: list[Share]) -> dict[str, Any]:
+def describe_summaries(summaries: list[ElementSummary]) -> dict[str, Any]:
     """The same for programs."""
     return {
-        "failed": failed_indices(shares),
+        "failed": failed_indices(summaries),
         "states": [
-            {**share._asdict(), "indices": format_array_indices(share.indices), "count": share.size} for share in shares
+            {**summary._asdict(), "indices": format_array_indices(summary.indices), "count": summary.size}
+            for summary in summaries
         ],
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from overspan.bridge.model.states import State
 
 
-class Kind(Enum):
+class WordKind(Enum):
     """What a word names."""
 
     JOB = "job"
@@ -19,7 +19,7 @@ class Kind(Enum):
     SCHEDULE = "schedule"
 
 
-class Source(Protocol):
+class CandidateSource(Protocol):
     """What the daemon and the configuration know."""
 
     def jobs(self) -> list[str]:
@@ -38,46 +38,46 @@ class Source(Protocol):
 class Grammar(NamedTuple):
     """The places of a command: what its options and its words name. The last place goes on."""
 
-    options: Mapping[str, Kind] = {}
-    places: tuple[Kind | tuple[str, ...], ...] = ()
+    options: Mapping[str, WordKind] = {}
+    places: tuple[WordKind | tuple[str, ...], ...] = ()
 
 
-_CLUSTERS = {"-M": Kind.CLUSTER, "--clusters": Kind.CLUSTER, "--cluster": Kind.CLUSTER}
-_JOBS = {"-j": Kind.JOB, "--jobs": Kind.JOB, "--jobid": Kind.JOB}
-_STATES = {"-t": Kind.STATE, "--state": Kind.STATE, "--states": Kind.STATE}
-_ONE = Grammar(places=(Kind.JOB,))
-_MEMBER = Grammar(places=(Kind.JOB, Kind.TASK))
+_CLUSTERS = {"-M": WordKind.CLUSTER, "--clusters": WordKind.CLUSTER, "--cluster": WordKind.CLUSTER}
+_JOBS = {"-j": WordKind.JOB, "--jobs": WordKind.JOB, "--jobid": WordKind.JOB}
+_STATES = {"-t": WordKind.STATE, "--state": WordKind.STATE, "--states": WordKind.STATE}
+_ONE = Grammar(places=(WordKind.JOB,))
+_MEMBER = Grammar(places=(WordKind.JOB, WordKind.TASK))
 _SUBMISSION = Grammar(_CLUSTERS)
 
 GRAMMARS: Mapping[str, Grammar] = {
     **dict.fromkeys(("show", "wait", "timeline", "hold", "release", "requeue", "resubmit", "sattach"), _ONE),
     **dict.fromkeys(("logs", "restart", "shell"), _MEMBER),
     **dict.fromkeys(("submit", "plan", "sbatch", "srun", "salloc"), _SUBMISSION),
-    **dict.fromkeys(("check", "login"), Grammar(places=(Kind.CLUSTER,))),
+    **dict.fromkeys(("check", "login"), Grammar(places=(WordKind.CLUSTER,))),
     "squeue": Grammar({**_CLUSTERS, **_JOBS, **_STATES}),
-    "sacct": Grammar({**_CLUSTERS, **_JOBS, "-s": Kind.STATE, "--state": Kind.STATE}),
-    "scancel": Grammar({**_CLUSTERS, **_STATES}, (Kind.JOB,)),
+    "sacct": Grammar({**_CLUSTERS, **_JOBS, "-s": WordKind.STATE, "--state": WordKind.STATE}),
+    "scancel": Grammar({**_CLUSTERS, **_STATES}, (WordKind.JOB,)),
     "sstat": Grammar(_JOBS),
     "sprio": Grammar({**_CLUSTERS, **_JOBS}),
     "sinfo": Grammar(_CLUSTERS),
-    "cron": Grammar(places=(("list", "pause", "resume", "run", "delete"), Kind.SCHEDULE)),
+    "cron": Grammar(places=(("list", "pause", "resume", "run", "delete"), WordKind.SCHEDULE)),
     "completion": Grammar(places=(("bash", "zsh", "fish"),)),
 }
 _KEYWORDS = (
     *("show", "hold", "uhold", "release", "requeue", "requeuehold", "suspend", "resume", "top"),
     *("update", "write", "ping", "notify", "version"),
 )
-_CONTROL = Grammar(_CLUSTERS, (_KEYWORDS, Kind.JOB))
-_CONTROL_PLACES: Mapping[str, tuple[Kind | tuple[str, ...], ...]] = {
+_CONTROL = Grammar(_CLUSTERS, (_KEYWORDS, WordKind.JOB))
+_CONTROL_PLACES: Mapping[str, tuple[WordKind | tuple[str, ...], ...]] = {
     "show": (("job", "step", "node", "partition", "config", "hostnames", "hostlist"),),
-    "write": (("batch_script",), Kind.JOB),
+    "write": (("batch_script",), WordKind.JOB),
     "update": (),
     "ping": (),
     "version": (),
 }
 
 
-def complete(words: Sequence[str], source: Source) -> list[str]:
+def complete(words: Sequence[str], source: CandidateSource) -> list[str]:
     """The candidates for the last word; `words` begin with the command."""
     last = words[-1]
     grammar = _choose_grammar(words)
@@ -106,9 +106,9 @@ def _choose_grammar(words: Sequence[str]) -> Grammar:
     keywords = [word for word in words[1:-1] if not word.startswith("-")]
     if not keywords:
         return _CONTROL
-    places = _CONTROL_PLACES.get(keywords[0], (Kind.JOB,))
+    places = _CONTROL_PLACES.get(keywords[0], (WordKind.JOB,))
     if keywords[:2] in (["show", "job"], ["show", "step"]):
-        places = (*places, Kind.JOB)
+        places = (*places, WordKind.JOB)
     return _CONTROL._replace(places=(_KEYWORDS, *places))
 
 
@@ -118,21 +118,21 @@ def _count_places(words: Sequence[str], grammar: Grammar) -> int:
     return sum(not word.startswith("-") for word in words) - values
 
 
-def _complete_list(kind: Kind, text: str, words: Sequence[str], source: Source) -> list[str]:
+def _complete_list(kind: WordKind, text: str, words: Sequence[str], source: CandidateSource) -> list[str]:
     """The candidates for the last part of a list with commas."""
     head, comma, last = text.rpartition(",")
     return [head + comma + found for found in _list(kind, words, source) if found.lower().startswith(last.lower())]
 
 
-def _list(kind: Kind, words: Sequence[str], source: Source) -> list[str]:
-    if kind is Kind.STATE:
+def _list(kind: WordKind, words: Sequence[str], source: CandidateSource) -> list[str]:
+    if kind is WordKind.STATE:
         return [state.value for state in State]
-    if kind is Kind.TASK:
+    if kind is WordKind.TASK:
         refs = [word for word in words[1:-1] if not word.startswith("-")]
         return source.tasks(refs[0]) if refs else []
-    found: Mapping[Kind, Callable[[], list[str]]] = {
-        Kind.JOB: source.jobs,
-        Kind.CLUSTER: source.clusters,
-        Kind.SCHEDULE: source.schedules,
+    found: Mapping[WordKind, Callable[[], list[str]]] = {
+        WordKind.JOB: source.jobs,
+        WordKind.CLUSTER: source.clusters,
+        WordKind.SCHEDULE: source.schedules,
     }
     return found[kind]()

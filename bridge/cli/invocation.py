@@ -17,7 +17,7 @@ SLURM_VERBS = frozenset(
 )
 
 
-class Call(NamedTuple):
+class Invocation(NamedTuple):
     """A command to run: `span VERB WORD...` in an environment."""
 
     verb: str

@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple
 
 from overspan.bridge.cli.arguments import read_pairs
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import InvalidRequest
 
 
@@ -37,7 +37,7 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     add("-y", "--yes", action="store_true", help="no effect: nothing is asked")
 
 
-def read_changes(call: Call, chosen: argparse.Namespace) -> FileChanges:
+def read_changes(call: Invocation, chosen: argparse.Namespace) -> FileChanges:
     """What the options change. Raises InvalidRequest."""
     env: dict[str, str] = {}
     for file in chosen.env_file:
@@ -65,7 +65,7 @@ def _list_overrides(chosen: argparse.Namespace) -> list[str]:
     return overrides
 
 
-def _variables(items: list[str], option: str, call: Call) -> dict[str, str]:
+def _variables(items: list[str], option: str, call: Invocation) -> dict[str, str]:
     """Read KEY=VALUE; KEY alone takes the value that it has here, so that secrets need no command line."""
     full = []
     for item in items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.row_texts import (
     cpus_per_node,
     describe_gpus,
@@ -24,7 +24,7 @@ from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.hostlists import expand
 
 
-def write_jobs(call: Call, rows: Sequence[JobRow], now: float) -> None:
+def write_jobs(call: Invocation, rows: Sequence[JobRow], now: float) -> None:
     """Write the document of a listing."""
     content = {
         "jobs": [job_document(row, now) for row in rows],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.sinfo_fields import NodeRow
 from overspan.bridge.cli.slurm_json import Document, number, write_document
 from overspan.bridge.model.hostlists import compress
@@ -13,18 +13,18 @@ from overspan.bridge.model.hostlists import compress
 Node = Mapping[str, Any]
 
 
-def write_nodes(call: Call, nodes: Sequence[Sequence[Node]]) -> None:
+def write_nodes(call: Invocation, nodes: Sequence[Sequence[Node]]) -> None:
     """Write nodes, each given once for each of its partitions."""
     write_document(call, {"nodes": [node_document(parts) for parts in nodes], "last_update": number(0)})
 
 
-def write_partitions(call: Call, partitions: Mapping[str, Sequence[Node]]) -> None:
+def write_partitions(call: Invocation, partitions: Mapping[str, Sequence[Node]]) -> None:
     """Write partitions with their nodes."""
     content = [partition_document(name, nodes) for name, nodes in partitions.items()]
     write_document(call, {"partitions": content, "last_update": number(0)})
 
 
-def write_lines(call: Call, rows: Sequence[NodeRow]) -> None:
+def write_lines(call: Invocation, rows: Sequence[NodeRow]) -> None:
     """Write the lines of sinfo."""
     write_document(call, {"sinfo": [line_document(row) for row in rows]}, rows[0].cluster if rows else "")
 

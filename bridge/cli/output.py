@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import OverspanError
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "faint": 2}
@@ -27,7 +27,7 @@ def write_json(document: Any) -> None:
     sys.stdout.write(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
-def say(call: Call, text: str) -> None:
+def say(call: Invocation, text: str) -> None:
     """Tell the user something that is not data."""
     print(f"{call.prefix}: {shown(text)}", file=sys.stderr)
 
@@ -41,7 +41,7 @@ def shown(text: str) -> str:
     return clean_text(text, keep="\n")
 
 
-def report(call: Call, error: OverspanError) -> None:
+def report(call: Invocation, error: OverspanError) -> None:
     """Write an error: one line first, then the remedy; a JSON document where the answer would have been one."""
     sys.stdout.flush()
     if call.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.cli.steps import Step
+from overspan.bridge.cli.steps import StepLine
 from overspan.bridge.client.records import JobFilter, JobRow
 from overspan.bridge.model.hostlists import compress
 
@@ -74,7 +74,7 @@ def choose_runs(rows: Iterable[JobRow], wanted: JobFilter) -> list[JobRow]:
     return chosen
 
 
-def is_of_run(row: JobRow, step: Step) -> bool:
+def is_of_run(row: JobRow, step: StepLine) -> bool:
     """Whether a step ran in that run of its job."""
     if step.batch:
         return True

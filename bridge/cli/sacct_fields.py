@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from overspan.bridge.cli.row_texts import format_time, group_id, group_name, priority, reason_word
-from overspan.bridge.cli.sacct_lines import Account, tres_text
+from overspan.bridge.cli.sacct_lines import AccountLine, tres_text
 from overspan.bridge.cli.squeue_fields import eligible_at
-from overspan.bridge.cli.steps import Step
+from overspan.bridge.cli.steps import StepLine
 from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
@@ -35,7 +35,7 @@ class AccountField(NamedTuple):
     width: int
 
 
-def _any(header: str, width: int, text: Callable[[Account, float], str]) -> Column:
+def _any(header: str, width: int, text: Callable[[AccountLine, float], str]) -> Column:
     """A field of jobs and steps."""
     return Column(header, width, text)
 
@@ -45,17 +45,17 @@ def _job(header: str, width: int, text: Callable[[JobRow, float], str]) -> Colum
     return Column(header, width, lambda account, now: "" if account.step else text(account.row, now))
 
 
-def _step(header: str, width: int, text: Callable[[Step], str]) -> Column:
+def _step(header: str, width: int, text: Callable[[StepLine], str]) -> Column:
     """A field that only steps have."""
     return Column(header, width, lambda account, now: text(account.step) if account.step else "")
 
 
-def _frequency(account: Account, now: float) -> str:
+def _frequency(account: AccountLine, now: float) -> str:
     """What a script asks of its CPUs is known to be nothing."""
     return "0" if account.step and account.step.batch else "Unknown"
 
 
-def _line(account: Account, now: float) -> str:
+def _line(account: AccountLine, now: float) -> str:
     return account.step.submit_line if account.step else account.row.submit_line
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.row_texts import group_name, is_held, priority
-from overspan.bridge.cli.sacct_lines import Account
+from overspan.bridge.cli.sacct_lines import AccountLine
 from overspan.bridge.cli.slurm_json import Document, exit_status, number, write_document
-from overspan.bridge.cli.steps import Step
+from overspan.bridge.cli.steps import StepLine
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.hostlists import expand
 
 _NO_TIME = {"seconds": 0, "microseconds": 0}
 
 
-def write_accounts(call: Call, lines: Sequence[Account], now: float) -> None:
+def write_accounts(call: Invocation, lines: Sequence[AccountLine], now: float) -> None:
     """Write the document of a listing: steps stand behind their jobs."""
-    jobs: list[tuple[Account, list[Account]]] = []
+    jobs: list[tuple[AccountLine, list[AccountLine]]] = []
     for line in lines:
         if line.step is None:
             jobs.append((line, []))
@@ -27,7 +27,7 @@ def write_accounts(call: Call, lines: Sequence[Account], now: float) -> None:
     write_document(call, {"jobs": documents}, lines[0].row.cluster if lines else "")
 
 
-def account_document(account: Account, steps: Sequence[Account], now: float) -> Document:
+def account_document(account: AccountLine, steps: Sequence[AccountLine], now: float) -> Document:
     """One job, element, task of a group, or the pending rest of an array, with its steps."""
     row = account.row
     het = row.task_offset is not None
@@ -91,7 +91,7 @@ def _required(row: JobRow) -> Document:
     }
 
 
-def _times(account: Account, now: float) -> Document:
+def _times(account: AccountLine, now: float) -> Document:
     return {
         "elapsed": account.elapsed(now),
         "eligible": int(account.eligible_at or 0),
@@ -108,7 +108,7 @@ def _limit(row: JobRow) -> Document:
     return number(None if row.time_limit is None else -(-row.time_limit // 60), row.time_limit is None)
 
 
-def _step(line: Account, step: Step, now: float) -> Document:
+def _step(line: AccountLine, step: StepLine, now: float) -> Document:
     state, _, user = step.state.partition(" by ")
     return {
         "time": {key: value for key, value in _times(line, now).items() if key != "eligible"},
@@ -126,7 +126,7 @@ def _step(line: Account, step: Step, now: float) -> Document:
     }
 
 
-def _tres(account: Account) -> list[Document]:
+def _tres(account: AccountLine) -> list[Document]:
     amounts = [("cpu", "", 1, account.cpus), ("mem", "", 2, account.row.memory * max(account.nodes, 1))]
     amounts.append(("node", "", 4, account.nodes))
     if account.row.gpus:

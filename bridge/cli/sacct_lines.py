@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 from overspan.bridge.cli.row_texts import job_id, seconds_used
 from overspan.bridge.cli.squeue_fields import eligible_at
-from overspan.bridge.cli.steps import Found, Step, derived_exit, list_steps
+from overspan.bridge.cli.steps import StepLine, StepsByJob, derived_exit, list_steps
 from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}
 
 
-class Account(NamedTuple):
+class AccountLine(NamedTuple):
     """A line: a row, or a step of it. `unit` is that of --units, empty for Slurm's choice.
 
     `derived` is the highest end of the row's steps.
     """
 
     row: JobRow
-    step: Step | None = None
+    step: StepLine | None = None
     unit: str = ""
     derived: tuple[int, int] = (0, 0)
 
@@ -117,19 +117,19 @@ class Account(NamedTuple):
         return int(self.row.paused + (now - since if since is not None else 0))
 
 
-def as_lines(rows: Iterable[JobRow], found: Found, unit: str = "", jobs_only: bool = False) -> list[Account]:
+def as_lines(rows: Iterable[JobRow], found: StepsByJob, unit: str = "", jobs_only: bool = False) -> list[AccountLine]:
     """A line a row and, unless only jobs are wanted, one for each of its steps."""
     lines = []
     for row in rows:
         steps = list_steps(row, found)
         derived = derived_exit(steps) if row.ended_at is not None else (0, 0)
-        lines.append(Account(row, None, unit, derived))
+        lines.append(AccountLine(row, None, unit, derived))
         if not jobs_only:
-            lines += [Account(row, step, unit) for step in steps]
+            lines += [AccountLine(row, step, unit) for step in steps]
     return lines
 
 
-def tres_text(account: Account) -> str:
+def tres_text(account: AccountLine) -> str:
     """Trackable resources as the accounting has them: by name, without billing for a step."""
     row = account.row
     parts = [f"cpu={account.cpus}"] if account.step else [f"billing={row.cpus}", f"cpu={row.cpus}"]
@@ -155,7 +155,7 @@ def format_amount(mib: int, unit: str = "") -> str:
 
 
 def render_accounts(
-    fields: Sequence[tuple[Column, int]], lines: Sequence[Account], now: float, header: bool = True
+    fields: Sequence[tuple[Column, int]], lines: Sequence[AccountLine], now: float, header: bool = True
 ) -> str:
     """Write the table with fixed widths: a longer text ends in `+`, a longer header is cut."""
     written = []

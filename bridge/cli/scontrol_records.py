@@ -24,7 +24,7 @@ from overspan.bridge.cli.row_texts import (
     user_id,
 )
 from overspan.bridge.cli.squeue_fields import eligible_at, tasks_of
-from overspan.bridge.cli.steps import Step
+from overspan.bridge.cli.steps import StepLine
 from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.hostlists import compress
@@ -132,7 +132,7 @@ def _streams(row: JobRow) -> list[str]:
     return [f"StdErr={row.stderr or row.stdout}", f"StdIn={stdin}", f"StdOut={row.stdout}"]
 
 
-def step_record(step: Step) -> list[str]:
+def step_record(step: StepLine) -> list[str]:
     """The lines of a running step."""
     row = step.row
     cpus, tres, how = 0, NULL, ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from overspan.bridge.cli import scontrol_records
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain
@@ -26,7 +26,7 @@ _EMPTY = {
 _NO_JOB = f"slurm_load_jobs error: {INVALID_JOB}"
 
 
-def show(call: Call, words: Words, rest: Sequence[str]) -> int:
+def show(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     """Carry out `show ENTITY [NAME...]`; an entity's name may be shortened, and its object stand behind `=`."""
     if not rest:
         return complain("too few arguments for keyword:show")
@@ -42,8 +42,8 @@ def show(call: Call, words: Words, rest: Sequence[str]) -> int:
     return complain(f"invalid entity:{rest[0]} for keyword:show ")
 
 
-def _show_hosts(kind: str) -> Callable[[Call, Words, Sequence[str]], int]:
-    def run(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_hosts(kind: str) -> Callable[[Invocation, Words, Sequence[str]], int]:
+    def run(call: Invocation, words: Words, names: Sequence[str]) -> int:
         from overspan.bridge.model.slurm_answers import answer_hosts
 
         answer = answer_hosts(kind, names, call.environment)
@@ -53,7 +53,7 @@ def _show_hosts(kind: str) -> Callable[[Call, Words, Sequence[str]], int]:
     return run
 
 
-def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_jobs(call: Invocation, words: Words, names: Sequence[str]) -> int:
     names = tuple(name for word in names for name in word.split(",") if name)
     for name in names:
         if not is_ref(name):
@@ -78,7 +78,7 @@ def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _find_jobs(call: Call, names: Sequence[str], steps: bool = False) -> Listing:
+def _find_jobs(call: Invocation, names: Sequence[str], steps: bool = False) -> Listing:
     wanted = JobFilter(states=("all",), ids=tuple(names), tasks=True, steps=steps)
     with call.client() as client:
         # What ended long ago is not in the queue any more; here it is still found.
@@ -94,7 +94,7 @@ def _elements_named(rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
     return sorted(rows, key=lambda row: (row.array_id or row.id, not row.array_waiting, row.raw_id))
 
 
-def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_steps(call: Invocation, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.cli.steps import choose_steps, gather_steps, running_steps
 
     listing = _find_jobs(call, [name.partition(".")[0] for name in names], steps=True)
@@ -112,7 +112,7 @@ def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _show_nodes(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_nodes(call: Invocation, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.model.hostlists import expand
 
     document = _nodes(call)
@@ -139,7 +139,7 @@ def _show_nodes(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _show_partitions(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_partitions(call: Invocation, words: Words, names: Sequence[str]) -> int:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for node in _nodes(call).get("nodes") or ():
         by_name.setdefault(str(node.get("partition")), []).append(node)
@@ -160,7 +160,7 @@ def _show_partitions(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _nodes(call: Call) -> dict[str, Any]:
+def _nodes(call: Invocation) -> dict[str, Any]:
     with call.client() as client:
         document = client.nodes()
     for cluster in document.get("clusters") or ():
@@ -169,7 +169,7 @@ def _nodes(call: Call) -> dict[str, Any]:
     return document
 
 
-def _show_configuration(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_configuration(call: Invocation, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.cli.commands.version import SLURM_VERSION
     from overspan.bridge.cli.scontrol_config import configuration_text
 
@@ -179,16 +179,16 @@ def _show_configuration(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _show_daemons(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_daemons(call: Invocation, words: Words, names: Sequence[str]) -> int:
     write("slurmctld \n")
     return 0
 
 
-def _show_topology(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_topology(call: Invocation, words: Words, names: Sequence[str]) -> int:
     return complain("scontrol: error: No topology information available", 0)
 
 
-_ENTITIES: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
+_ENTITIES: dict[str, Callable[[Invocation, Words, Sequence[str]], int]] = {
     "config": _show_configuration,
     "daemons": _show_daemons,
     "hostnames": _show_hosts("hostnames"),

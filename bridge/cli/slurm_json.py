@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write_json
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -16,7 +16,7 @@ PARSER = "v0.0.40"
 Document = dict[str, Any]
 
 
-def check_parser(call: Call) -> None:
+def check_parser(call: Invocation) -> None:
     """Raise InvalidRequest where another shape is asked for than there is."""
     for word in call.words:
         name, _, value = word.partition("=")
@@ -24,7 +24,7 @@ def check_parser(call: Call) -> None:
             raise InvalidRequest(f"Unable to find plugin: data_parser/{value}", remedy=f"{name}={PARSER} is there")
 
 
-def write_document(call: Call, content: Mapping[str, Any], cluster: str = "") -> None:
+def write_document(call: Invocation, content: Mapping[str, Any], cluster: str = "") -> None:
     """Write a document with its meta block, errors and warnings. Raises InvalidRequest for another parser."""
     from overspan.bridge.cli.commands.version import SLURM_VERSION
 

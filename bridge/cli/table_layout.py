@@ -29,7 +29,7 @@ class Column(NamedTuple):
     """Whether a `*` at the end of a text is to stay when it is cut."""
 
 
-class Field(NamedTuple):
+class LayoutField(NamedTuple):
     """A column in a format: `width` 0 is as long as it is, `suffix` is the literal text up to the next one."""
 
     column: Column
@@ -42,7 +42,7 @@ class Layout(NamedTuple):
     """A whole format: the literal text at the beginning, the fields, and what of the text is no field."""
 
     prefix: str
-    fields: tuple[Field, ...]
+    fields: tuple[LayoutField, ...]
     faults: tuple[str, ...] = ()
 
     @property
@@ -74,9 +74,9 @@ def parse_letters(text: str, columns: Mapping[str, Column]) -> Layout:
         column = columns.get(letter)
         if column is None:
             faults.append(letter)
-            fields.append(Field(_LITERAL, 0, False, f"%{part}"))
+            fields.append(LayoutField(_LITERAL, 0, False, f"%{part}"))
         else:
-            fields.append(Field(column, int(width or 0), "." in flags, suffix))
+            fields.append(LayoutField(column, int(width or 0), "." in flags, suffix))
     return Layout(prefix, tuple(fields), tuple(faults))
 
 
@@ -98,9 +98,9 @@ def parse_names(text: str, columns: Mapping[str, Column], default_width: int = 2
         column = by_name.get(name.lower())
         if column is None:
             faults.append(name)
-            fields.append(Field(_LITERAL, 0, False, suffix))
+            fields.append(LayoutField(_LITERAL, 0, False, suffix))
         else:
-            fields.append(Field(column, int(width or 0) if colon else default_width, bool(right), suffix))
+            fields.append(LayoutField(column, int(width or 0) if colon else default_width, bool(right), suffix))
     return Layout("", tuple(fields), tuple(faults))
 
 
@@ -135,7 +135,7 @@ def render_delimited(columns: Iterable[Column], rows: Sequence[Any], now: float,
     return lines
 
 
-def _cells(field: Field, rows: Sequence[Any], now: float) -> list[str]:
+def _cells(field: LayoutField, rows: Sequence[Any], now: float) -> list[str]:
     get = field.column.text
     texts = [get(row, now) for row in rows]
     if field.column.marked and field.width:
@@ -148,7 +148,7 @@ def _cells(field: Field, rows: Sequence[Any], now: float) -> list[str]:
     return texts
 
 
-def _directive(field: Field) -> str:
+def _directive(field: LayoutField) -> str:
     suffix = field.suffix.replace("%", "%%")
     if not field.width:
         return "%s" + suffix

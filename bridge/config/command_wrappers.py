@@ -16,23 +16,23 @@ VERBS = (
 MARK = b"# Written by Overspan: "
 
 
-def shims_folder(state: str) -> str:
+def wrappers_folder(state: str) -> str:
     """The folder of a state directory that jobs have on PATH."""
     return os.path.join(state, "shims")
 
 
-def ensure_shims(state: str) -> str:
+def ensure_wrappers(state: str) -> str:
     """Write the shims of this installation to the state directory where they are not there yet; give the folder.
 
-    Cheap when nothing has changed: one small file is read. Raises as write_shims does.
+    Cheap when nothing has changed: one small file is read. Raises as write_wrappers does.
     """
-    folder = shims_folder(state)
-    if _read(os.path.join(folder, VERBS[-1])) != make_shim(VERBS[-1]):
-        write_shims(folder)
+    folder = wrappers_folder(state)
+    if _read(os.path.join(folder, VERBS[-1])) != make_wrapper(VERBS[-1]):
+        write_wrappers(folder)
     return folder
 
 
-def write_shims(folder: str) -> None:
+def write_wrappers(folder: str) -> None:
     """Write a shim for every command, and the folder.
 
     Each appears whole, so that a running job never finds half of one. Raises Conflict, before anything is written,
@@ -44,10 +44,10 @@ def write_shims(folder: str) -> None:
         if found is not None and MARK not in found:
             raise Conflict(f"{folder} has a {verb} that is not Overspan's", remedy="name another folder with --folder")
     for verb in VERBS:
-        _write(os.path.join(folder, verb), make_shim(verb))
+        _write(os.path.join(folder, verb), make_wrapper(verb))
 
 
-def make_shim(verb: str) -> bytes:
+def make_wrapper(verb: str) -> bytes:
     """The text of a shim. The shell makes way for the interpreter at once, so that it costs a millisecond."""
     words = " ".join(shlex.quote(word) for word in find_span())
     return f'#!/bin/sh\n{MARK.decode()}span {verb}.\nexec {words} {verb} "$@"\n'.encode()

@@ -37,13 +37,13 @@ _CLUSTERS = "clusters"
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
-class _Part(BaseModel):
+class _StrictSettings(BaseModel):
     """A part of the file that has no keys but its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class GpuSettings(_Part):
+class GpuSettings(_StrictSettings):
     """What a job file's tasks with GPUs get where they name no CPUs or no memory; 0 asks for nothing."""
 
     cpus_per_gpu: float = Field(default=4, ge=0, le=1024)
@@ -69,7 +69,7 @@ class ClusterSettings(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Ticks(_Part):
+class PollIntervals(_StrictSettings):
     """How often things are looked at, seconds."""
 
     observe: Seconds = Field(default=60, ge=1, le=3600)
@@ -79,7 +79,7 @@ class Ticks(_Part):
     retry_limit: Seconds = Field(default=10, ge=1, le=86400)
 
 
-class Limits(_Part):
+class DaemonLimits(_StrictSettings):
     """What the daemon takes at most."""
 
     max_live_jobs: int = Field(default=100_000, ge=1, le=10_000_000)
@@ -87,21 +87,21 @@ class Limits(_Part):
     max_nodes: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
-class Server(_Part):
+class ServerSettings(_StrictSettings):
     """What a daemon of several users keeps to; others have no use for it."""
 
     operators: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(default=(), max_length=1000)
     """Names of users who may order about everybody's jobs, as root may."""
 
 
-class Settings(_Part):
+class Settings(_StrictSettings):
     """Everything a configuration file can say, with its defaults."""
 
     default_cluster: str = Field(default="", max_length=200)
     clusters: dict[Annotated[str, Field(pattern=_NAME)], ClusterSettings] = Field(default_factory=dict, max_length=1000)
-    ticks: Ticks = Ticks()
-    limits: Limits = Limits()
-    server: Server = Server()
+    ticks: PollIntervals = PollIntervals()
+    limits: DaemonLimits = DaemonLimits()
+    server: ServerSettings = ServerSettings()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
     _places: dict[Path, Place] = PrivateAttr(default_factory=dict)

@@ -47,14 +47,14 @@ def read_positioned(text: str, file: str) -> Positioned:
         raise InvalidRequest(f"this is no valid YAML: {error}", place=Place(file)) from None
     if node is None:
         return Positioned({}, {(): Place(file, 1, 1)})
-    builder = _Builder(file)
+    builder = _PositionBuilder(file)
     value = builder.build(node, ())
     if not isinstance(value, dict):
         raise InvalidRequest("a configuration file holds keys and values", place=builder.places[()])
     return Positioned(value, builder.places)
 
 
-class _Builder:
+class _PositionBuilder:
     """Makes values of YAML nodes and notes the place of each."""
 
     def __init__(self, file: str) -> None:

@@ -10,9 +10,9 @@ from typing import NoReturn
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 MAX_SHOWN = 20
-"""Findings shown besides the first."""
+"""Faults shown besides the first."""
 MAX_KEPT = 100
-"""Findings after which reading ends: a file of thousands is not worth the time."""
+"""Faults after which reading ends: a file of thousands is not worth the time."""
 MAX_MESSAGE = 400
 """Characters of one finding; values are quoted in it."""
 
@@ -27,7 +27,7 @@ class Fault(Exception):
         self.remedy = remedy
 
 
-class Findings:
+class Diagnostics:
     """Faults and notes of one input, in the order they were found."""
 
     def __init__(self) -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from overspan.bridge.readers.diagnostics import Fault, Findings, nearest
-from overspan.bridge.readers.yaml_nodes import Entry, Items, Node, Scalar, Table, describe, is_null, plain, scalars
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, TableEntry, describe, is_null, plain, scalars
 
-Read = Callable[[Node, Findings], Any]
+Read = Callable[[Node, Diagnostics], Any]
 Kind = TypeVar("Kind", bound=Enum)
 
 MAX_TEXT = 1024
@@ -22,7 +22,7 @@ MAX_TEXT = 1024
 
 
 @dataclass(frozen=True)
-class Shape:
+class FieldType:
     """How a value is read, and its JSON Schema."""
 
     read: Read
@@ -39,12 +39,12 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """One key of a table: its shape, a sentence for editors, and what happens to it.
+    """One key of a table: its type, a sentence for editors, and what happens to it.
 
     `advice` is the reason of a note, or the remedy of a refusal or of a missing required key.
     """
 
-    shape: Shape
+    value_type: FieldType
     doc: str
     effect: Effect = Effect.READ
     advice: str = ""
@@ -57,10 +57,10 @@ def _scalar(node: Node, wanted: str) -> Scalar:
     raise Fault(f"{wanted} is wanted here, not {describe(node)}", node.place)
 
 
-def text(limit: int = MAX_TEXT) -> Shape:
+def text(limit: int = MAX_TEXT) -> FieldType:
     """One text. Numbers count as text; true and false have to be quoted."""
 
-    def read(node: Node, found: Findings) -> str:
+    def read(node: Node, found: Diagnostics) -> str:
         scalar = _scalar(node, "text")
         if isinstance(scalar.value, bool):
             raise Fault(f"text is wanted here, not {scalar.text}", node.place, f'write "{scalar.text}" with quotes')
@@ -70,22 +70,22 @@ def text(limit: int = MAX_TEXT) -> Shape:
             raise Fault(f"the text has {len(scalar.text)} characters; the limit is {limit}", node.place)
         return scalar.text
 
-    return Shape(read, {"type": "string", "maxLength": limit})
+    return FieldType(read, {"type": "string", "maxLength": limit})
 
 
-def program() -> Shape:
+def program() -> FieldType:
     """Shell text of any length."""
-    return Shape(text(4 * 1024 * 1024).read, {"type": "string"})
+    return FieldType(text(4 * 1024 * 1024).read, {"type": "string"})
 
 
-def checked(parse: Callable[[Any], Any], schema: Mapping[str, Any]) -> Shape:
+def checked(parse: Callable[[Any], Any], schema: Mapping[str, Any]) -> FieldType:
     """A scalar that a function of the model reads; its ValueError becomes the fault."""
 
-    def read(node: Node, found: Findings) -> Any:
+    def read(node: Node, found: Diagnostics) -> Any:
         scalar = _scalar(node, "a single value")
         return attempt(lambda: parse(scalar.value), node)
 
-    return Shape(read, schema)
+    return FieldType(read, schema)
 
 
 def attempt(call: Callable[[], Any], node: Node) -> Any:
@@ -96,34 +96,34 @@ def attempt(call: Callable[[], Any], node: Node) -> Any:
         raise Fault(str(error), node.place) from None
 
 
-def boolean() -> Shape:
+def boolean() -> FieldType:
     """true or false."""
 
-    def read(node: Node, found: Findings) -> bool:
+    def read(node: Node, found: Diagnostics) -> bool:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
         raise Fault(f"true or false is wanted here, not {describe(node)}", node.place)
 
-    return Shape(read, {"type": "boolean"})
+    return FieldType(read, {"type": "boolean"})
 
 
-def integer(low: int, high: int) -> Shape:
+def integer(low: int, high: int) -> FieldType:
     """A whole number within bounds."""
 
-    def read(node: Node, found: Findings) -> int:
+    def read(node: Node, found: Diagnostics) -> int:
         if not isinstance(node, Scalar) or not isinstance(node.value, int) or isinstance(node.value, bool):
             raise Fault(f"a whole number is wanted here, not {describe(node)}", node.place)
         if not low <= node.value <= high:
             raise Fault(f"{node.value} is out of range; it must be from {low} to {high}", node.place)
         return node.value
 
-    return Shape(read, {"type": "integer", "minimum": low, "maximum": high})
+    return FieldType(read, {"type": "integer", "minimum": low, "maximum": high})
 
 
-def number(low: float, high: float) -> Shape:
+def number(low: float, high: float) -> FieldType:
     """A number within bounds."""
 
-    def read(node: Node, found: Findings) -> float:
+    def read(node: Node, found: Diagnostics) -> float:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise Fault(f"a number is wanted here, not {describe(node)}", node.place)
@@ -131,26 +131,26 @@ def number(low: float, high: float) -> Shape:
             raise Fault(f"{value} is out of range; it must be from {low} to {high}", node.place)
         return float(value)
 
-    return Shape(read, {"type": "number", "minimum": low, "maximum": high})
+    return FieldType(read, {"type": "number", "minimum": low, "maximum": high})
 
 
-def choice(kind: type[Kind]) -> Shape:
+def choice(kind: type[Kind]) -> FieldType:
     """One of an enumeration's values."""
     known = [str(member.value) for member in kind]
 
-    def read(node: Node, found: Findings) -> Kind:
+    def read(node: Node, found: Diagnostics) -> Kind:
         written = _scalar(node, "one of " + ", ".join(known)).text
         if written not in known:
             raise Fault(f"{written!r} is none of {', '.join(known)}{nearest(written, known)}", node.place)
         return kind(written)
 
-    return Shape(read, {"enum": known})
+    return FieldType(read, {"enum": known})
 
 
-def list_of(item: Shape, *, single: bool = False) -> Shape:
+def list_of(item: FieldType, *, single: bool = False) -> FieldType:
     """A list, read as a tuple; with `single` one value alone counts as a list of it."""
 
-    def read(node: Node, found: Findings) -> tuple[Any, ...]:
+    def read(node: Node, found: Diagnostics) -> tuple[Any, ...]:
         if not isinstance(node, Items):
             if single:
                 return (item.read(node, found),)
@@ -162,13 +162,13 @@ def list_of(item: Shape, *, single: bool = False) -> Shape:
         return tuple(values)
 
     listed = {"type": "array", "items": dict(item.schema)}
-    return Shape(read, {"anyOf": [dict(item.schema), listed]} if single else listed)
+    return FieldType(read, {"anyOf": [dict(item.schema), listed]} if single else listed)
 
 
-def mapping_of(value: Shape, *, nullable: bool = False) -> Shape:
+def mapping_of(value: FieldType, *, nullable: bool = False) -> FieldType:
     """A mapping of free keys, read as a dict; a null value is left out, or kept as None where it is allowed."""
 
-    def read(node: Node, found: Findings) -> dict[str, Any]:
+    def read(node: Node, found: Diagnostics) -> dict[str, Any]:
         if not isinstance(node, Table):
             raise Fault(
                 f"a mapping is wanted here, not {describe(node)}", node.place, "write lines such as `key: value`"
@@ -184,34 +184,36 @@ def mapping_of(value: Shape, *, nullable: bool = False) -> Shape:
         return values
 
     inner = {"anyOf": [dict(value.schema), {"type": "null"}]}
-    return Shape(read, {"type": "object", "additionalProperties": inner})
+    return FieldType(read, {"type": "object", "additionalProperties": inner})
 
 
-def by_form(*, scalar: Shape | None = None, items: Shape | None = None, table: Shape | None = None) -> Shape:
-    """Different shapes for a single value, a list and a mapping."""
-    shapes = {Scalar: scalar, Items: items, Table: table}
+def by_form(
+    *, scalar: FieldType | None = None, items: FieldType | None = None, table: FieldType | None = None
+) -> FieldType:
+    """Different types for a single value, a list and a mapping."""
+    types = {Scalar: scalar, Items: items, Table: table}
     names = {Scalar: "a single value", Items: "a list", Table: "a mapping"}
 
-    def read(node: Node, found: Findings) -> Any:
-        shape = shapes[type(node)]
-        if shape is None:
-            wanted = " or ".join(names[form] for form, known in shapes.items() if known)
+    def read(node: Node, found: Diagnostics) -> Any:
+        chosen = types[type(node)]
+        if chosen is None:
+            wanted = " or ".join(names[form] for form, known in types.items() if known)
             raise Fault(f"{wanted} is wanted here, not {describe(node)}", node.place)
-        return shape.read(node, found)
+        return chosen.read(node, found)
 
-    return Shape(read, {"anyOf": [dict(shape.schema) for shape in shapes.values() if shape]})
+    return FieldType(read, {"anyOf": [dict(chosen.schema) for chosen in types.values() if chosen]})
 
 
-def anything() -> Shape:
+def anything() -> FieldType:
     """Any value, as plain data; numbers that JSON has no form for are refused."""
 
-    def read(node: Node, found: Findings) -> Any:
+    def read(node: Node, found: Diagnostics) -> Any:
         for part in scalars(node):
             if isinstance(part.value, float) and not math.isfinite(part.value):
                 raise Fault(f"{part.text} is not a number", part.place)
         return plain(node)
 
-    return Shape(read, {})
+    return FieldType(read, {})
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ class Record:
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Keys that are known in another place, and where."""
 
-    def read(self, node: Node, found: Findings) -> dict[str, Any]:
+    def read(self, node: Node, found: Diagnostics) -> dict[str, Any]:
         """Read the keys that are there; a null counts as absent. Unknown keys are faults."""
         if not isinstance(node, Table):
             raise Fault(f"{self.title} is a mapping, and this is {describe(node)}", node.place)
@@ -240,14 +242,14 @@ class Record:
                 found.add(f"{self.title} needs the key {key!r}", node.place, known.advice)
         return values
 
-    def shape(self) -> Shape:
-        """The record as a shape."""
-        return Shape(self.read, self.schema())
+    def as_type(self) -> FieldType:
+        """The record as the type of a field."""
+        return FieldType(self.read, self.schema())
 
     def schema(self) -> dict[str, Any]:
         """The record's JSON Schema; refused keys are left out."""
         properties = {
-            key: {**_nullable(known.shape.schema), "description": _describe(known)}
+            key: {**_nullable(known.value_type.schema), "description": _describe(known)}
             for key, known in self.fields.items()
             if known.effect is not Effect.REFUSED
         }
@@ -255,17 +257,17 @@ class Record:
         required = [key for key, known in self.fields.items() if known.required]
         return {**schema, "required": required} if required else schema
 
-    def _read_field(self, key: str, entry: Entry, values: dict[str, Any], found: Findings) -> None:
+    def _read_field(self, key: str, entry: TableEntry, values: dict[str, Any], found: Diagnostics) -> None:
         known = self.fields[key]
         if known.effect is Effect.REFUSED:
             raise Fault(f"{key!r} is not supported", entry.place, known.advice)
-        value = known.shape.read(entry.node, found)
+        value = known.value_type.read(entry.node, found)
         if known.effect is Effect.NOTED:
             found.note(f"{entry.place}: {key} has no effect: {known.advice}")
         else:
             values[key] = value
 
-    def _add_unknown(self, key: str, entry: Entry, found: Findings) -> None:
+    def _add_unknown(self, key: str, entry: TableEntry, found: Diagnostics) -> None:
         if key in self.elsewhere:
             found.add(f"the key {key!r} does not belong in {self.title}", entry.place, self.elsewhere[key])
         else:

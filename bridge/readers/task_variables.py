@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.readers.diagnostics import Fault, Findings
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_fields import SKYPILOT
-from overspan.bridge.readers.yaml_nodes import Entry, Items, Node, Table, map_texts
+from overspan.bridge.readers.yaml_nodes import Items, Node, Table, TableEntry, map_texts
 
 FILLED = ("workdir", "file_mounts", "volumes")
 """Keys of a task in which variables are filled in, besides resources.image_id."""
@@ -30,7 +30,7 @@ class Variables(NamedTuple):
     secrets: dict[str, str]
 
 
-def read_variables(task: Table, context: ReadContext, found: Findings) -> Variables:
+def read_variables(task: Table, context: ReadContext, found: Diagnostics) -> Variables:
     """Read `envs` and `secrets` with the values given outside the file laid over them.
 
     A name without a value in either is a fault; what the file does not name is added.
@@ -42,7 +42,7 @@ def read_variables(task: Table, context: ReadContext, found: Findings) -> Variab
     return Variables(env, secrets)
 
 
-def fill_variables(task: Table, variables: Variables, found: Findings) -> Table:
+def fill_variables(task: Table, variables: Variables, found: Diagnostics) -> Table:
     """The task with ${NAME} and $NAME of its variables filled in; unknown names stay as they are."""
     values = {**variables.env, **variables.secrets}
     if not values:
@@ -51,11 +51,11 @@ def fill_variables(task: Table, variables: Variables, found: Findings) -> Table:
     for key in FILLED:
         if key in entries:
             with found.collecting():
-                entries[key] = Entry(entries[key].place, _filled(entries[key].node, values))
+                entries[key] = TableEntry(entries[key].place, _filled(entries[key].node, values))
     if "resources" in entries:
         resources = entries["resources"]
         with found.collecting():
-            entries["resources"] = Entry(resources.place, _fill_images(resources.node, values))
+            entries["resources"] = TableEntry(resources.place, _fill_images(resources.node, values))
     return replace(task, entries=entries)
 
 
@@ -68,9 +68,9 @@ def _fill_images(node: Node, values: Mapping[str, str]) -> Node:
     entries = dict(node.entries)
     for key, entry in entries.items():
         if key == "image_id":
-            entries[key] = Entry(entry.place, _filled(entry.node, values))
+            entries[key] = TableEntry(entry.place, _filled(entry.node, values))
         elif key in ("any_of", "ordered"):
-            entries[key] = Entry(entry.place, _fill_images(entry.node, values))
+            entries[key] = TableEntry(entry.place, _fill_images(entry.node, values))
     return replace(node, entries=entries)
 
 
@@ -99,12 +99,12 @@ def _names(task: Table, key: str) -> list[str]:
     return [getattr(item, "text", "") for item in node.items] if isinstance(node, Items) else []
 
 
-def _read(task: Table, key: str, option: str, given: Mapping[str, str], found: Findings) -> dict[str, str]:
+def _read(task: Table, key: str, option: str, given: Mapping[str, str], found: Diagnostics) -> dict[str, str]:
     node = task.get(key)
     values: Mapping[str, str | None] = {}
     if node is not None:
         with found.collecting():
-            read = SKYPILOT[key].shape.read(node, found)
+            read = SKYPILOT[key].value_type.read(node, found)
             values = read if isinstance(read, dict) else dict.fromkeys(read)
     for name in values:
         if not _NAME.fullmatch(name):

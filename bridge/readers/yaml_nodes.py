@@ -26,7 +26,7 @@ class Items:
     items: tuple[Node, ...]
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """A key's position and its value."""
 
     place: Place
@@ -38,7 +38,7 @@ class Table:
     """A mapping. Keys are the texts as written."""
 
     place: Place
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TableEntry]
 
     def get(self, key: str) -> Node | None:
         """The value of a key; None where it is absent or null."""
@@ -98,7 +98,7 @@ def map_texts(node: Node, change: Callable[[str], str]) -> Node:
     """The tree with every text in it changed, keys too; numbers stay."""
     if isinstance(node, Table):
         entries = {
-            change(key): Entry(entry.place, map_texts(entry.node, change)) for key, entry in node.entries.items()
+            change(key): TableEntry(entry.place, map_texts(entry.node, change)) for key, entry in node.entries.items()
         }
         return replace(node, entries=entries)
     if isinstance(node, Items):
@@ -122,7 +122,7 @@ def with_entry(table: Table, path: tuple[str, ...], value: Node) -> Table:
             raise ValueError(f"{key!r} is {describe(inner)}, so it has no key {rest[0]!r}")
         value = with_entry(inner, rest, value)
     place = entry.place if entry is not None else value.place
-    return replace(table, entries={**table.entries, key: Entry(place, value)})
+    return replace(table, entries={**table.entries, key: TableEntry(place, value)})
 
 
 def scalars(node: Node) -> Iterator[Scalar]:

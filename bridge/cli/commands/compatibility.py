@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.accounting_tables import Table, read_table, write_table
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
-from overspan.bridge.cli.steps import Step, choose_steps, is_named
+from overspan.bridge.cli.steps import StepLine, choose_steps, is_named
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter, JobRow
 from overspan.bridge.model.getopt import VALUE, Option, Words
@@ -73,12 +73,12 @@ _SSHARE = (
 _RULE = "*" * 55
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Carry out the verb."""
     return _VERBS[call.verb](call)
 
 
-def _sprio(call: Call) -> int:
+def _sprio(call: Invocation) -> int:
     read_words(call, _SPRIO, "usage: span sprio [OPTION...]")
     # The queue is ordered by priority, then first come; there are no factors to show.
     return complain(
@@ -86,7 +86,7 @@ def _sprio(call: Call) -> int:
     )
 
 
-def _sstat(call: Call) -> int:
+def _sstat(call: Invocation) -> int:
     from overspan.bridge.cli.accounting_tables import STAT_FIELDS, STAT_FORMAT
     from overspan.bridge.cli.steps import gather_steps, running_steps
 
@@ -118,13 +118,13 @@ def _sstat(call: Call) -> int:
     return 0
 
 
-def _steps_of(running: Sequence[Step], ref: str, every: bool) -> list[Step]:
+def _steps_of(running: Sequence[StepLine], ref: str, every: bool) -> list[StepLine]:
     """The steps that an id asks of; without -a a job's own line is that of its first srun (measured on Slurm 22.05)."""
     named = choose_steps(running, [ref])
     return named if every or "." in ref else [step for step in named if not step.batch][:1]
 
 
-def _sdiag(call: Call) -> int:
+def _sdiag(call: Invocation) -> int:
     read_words(call, _SDIAG, "usage: span sdiag [OPTION...]")
     with call.client() as client:
         rows = client.queue(JobFilter(states=("all",))).rows
@@ -166,7 +166,7 @@ def _when(epoch: float) -> str:
     return time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(epoch)) + f" ({int(epoch)})"
 
 
-def _sacctmgr(call: Call) -> int:
+def _sacctmgr(call: Invocation) -> int:
     from overspan.bridge.cli.accounting_tables import ENTITIES, ENTITY_HELP
 
     words = read_words(call, _SACCTMGR, "usage: span sacctmgr [OPTION...] show|list ENTITY [NAME...] [format=FIELDS]")
@@ -184,7 +184,7 @@ def _sacctmgr(call: Call) -> int:
     return 0
 
 
-def _entity_lines(call: Call, entity: str, words: Words) -> list[dict[str, str]]:
+def _entity_lines(call: Invocation, entity: str, words: Words) -> list[dict[str, str]]:
     """The lines of an entity; without accounts there are no users and associations to list."""
     if entity == "qo":
         return [{"Name": "normal", "Priority": "0", "GraceTime": "00:00:00", "PreemptMode": "cluster"}]
@@ -201,7 +201,7 @@ def _entity_lines(call: Call, entity: str, words: Words) -> list[dict[str, str]]
     return []
 
 
-def _sshare(call: Call) -> int:
+def _sshare(call: Invocation) -> int:
     from overspan.bridge.cli.accounting_tables import SHARE_FIELDS, SHARE_FORMAT, SHARE_LONG_FORMAT
 
     words = read_words(call, _SSHARE, "usage: span sshare [OPTION...]")
@@ -212,7 +212,7 @@ def _sshare(call: Call) -> int:
     return 0
 
 
-_VERBS: dict[str, Callable[[Call], int]] = {
+_VERBS: dict[str, Callable[[Invocation], int]] = {
     "sprio": _sprio,
     "sstat": _sstat,
     "sdiag": _sdiag,

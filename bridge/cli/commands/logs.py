@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.log_lines import LinePrinter, prefix
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.cli.output import say, use_colour, write_json
@@ -30,7 +30,7 @@ _EXAMPLES = """\
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print logs."""
     parser = make_parser(call, "Print the output of a job.", _EXAMPLES)
     parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
@@ -101,7 +101,7 @@ def _explain(client: Client, job: str, shown: Mapping[str, Any], task: str) -> N
 class Printed:
     """The logs that are printed."""
 
-    def __init__(self, call: Call, source: LogSource, job: str, wish: LogWish, timestamps: bool) -> None:
+    def __init__(self, call: Invocation, source: LogSource, job: str, wish: LogWish, timestamps: bool) -> None:
         self._call = call
         self._source = source
         self._job = job
@@ -144,7 +144,7 @@ class Printed:
             say(self._call, f"{', '.join(names)}: when this was written is not known{shown}")
 
 
-def _mark_attempts(call: Call, parts: Iterator[Part]) -> Iterator[Part]:
+def _mark_attempts(call: Invocation, parts: Iterator[Part]) -> Iterator[Part]:
     """Say where a node's next attempt begins."""
     newest: dict[tuple[str, str, int], int] = {}
     for part in parts:

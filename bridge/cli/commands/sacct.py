@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref, parse_states
 from overspan.bridge.cli.sacct_fields import (
@@ -16,7 +16,7 @@ from overspan.bridge.cli.sacct_fields import (
     list_fields,
     parse_fields,
 )
-from overspan.bridge.cli.sacct_lines import Account, as_lines, render_accounts, render_parsable
+from overspan.bridge.cli.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
 from overspan.bridge.cli.squeue_fields import eligible_at
 from overspan.bridge.cli.steps import gather_steps, is_named
 from overspan.bridge.cli.table_layout import render_delimited
@@ -81,7 +81,7 @@ _USAGE = "usage: span sacct [OPTION...]"
 _NOTES = "TIME: now-2days, today, 14:30, 0131, 2026-01-31T14:30"
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the accounts."""
     words = read_words(call, OPTIONS, _USAGE, _NOTES)
     if words.has("helpformat"):
@@ -195,7 +195,7 @@ def choose_rows(rows: list[JobRow], words: Words) -> list[JobRow]:
     return rows
 
 
-def _is_of_run(line: Account) -> bool:
+def _is_of_run(line: AccountLine) -> bool:
     from overspan.bridge.cli.sacct_duplicates import is_of_run
 
     return line.step is None or is_of_run(line.row, line.step)
@@ -207,7 +207,7 @@ def _needs_steps(words: Words, fields: Sequence[AccountField]) -> bool:
     return documents or not words.has("allocations") or any(f.column.header == "DerivedExitCode" for f in fields)
 
 
-def choose_lines(lines: list[Account], words: Words) -> list[Account]:
+def choose_lines(lines: list[AccountLine], words: Words) -> list[AccountLine]:
     """The steps that are asked for: an id with a step names that step alone, a node the steps that ran there."""
     refs = words.listed("jobs")
     if any("." in ref for ref in refs) and not words.has("allocations"):
@@ -220,7 +220,7 @@ def choose_lines(lines: list[Account], words: Words) -> list[Account]:
     return lines
 
 
-def _is_named(line: Account, ref: str) -> bool:
+def _is_named(line: AccountLine, ref: str) -> bool:
     job, dot, step = ref.partition(".")
     if not is_named(line.row, "", job):
         return False
@@ -236,7 +236,7 @@ def _expand(names: str) -> list[str]:
         raise InvalidRequest(str(error)) from None
 
 
-def _field_list(words: Words, call: Call) -> str:
+def _field_list(words: Words, call: Invocation) -> str:
     given = [value for name, value in words.options if name == "format"]
     if given and words.has("long"):
         raise InvalidRequest("Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.")

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, shown, write, write_json
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
@@ -66,7 +66,7 @@ def scan(words: Sequence[str]) -> SbatchWords:
         rest = rest[1:]
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Submit, and print Slurm's line."""
     try:
         found = scan(call.words)
@@ -123,7 +123,7 @@ def _show_options(found: SbatchWords) -> None:
     print("\n".join([*lines, rule, "sbatch: end of defined options"]), file=sys.stderr)
 
 
-def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
+def _report(call: Invocation, error: OverspanError, *, trial: bool = False) -> int:
     """Print an error in Slurm's form: its words first, then where and how to mend it."""
     sys.stdout.flush()
     for line in shown(error.message).splitlines() or ["the submission failed"]:
@@ -144,7 +144,7 @@ def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
     return int(error.exit_code)
 
 
-def make_submission(call: Call, found: SbatchWords) -> Submission:
+def make_submission(call: Invocation, found: SbatchWords) -> Submission:
     """Read the script: the file named, else standard input; with --wrap the daemon has it in the words."""
     file = found.script
     _check_files(found)
@@ -223,7 +223,7 @@ def exit_code(outcome: Outcome) -> int:
     return outcome.exit_code or (0 if outcome.state == "COMPLETED" else 1)
 
 
-def _answer(call: Call, client: Client, found: SbatchWords, accepted: Accepted) -> int:
+def _answer(call: Invocation, client: Client, found: SbatchWords, accepted: Accepted) -> int:
     options: dict[str, object] = {name: found.has(name) for name in ("wait", "parsable", "quiet", "clusters")}
     options["wait"] = options["wait"] or "SBATCH_WAIT" in os.environ
     options.update(accepted.options)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.references import find_job, is_ref, parse_states, split_ref, split_refs
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
@@ -51,7 +51,7 @@ _SILENT = ("not_found", "conflict")
 _ENDED = "Job/step already completing or completed"
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Cancel; 0 unless a signal did not arrive or something else than an unknown id went wrong."""
     words = read_words(call, OPTIONS, _USAGE)
     name = words.last("signal")
@@ -108,7 +108,7 @@ def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
     return steps, order._replace(refs=tuple(ref for ref in refs if ref not in steps), task="")
 
 
-def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
+def _end_step(call: Invocation, client: Client, words: Words, ref: str) -> int:
     """End or signal a single step; gives 1 where there is no such step that runs."""
     from overspan.bridge.cli.allocations import signal_step
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """End the daemon; one that does not run is no failure."""
     make_parser(call, "End the daemon. Jobs go on; the next command starts it again.").parse_args(call.words)
     with call.client() as client:

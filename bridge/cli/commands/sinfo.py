@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.cli import sinfo_fields
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.sinfo_fields import NodeRow
 from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render
@@ -58,7 +58,7 @@ _DATE = "%a %b %d %H:%M:%S %Y"
 Node = dict[str, Any]
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the nodes, once or again and again."""
     words = read_words(call, OPTIONS, _USAGE)
     clusters = words.listed("clusters")
@@ -78,7 +78,7 @@ def run(call: Call) -> int:
             time.sleep(int(seconds))
 
 
-def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
+def _print(call: Invocation, words: Words, document: dict[str, Any]) -> int:
     every: list[Node] = [node for node in document.get("nodes") or () if _in_partition(node, words)]
     if not words.has("clusters"):
         # As in Slurm, a line tells its cluster only where clusters were asked for.
@@ -113,7 +113,7 @@ def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
     return _say_silence(call, document)
 
 
-def _say_silence(call: Call, document: dict[str, Any]) -> int:
+def _say_silence(call: Invocation, document: dict[str, Any]) -> int:
     """Say which clusters did not answer; 1 where one did not, as sinfo ends."""
     silent = [cluster for cluster in document.get("clusters") or () if cluster.get("message")]
     for cluster in silent:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from overspan.bridge.cli import squeue_letters
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import check_refs, parse_states
 from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
@@ -71,7 +71,7 @@ _VARIABLES = frozenset({"SLURM_CLUSTERS", "SLURM_BITSTR_LEN"})
 _DATE = "%a %b %d %H:%M:%S %Y"
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the queue, once or again and again."""
     call = call._replace(words=tuple(_attach_values(call.words)))
     words = read_words(call, OPTIONS, _USAGE)
@@ -143,7 +143,7 @@ def make_filter(words: Words, environment: dict[str, str]) -> JobFilter:
     )
 
 
-def _print_once(call: Call, client: Client, words: Words) -> int:
+def _print_once(call: Invocation, client: Client, words: Words) -> int:
     environment = dict(call.environment)
     layout = choose_layout(words, environment)
     sort = words.last("sort") or environment.get("SQUEUE_SORT") or DEFAULT_SORT
@@ -194,7 +194,7 @@ def _is_usual(words: Words, environment: Mapping[str, str]) -> bool:
     return given <= _USUAL_OPTIONS and not variables
 
 
-def _tell_stale(call: Call, listing: Listing) -> None:
+def _tell_stale(call: Invocation, listing: Listing) -> None:
     """Tell of clusters that do not answer, or not all of it."""
     for stale in listing.stale:
         since = time.strftime("%H:%M:%S", time.localtime(stale.since))
@@ -216,7 +216,7 @@ def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Lis
         write(render(layout, rows, listing.now, header))
 
 
-def _write_steps(call: Call, words: Words, rows: list[JobRow], listing: Listing) -> int:
+def _write_steps(call: Invocation, words: Words, rows: list[JobRow], listing: Listing) -> int:
     """Print the steps that run; -s names steps, -j jobs."""
     from overspan.bridge.cli import steps
 
@@ -243,7 +243,7 @@ def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, name
         write(title + render(layout, by_cluster[name], listing.now, header))
 
 
-def _known_users(call: Call, users: tuple[str, ...]) -> tuple[str, ...]:
+def _known_users(call: Invocation, users: tuple[str, ...]) -> tuple[str, ...]:
     """The users by name; one that is not known is told, and asked for all the same, so that nothing is shown."""
     if not users:
         return ()

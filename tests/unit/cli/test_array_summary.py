@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.array_summary import Share, describe_shares, failed_indices, sum_up, write_shares
+from overspan.bridge.cli.array_summary import (
+    ElementSummary,
+    describe_summaries,
+    failed_indices,
+    summarize_elements,
+    write_summaries,
+)
 from overspan.bridge.client import JobRow
 from overspan.bridge.model.ids import IndexRange
 
@@ -18,7 +24,7 @@ _ROWS = [
 
 
 def test_elements_are_counted_by_state_and_end_with_their_times() -> None:
-    shares = sum_up(_ROWS, 100.0)
+    shares = summarize_elements(_ROWS, 100.0)
     assert [(share.state, share.size, share.shortest, share.longest) for share in shares] == [
         ("CANCELLED", 2, None, None),
         ("COMPLETED", 2, 5, 60),
@@ -28,15 +34,15 @@ def test_elements_are_counted_by_state_and_end_with_their_times() -> None:
         ("PENDING", 3, None, None),
     ]
     assert failed_indices(shares) == "2,4"
-    lines = write_shares(7, shares)
+    lines = write_summaries(7, shares)
     assert lines[2].split() == ["2", "COMPLETED", "0:0", "0:05", "1:00", "1,3"]
     assert lines[6].split() == ["3", "PENDING", "0:0", "8-9,11"]
     assert lines[-1] == "failed: 2,4; `span resubmit 7 --failed` runs these again"
-    assert describe_shares(shares)["failed"] == "2,4"
+    assert describe_summaries(shares)["failed"] == "2,4"
 
 
 def test_without_a_failure_nothing_is_advised() -> None:
-    assert write_shares(7, [Share("COMPLETED", 0, 0, (IndexRange(0, 9),))])[-1].split() == [
+    assert write_summaries(7, [ElementSummary("COMPLETED", 0, 0, (IndexRange(0, 9),))])[-1].split() == [
         "10",
         "COMPLETED",
         "0:0",

@@ -10,7 +10,7 @@ import pytest
 
 from overspan.bridge.cli import sacct_fields, sinfo_fields, squeue_letters
 from overspan.bridge.cli.row_texts import format_time, seconds_used, start_time
-from overspan.bridge.cli.sacct_lines import Account, as_lines, render_accounts, render_parsable
+from overspan.bridge.cli.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
 from overspan.bridge.cli.scontrol_records import job_record
 from overspan.bridge.cli.squeue_fields import NAMES
 from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, sort_rows
@@ -175,7 +175,7 @@ def test_suspended_time_does_not_count() -> None:
     assert seconds_used(row, NOW) == seconds_used(RUNNING, NOW) - 60
     stopped = row._replace(state="SUSPENDED", paused_at=NOW - 30)
     assert seconds_used(stopped, NOW) == seconds_used(row, NOW) - 30
-    assert Account(stopped).suspended(NOW) == 90
+    assert AccountLine(stopped).suspended(NOW) == 90
 
 
 def test_an_expected_start_is_shown_for_what_waits() -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.env_files import read_env_file
-from overspan.bridge.cli.invocation import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.job_file_options import FileChanges, add_file_options, read_changes
 from overspan.bridge.model.errors import InvalidRequest
 
 
 def change(*words: str, **environment: str) -> FileChanges:
-    call = Call("submit", words, environment)
+    call = Invocation("submit", words, environment)
     parser = make_parser(call, "")
     add_file_options(parser)
     return read_changes(call, parser.parse_args(words))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from overspan.bridge.cli.sacct_duplicates import choose_runs, has_runs, is_of_run, split_runs
-from overspan.bridge.cli.steps import Step, batch_step
+from overspan.bridge.cli.steps import StepLine, batch_step
 from overspan.bridge.client.records import JobFilter, JobRow
 
 ROW = JobRow(7, None, 7, "train", state="RUNNING", node_list="n3", submitted_at=10.0, started_at=50.0, restarts=2)
@@ -78,9 +78,9 @@ def test_each_run_is_in_its_own_state_and_time() -> None:
 
 def test_a_step_is_of_the_run_in_which_it_began() -> None:
     first, _, last = split_runs(ROW, {"tasks": [{"attempts": [FIRST, SECOND, THIRD]}]})
-    step = Step(first, "0", started_at=21.0)
+    step = StepLine(first, "0", started_at=21.0)
     assert is_of_run(first, step) and not is_of_run(last, step) and not is_of_run(PENDING, step)
-    assert is_of_run(last, Step(last, "1", started_at=70.0)) and is_of_run(PENDING, Step(PENDING))
+    assert is_of_run(last, StepLine(last, "1", started_at=70.0)) and is_of_run(PENDING, StepLine(PENDING))
 
 
 def test_the_script_of_a_requeued_run_was_cancelled() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.cli.commands import alias
-from overspan.bridge.cli.invocation import SLURM_VERBS, Call
+from overspan.bridge.cli.invocation import SLURM_VERBS, Invocation
 from overspan.bridge.config import command_wrappers
-from overspan.bridge.config.command_wrappers import VERBS, ensure_shims, find_span, make_shim, write_shims
+from overspan.bridge.config.command_wrappers import VERBS, ensure_wrappers, find_span, make_wrapper, write_wrappers
 from overspan.bridge.model.errors import Conflict
 
 
@@ -21,18 +21,18 @@ def test_the_verbs_are_those_of_the_commands() -> None:
 
 
 def test_shims_are_written_once(tmp_path: Path) -> None:
-    folder = Path(ensure_shims(str(tmp_path)))
+    folder = Path(ensure_wrappers(str(tmp_path)))
     assert sorted(path.name for path in folder.iterdir()) == sorted(VERBS)
     assert all(os.access(folder / verb, os.X_OK) for verb in VERBS)
     stamp = (folder / "sbatch").stat().st_ino
-    assert ensure_shims(str(tmp_path)) == str(folder)
+    assert ensure_wrappers(str(tmp_path)) == str(folder)
     assert (folder / "sbatch").stat().st_ino == stamp
 
 
 def test_another_installation_replaces_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(ensure_shims(str(tmp_path)))
+    folder = Path(ensure_wrappers(str(tmp_path)))
     monkeypatch.setattr(command_wrappers, "find_span", lambda: ("/opt/a b/span",))
-    ensure_shims(str(tmp_path))
+    ensure_wrappers(str(tmp_path))
     assert "exec '/opt/a b/span' sbatch \"$@\"\n" in (folder / "sbatch").read_text()
 
 
@@ -40,7 +40,7 @@ def test_slurms_own_are_never_replaced(tmp_path: Path) -> None:
     theirs = tmp_path / "sinfo"
     theirs.write_text("#!/bin/sh\n")
     with pytest.raises(Conflict, match="has a sinfo that is not Overspan's"):
-        write_shims(str(tmp_path))
+        write_wrappers(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["sinfo"]
 
 
@@ -48,7 +48,7 @@ def test_a_shim_hands_on_every_word(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     show = "import sys; print(sys.argv[1:])"
     monkeypatch.setattr(command_wrappers, "find_span", lambda: (sys.executable, "-c", show))
     shim = tmp_path / "sbatch"
-    shim.write_bytes(make_shim("sbatch"))
+    shim.write_bytes(make_wrapper("sbatch"))
     shim.chmod(0o755)
     done = subprocess.run([str(shim), "a b", "", "$x"], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['sbatch', 'a b', '', '$x']\n"
@@ -67,8 +67,8 @@ def test_the_command_is_found_by_its_whole_path() -> None:
     ],
 )
 def test_functions(shell: str, line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    write_shims(str(tmp_path))
-    assert alias.run(Call("alias", ("--shell", shell), {"PATH": str(tmp_path)})) == 0
+    write_wrappers(str(tmp_path))
+    assert alias.run(Invocation("alias", ("--shell", shell), {"PATH": str(tmp_path)})) == 0
     shown = capsys.readouterr()
     assert line in shown.out.splitlines()
     assert len(shown.out.splitlines()) == len(VERBS)
@@ -79,7 +79,7 @@ def test_functions_leave_slurms_own_alone(capsys: pytest.CaptureFixture[str], tm
     theirs = tmp_path / "squeue"
     theirs.write_text("#!/bin/sh\n")
     theirs.chmod(0o755)
-    assert alias.run(Call("alias", (), {"PATH": str(tmp_path), "SHELL": "/bin/zsh"})) == 0
+    assert alias.run(Invocation("alias", (), {"PATH": str(tmp_path), "SHELL": "/bin/zsh"})) == 0
     shown = capsys.readouterr()
     assert "squeue()" not in shown.out
     assert "squeue" in shown.err
@@ -87,7 +87,7 @@ def test_functions_leave_slurms_own_alone(capsys: pytest.CaptureFixture[str], tm
 
 def test_the_folder_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     environment = {"SPAN_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    assert alias.run(Call("alias", ("--folder",), environment)) == 0
+    assert alias.run(Invocation("alias", ("--folder",), environment)) == 0
     assert capsys.readouterr().out == f"{tmp_path}/state/shims\n"
-    assert alias.run(Call("alias", ("--folder", str(tmp_path / "bin")), environment)) == 0
+    assert alias.run(Invocation("alias", ("--folder", str(tmp_path / "bin")), environment)) == 0
     assert (tmp_path / "bin" / "srun").exists()
