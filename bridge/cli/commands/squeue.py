@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from overspan.bridge.cli import squeue_letters
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
-from overspan.bridge.cli.references import check_refs, parse_states
+from overspan.bridge.cli.references import check_refs, find_user, parse_states
 from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
 from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render, write_header
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
@@ -243,19 +243,14 @@ def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, name
         write(title + render(layout, by_cluster[name], listing.now, header))
 
 
-def _known_users(call: Invocation, users: tuple[str, ...]) -> tuple[str, ...]:
-    """The users by name; one that is not known is told, and asked for all the same, so that nothing is shown."""
-    if not users:
-        return ()
-    import pwd
-
+def _known_users(call: Invocation, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The users by name. An unknown one is reported and still asked for, so that nothing is shown."""
     names = []
-    for user in users:
-        try:
-            names.append(pwd.getpwuid(int(user)).pw_name if user.isdigit() else pwd.getpwnam(user).pw_name)
-        except KeyError:
-            say(call, f"error: Invalid user: {user}\n")
-            names.append(user)
+    for word in words:
+        user = find_user(word)
+        if user is None:
+            say(call, f"error: Invalid user: {word}\n")
+        names.append(user or word)
     return tuple(names)
 
 
