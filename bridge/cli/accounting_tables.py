@@ -63,7 +63,7 @@ ENTITIES: dict[str, tuple[Fields, str]] = {
     ),
     "wckey": ({"WCKey": 10, "Cluster": 10, "User": 10}, "WCKey,Cluster,User"),
 }
-"""What sacctmgr lists, by the singular without its last s: fields and those shown."""
+"""Entities of sacctmgr, by their name without a last s: all fields, and the fields shown by default."""
 ENTITY_HELP = """No valid entity in list command
 Input line must include "Account", "Association", "Cluster", "Configuration",
 "Event", "Federation", "Problem", "QOS", "Resource", "Reservation",

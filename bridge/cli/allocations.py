@@ -34,14 +34,14 @@ _WAITING = ("PENDING", "CONFIGURING", "REQUEUED")
 
 
 def refuse_words(call: Invocation, error: InvalidRequest) -> int:
-    """Tell a wrong command line as getopt's callers do."""
+    """Report a wrong command line as callers of getopt do."""
     print(f"{call.verb}: {error.message}", file=sys.stderr)
     print(f'Try "{call.verb} --help" for more information', file=sys.stderr)
     return _UNREADABLE
 
 
 def has_job(environment: Mapping[str, str], part: Part) -> str:
-    """The job that srun is told to be in: --jobid, else SLURM_JOB_ID; empty where it needs one of its own."""
+    """The job in which srun runs its step: --jobid, else SLURM_JOB_ID; empty where it needs a new allocation."""
     return part.last("jobid") or environment.get("SLURM_JOB_ID", "") or environment.get("SLURM_JOBID", "")
 
 
@@ -124,7 +124,7 @@ def _make_submission(call: Invocation, parts: Sequence[Part]) -> Submission:
         kind="script",
         text=KEEP_SCRIPT if parts[0].has("no-shell") else HOLD_SCRIPT,
         file=call.verb,
-        # Whoever asked for an allocation that is lost holds nothing of the next one.
+        # Without requeue: the client of a lost allocation would not hold the next one.
         argv=["--output=/dev/null", "--no-requeue", *allocation_words(parts)],
         command=(call.verb, *call.words),
         name=parts[0].last("job-name") or _default_name(call.verb, parts),
@@ -133,7 +133,7 @@ def _make_submission(call: Invocation, parts: Sequence[Part]) -> Submission:
 
 
 def _withdraw(call: Invocation, client: Client, job: int) -> int:
-    """Take back an allocation that was waited for; gives the exit code."""
+    """Cancel an allocation that is still waited for; gives the exit code."""
     from overspan.bridge.client import CancelOrder
 
     client.cancel(CancelOrder(refs=(str(job),)))
@@ -186,7 +186,7 @@ def _await_start(call: Invocation, client: Client, job: int, quiet: bool) -> dic
 
 
 def _await_run(call: Invocation, job: int) -> str:
-    """The run directory of a job that has just begun, as soon as it takes steps."""
+    """Wait until a job that has just begun accepts steps; gives its run directory."""
     deadline = time.monotonic() + _DOCUMENT_SECONDS
     while True:
         try:
@@ -202,7 +202,7 @@ def _read_program(run_dir: str) -> list[str]:
         with open(_document(run_dir), encoding="utf-8") as file:
             program: list[str] = json.load(file)["program"]
     except FileNotFoundError:
-        # The job is over, and its run directory was packed since it was found.
+        # The job ended, and its run directory was packed after it was found.
         job = os.path.basename(run_dir)
         raise InvalidRequest(word_lost_allocation(job)) from None
     return program

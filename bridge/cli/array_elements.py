@@ -1,4 +1,4 @@
-"""Array elements that are pending: one row for all of them, made into one row each. Pure."""
+"""Splits the one row of an array's pending elements into a row for each element. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from overspan.bridge.client.records import JobRow
 
 
 def split_elements(rows: Iterable[JobRow]) -> list[JobRow]:
-    """Replace a row that stands for several elements by one row each; they have no id of their own yet."""
+    """Replace each row that stands for several elements by one row each; these have no id of their own yet."""
     result = []
     for row in rows:
         if row.array_waiting:
@@ -19,7 +19,7 @@ def split_elements(rows: Iterable[JobRow]) -> list[JobRow]:
 
 
 def name_elements(rows: Iterable[JobRow]) -> list[JobRow]:
-    """Rows for elements that were asked for by index: one alone has its own id, several lose the throttle."""
+    """Rows for elements requested by index: a single one is shown under its own id, several without the throttle."""
     result: list[JobRow] = []
     for row in rows:
         indices = row.array_waiting.partition("%")[0]

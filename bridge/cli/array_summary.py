@@ -1,4 +1,4 @@
-"""An array summed up: how many of its elements are in which state, which failed, and how long they took."""
+"""Summary of an array: how many elements are in each state, which failed, and how long they took."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER = ("ELEMENTS", "STATE", "EXIT", "SHORTEST", "LONGEST", "INDICES")
 
 
 class ElementSummary(NamedTuple):
-    """The elements of an array that are alike: their state, exit code and signal; times are seconds."""
+    """The elements of an array with the same state, exit code and signal; times are in seconds."""
 
     state: str
     exit_code: int
@@ -24,12 +24,12 @@ class ElementSummary(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of elements."""
         return sum(len(part.values()) for part in self.indices)
 
 
 def summarize_elements(rows: Iterable[JobRow], now: float) -> list[ElementSummary]:
-    """The rows of an array's elements by state and end, those that wait last."""
+    """Group the rows of an array's elements by state and end, pending ones last."""
     indices: dict[tuple[str, int, int], list[int]] = {}
     times: dict[tuple[str, int, int], list[float]] = {}
     for row in rows:
@@ -52,7 +52,7 @@ def summarize_elements(rows: Iterable[JobRow], now: float) -> list[ElementSummar
 
 
 def failed_indices(summaries: Iterable[ElementSummary]) -> str:
-    """The indices that ended neither well nor by a person's cancel: what `span resubmit --failed` takes."""
+    """The indices that failed, without those that a user cancelled: `span resubmit --failed` takes these."""
     live = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
     bad = [summary for summary in summaries if summary.state not in (*live, "COMPLETED", "CANCELLED")]
     return format_array_indices(
@@ -61,7 +61,7 @@ def failed_indices(summaries: Iterable[ElementSummary]) -> str:
 
 
 def write_summaries(array: Any, summaries: list[ElementSummary]) -> list[str]:
-    """Lines of a table, and of what to do about failures."""
+    """A table in lines, then a line that says how to resubmit the failures."""
     cells = [
         (
             str(summary.size),
@@ -81,7 +81,7 @@ def write_summaries(array: Any, summaries: list[ElementSummary]) -> list[str]:
 
 
 def describe_summaries(summaries: list[ElementSummary]) -> dict[str, Any]:
-    """The same for programs."""
+    """The same as JSON data."""
     return {
         "failed": failed_indices(summaries),
         "states": [

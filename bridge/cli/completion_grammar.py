@@ -1,4 +1,7 @@
-"""What a word of a command line may become: by the option before it, else by its place. Pure but for what is asked."""
+"""Completion: what a word of a command line names, by the option before it or else by its position.
+
+Pure; a CandidateSource supplies the names.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class WordKind(Enum):
 
 
 class CandidateSource(Protocol):
-    """What the daemon and the configuration know."""
+    """Names that the daemon and the configuration know."""
 
     def jobs(self) -> list[str]:
         """Ids and names of live jobs."""
@@ -36,7 +39,7 @@ class CandidateSource(Protocol):
 
 
 class Grammar(NamedTuple):
-    """The places of a command: what its options and its words name. The last place goes on."""
+    """What a command's options and its positional words name. The last position repeats."""
 
     options: Mapping[str, WordKind] = {}
     places: tuple[WordKind | tuple[str, ...], ...] = ()
@@ -94,7 +97,7 @@ def complete(words: Sequence[str], source: CandidateSource) -> list[str]:
     if not isinstance(kind, tuple):
         found: Sequence[str] = _list(kind, words, source)
     else:
-        # A keyword has its one place.
+        # A keyword is valid at one position only.
         found = kind if place < len(grammar.places) else ()
     return [one for one in found if one.startswith(last)]
 
@@ -113,7 +116,7 @@ def _choose_grammar(words: Sequence[str]) -> Grammar:
 
 
 def _count_places(words: Sequence[str], grammar: Grammar) -> int:
-    """How many words of these are no options and no values of options."""
+    """The number of positional words."""
     values = sum(before in grammar.options for before in words)
     return sum(not word.startswith("-") for word in words) - values
 

@@ -1,4 +1,4 @@
-"""How a job ended: its exit code for a shell, and why in a sentence."""
+"""Exit status of a job: the code for a shell, and a sentence that explains it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from overspan.bridge.model.errors import OverspanError
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The code of a shell that ran the job: its exit code, 128 + signal, 0 for COMPLETED, 1 for other ends."""
+    """The code as if a shell had run the job: its exit code, 128 + signal, 0 for COMPLETED, 1 for other ends."""
     if outcome.state == "COMPLETED":
         return 0
     if outcome.signal:
-        # Slurm writes other ends in a signal's place too: 0:53 is a job that could not be launched.
+        # Slurm also puts other codes in the signal's place: 0:53 is a job that could not be launched.
         return 128 + outcome.signal if signal_name(outcome.signal) else 1
     return outcome.exit_code or 1
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal; empty where the number is none."""
+    """The name of a signal, with SIG; empty where the number has none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -30,11 +30,11 @@ def signal_name(number: int) -> str:
 
 
 def explain_end(client: Client, ref: str, outcome: Outcome) -> str:
-    """Why a job or task ended otherwise than well."""
+    """Why a job or task did not end well."""
     try:
         job = client.show(ref)
     except OverspanError:
-        # The end is known, and is all that the exit code needs.
+        # The exit code needs only the outcome, which is known already.
         job = {}
     return describe_end(ref, job, outcome)
 
@@ -66,7 +66,7 @@ def _chosen(ref: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _details(task: Mapping[str, Any], named: bool) -> list[str]:
-    """What is known of the newest attempt of a task that failed."""
+    """Details of the newest attempt of a failed task."""
     attempts = task.get("attempts") or ()
     last = attempts[-1] if attempts else {}
     if last.get("state") in (None, "COMPLETED", "RUNNING", "CANCELLED"):

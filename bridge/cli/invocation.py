@@ -1,4 +1,4 @@
-"""One command line: the verb, its words and the environment; what every command is called with."""
+"""Invocation: one command line with its environment, passed to every command."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Invocation(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Who speaks on stderr: Slurm's verbs under their own names, the rest as span."""
+        """The name before messages on stderr: the verb for Slurm's verbs, else `span`."""
         return self.verb if self.verb in SLURM_VERBS else "span"
 
     @property
     def json(self) -> bool:
-        """Whether the answer, and so an error too, is to be JSON."""
+        """Whether the answer, or an error, is JSON."""
         return any(word == "--json" or word.startswith("--json=") for word in self.words)
 
     def client(self) -> Client:

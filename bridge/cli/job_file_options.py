@@ -49,7 +49,7 @@ def read_changes(call: Invocation, chosen: argparse.Namespace) -> FileChanges:
 
 
 def _list_overrides(chosen: argparse.Namespace) -> list[str]:
-    """The overrides that stand for SkyPilot's options; --set comes after them, and wins."""
+    """SkyPilot's options as overrides; --set comes after them and wins."""
     overrides = []
     if chosen.num_nodes is not None:
         overrides.append(f"*.num_nodes={chosen.num_nodes}")
@@ -66,7 +66,7 @@ def _list_overrides(chosen: argparse.Namespace) -> list[str]:
 
 
 def _variables(items: list[str], option: str, call: Invocation) -> dict[str, str]:
-    """Read KEY=VALUE; KEY alone takes the value that it has here, so that secrets need no command line."""
+    """Read KEY=VALUE. KEY alone takes its value from this environment, which keeps secrets off the command line."""
     full = []
     for item in items:
         if "=" not in item and item not in call.environment:
@@ -78,7 +78,7 @@ def _variables(items: list[str], option: str, call: Invocation) -> dict[str, str
 
 
 def hide_secrets(words: tuple[str, ...]) -> list[str]:
-    """Blank secrets' values: the command line is stored and shown."""
+    """Blank the values of secrets, because the command line is stored and shown."""
     shown = []
     secret = False
     for word in words:

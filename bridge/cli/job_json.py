@@ -1,4 +1,4 @@
-"""Jobs as squeue --json and scontrol show job --json write them, in the shape of data parser v0.0.40."""
+"""JSON of jobs for squeue --json and scontrol show job --json, by the schema of data parser v0.0.40."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _resources(row: JobRow) -> Document:
 
 
 def _job_resources(row: JobRow) -> Document | None:
-    """What each node gives; nothing while it waits."""
+    """Resources on each node; empty while the job waits."""
     if not row.node_list:
         return None
     names = expand(row.node_list)
@@ -163,7 +163,7 @@ def _job_resources(row: JobRow) -> Document | None:
 
 
 def _absent(row: JobRow) -> Document:
-    """What no job has here, as the shape wants it."""
+    """Constants for fields of the schema that no job has here."""
     texts = "admin_comment batch_features burst_buffer burst_buffer_state cluster_features container container_id"
     texts += " cpus_per_tres cron extra failed_node federation_origin federation_siblings_active"
     texts += " federation_siblings_viable mail_user mcs_label memory_per_tres network prefer selinux_context"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NATIVE = "slurm"
 """The kind of clusters whose own srun runs steps."""
 _END_SECONDS = 5.0
-"""How long the end of an allocation is waited for."""
+"""How long to wait for an allocation to end."""
 
 
 def list_natives(client: Client) -> frozenset[str]:
@@ -33,7 +33,7 @@ def list_natives(client: Client) -> frozenset[str]:
 
 
 def hold_native(call: Invocation, job: str) -> AllocationHold:
-    """Begin to hold the allocation."""
+    """Take hold of the allocation: it lasts until this process lets go."""
     from overspan.bridge.client import Client
     from overspan.bridge.client.holding import AllocationHold
 
@@ -60,12 +60,12 @@ def run_native(
 
 
 def step_in(call: Invocation, job: str) -> int | None:
-    """Run a step in a job of a Slurm cluster; its exit code, None where no daemon knows of such a job that runs."""
+    """Run a step in a job of a Slurm cluster; gives its exit code, or None where no daemon knows such a running job."""
     from overspan.bridge.client import Client
     from overspan.bridge.model.errors import Conflict, NotFound, Unreachable
 
     try:
-        # On a compute node there is none, and none is to be started there.
+        # A compute node has no daemon, and none must be started there.
         with Client(environment=call.environment, autostart=False) as client:
             return _run_step(call, client, job, own=False)
     except (Conflict, NotFound, Unreachable):
@@ -127,7 +127,7 @@ def _run_command(command: Sequence[str], environment: Mapping[str, str], hold: A
 
 
 def _give_back(call: Invocation, job: str, name: str) -> None:
-    """End the allocation. What its cluster cannot be told yet the daemon tells it when it answers."""
+    """End the allocation. If its cluster does not answer now, the daemon ends it later."""
     from overspan.bridge.client import CancelOrder
 
     try:

@@ -1,4 +1,4 @@
-"""Nodes and partitions as sinfo --json and scontrol show write them, in the shape of data parser v0.0.40."""
+"""JSON of nodes and partitions for sinfo --json and scontrol show, by the schema of data parser v0.0.40."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`span`: finds the command, runs it, and turns whatever goes wrong into a message and an exit code."""
+"""Entry point of `span`: finds the command, runs it, and turns every failure into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and what --help says about it; without a summary it is not listed."""
+    """A command's module and its line in --help; without a summary it is not listed."""
 
     module: str
     summary: str = ""
@@ -80,7 +80,7 @@ _MEANT = {
     **dict.fromkeys(("nodes", "top"), "sinfo"),
     "log": "logs",
 }
-"""Other schedulers' words, for which the nearest spelling here is another command."""
+"""Commands of other schedulers, with the command that does the same here; spelling alone would suggest another."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,7 +137,7 @@ def _guarded(call: Invocation, run: Callable[[Invocation], int]) -> int:
 
     try:
         if hasattr(sys.stdout, "reconfigure"):
-            # Names may hold what the terminal's encoding cannot show.
+            # Names may contain characters that the terminal's encoding lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
         code = run(call)
         sys.stdout.flush()
@@ -146,7 +146,7 @@ def _guarded(call: Invocation, run: Callable[[Invocation], int]) -> int:
         report(call, error)
         return _exit_code(call, error)
     except BrokenPipeError:
-        # The reader has gone (`| head`): what is left must not fail again at exit.
+        # The reader has gone (`| head`): the rest in the buffer must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + 13
     except KeyboardInterrupt:
@@ -168,7 +168,7 @@ def _guarded(call: Invocation, run: Callable[[Invocation], int]) -> int:
 def _exit_code(call: Invocation, error: OverspanError) -> int:
     if call.verb not in SLURM_VERBS:
         return int(error.exit_code)
-    # Slurm's commands know one code; sbatch has others, which the daemon names.
+    # Slurm's commands have a single failure code, except sbatch, whose codes come from the daemon.
     if isinstance(error.exit_code, ExitCode):
         return _slurm_error_code(call.environment) if call.verb == "sbatch" else 1
     return int(error.exit_code)

@@ -1,4 +1,4 @@
-"""The runs of jobs that were requeued or restarted, as `sacct --duplicates` lists them: a row each. Pure."""
+"""`sacct --duplicates`: a row for each run of a job that was requeued or restarted. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overspan.bridge.model.hostlists import compress
 REQUEUED = "REQUEUED"
 UNKNOWN = "Unknown"
 _BY_ORDER = ("requeue", "restart", "group_restart")
-"""Causes of ends that were no failure: somebody, or the group, had it run again."""
+"""Causes of ends that were no failure: a user, or a restart of the group, ended the run."""
 
 
 def has_runs(row: JobRow) -> bool:
@@ -21,7 +21,7 @@ def has_runs(row: JobRow) -> bool:
 
 
 def split_runs(row: JobRow, document: Mapping[str, Any]) -> list[JobRow]:
-    """A row as one for each of its runs, oldest first; `document` is all that is known of its job.
+    """A row for each run of a row, oldest first; `document` is the whole job as the API shows it.
 
     Each run but the first was submitted when the one before it had ended, as in Slurm.
     """
@@ -38,7 +38,7 @@ def split_runs(row: JobRow, document: Mapping[str, Any]) -> list[JobRow]:
 
 
 def _is_present(attempt: Mapping[str, Any], row: JobRow) -> bool:
-    """Whether the last attempt is what the row tells of: one that waits again tells of none yet."""
+    """Whether the row shows the last attempt. A job that waits again shows none yet."""
     return attempt.get("ended_at") is None or (row.ended_at is not None and row.started_at is not None)
 
 
@@ -59,12 +59,12 @@ def _run_row(row: JobRow, attempt: Mapping[str, Any]) -> JobRow:
 
 
 def _list_nodes(attempt: Mapping[str, Any]) -> str:
-    """Where it ran; empty for runs of which nobody kept that."""
+    """The nodes it ran on; empty where they were not recorded."""
     return compress(dict.fromkeys(node["node"] for node in attempt.get("nodes") or () if node.get("node")))
 
 
 def choose_runs(rows: Iterable[JobRow], wanted: JobFilter) -> list[JobRow]:
-    """The runs in the states that are asked for, of the time that is asked for."""
+    """The runs within the requested states and times."""
     chosen = []
     for row in rows:
         late = wanted.until is not None and (row.started_at or row.submitted_at or 0) > wanted.until

@@ -1,4 +1,4 @@
-"""What sacct can show: field names, widths and texts (sacct(1), src/sacct/sacct.c)."""
+"""Fields of sacct: names, widths and texts (sacct(1), src/sacct/sacct.c)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _MEMORY = (
     ("TRESUsageOutMaxNode", 19), ("TRESUsageOutMaxTask", 19), ("TRESUsageOutMin", 15), ("TRESUsageOutMinNode", 19),
     ("TRESUsageOutMinTask", 19), ("TRESUsageOutTot", 15),
 )  # fmt: skip
-"""What a program used: nobody measures it here."""
+"""Measured use of a program. Nothing measures it here, so these are empty."""
 _NEVER = (
     ("AdminComment", 15), ("BlockID", 16), ("Container", 19), ("Extra", 14), ("FailedNode", 15), ("McsLabel", 12),
     ("ReservationId", 13), ("SystemComment", 15), ("WCKeyID", 10),
@@ -99,7 +99,7 @@ def _option(header: str, width: int, name: str) -> Column:
 
 
 def _order(column: Column) -> str:
-    """By name, but for one that Slurm has put elsewhere."""
+    """Sort by name, except for a field that Slurm lists elsewhere."""
     return "comments" if column.header == "Constraints" else column.header.lower()
 
 

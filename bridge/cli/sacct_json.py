@@ -1,4 +1,4 @@
-"""Accounts as sacct --json writes them, in the shape of data parser v0.0.40."""
+"""JSON of jobs and steps for sacct --json, by the schema of data parser v0.0.40."""
 
 from __future__ import annotations
 

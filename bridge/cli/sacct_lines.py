@@ -1,4 +1,4 @@
-"""Lines of sacct: a job, task or element, and its steps; and sacct's three layouts. Pure."""
+"""Lines of sacct: one for a job, task or element, one for each of its steps; and sacct's three layouts. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AccountLine(NamedTuple):
 
     @property
     def started(self) -> bool:
-        """Whether anything was allocated."""
+        """Whether it ever had an allocation."""
         return self.row.started_at is not None and self.row.state != "PENDING"
 
     @property

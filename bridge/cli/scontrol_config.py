@@ -1,4 +1,4 @@
-"""What `scontrol show config` says: the parameters of slurm.conf(5) that mean something here. Pure."""
+"""`scontrol show config`: the parameters of slurm.conf(5) that have a meaning here. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from overspan.bridge.cli.row_texts import format_time
 
 MAX_ARRAY_SIZE = 1001
-"""Slurm's default; clients cut their arrays by it."""
+"""Slurm's default. Clients split their arrays by it."""
 MIN_JOB_AGE = 300
 _FIXED: dict[str, str] = {
     "AccountingStorageEnforce": "none",

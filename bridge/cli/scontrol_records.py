@@ -1,4 +1,4 @@
-"""scontrol's records: `Key=Value` lines of a job, step, node or partition (scontrol(1), Slurm 22.05). Pure."""
+"""Records of scontrol show: `Key=Value` lines of a job, step, node or partition (scontrol(1), Slurm 22.05). Pure."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _show_jobs(call: Invocation, words: Words, names: Sequence[str]) -> int:
 def _find_jobs(call: Invocation, names: Sequence[str], steps: bool = False) -> Listing:
     wanted = JobFilter(states=("all",), ids=tuple(names), tasks=True, steps=steps)
     with call.client() as client:
-        # What ended long ago is not in the queue any more; here it is still found.
+        # Jobs that ended long ago have left the queue, but are still found by id.
         return client.history(wanted) if names else client.queue(wanted)
 
 
@@ -200,4 +200,4 @@ _ENTITIES: dict[str, Callable[[Invocation, Words, Sequence[str]], int]] = {
     "steps": _show_steps,
     "topology": _show_topology,
 }
-"""What can be shown; the first whose name begins with the word that is given."""
+"""Entities to show. A word means the first one that begins with it."""

@@ -1,4 +1,4 @@
-"""What sinfo can show: letters of -o, and how nodes are gathered into lines (sinfo(1))."""
+"""Fields of sinfo: the letters of -o, and which nodes share a line (sinfo(1))."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def gather(nodes: Iterable[Mapping[str, Any]], columns: Iterable[Column], by_nod
 
 
 def empty_rows(nodes: Iterable[Mapping[str, Any]], rows: Iterable[NodeRow]) -> list[NodeRow]:
-    """A line without nodes for each partition that the choice of nodes has left none, as sinfo has it."""
+    """A line without nodes, as sinfo prints it, for each partition whose nodes were all filtered out."""
     shown = {(row.cluster, row.partition) for row in rows}
     found: dict[tuple[str, str], NodeRow] = {}
     for node in nodes:

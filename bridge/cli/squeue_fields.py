@@ -1,4 +1,4 @@
-"""What squeue's -O can show: a name each, most of them a letter of -o too (squeue(1), src/squeue/opts.c)."""
+"""Fields of squeue -O, by name; most have a letter of -o too (squeue(1), src/squeue/opts.c)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ _ONE_CLUSTER = {
 
 
 def eligible_at(row: JobRow) -> float | None:
-    """Since when it could start, or by its begin time can; None where it waits for something else."""
+    """When it became eligible, or will by its begin time; None where it waits for something else."""
     if row.state == "PENDING" and (is_held(row) or row.reason.startswith(("Dependency", "JobArrayTaskLimit"))):
         return None
     return max(row.begin or 0, row.submitted_at or 0)

@@ -1,4 +1,4 @@
-"""What squeue's -o can show: a letter each, with Slurm's headers (squeue(1), src/squeue/print.c)."""
+"""Fields of squeue -o, by letter, with Slurm's headers (squeue(1), src/squeue/print.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of squeue's rows: -S and its default, `P,t,-p`. Pure."""
+"""Sort order of squeue: -S and its default, `P,t,-p`. Pure."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ KEYS: dict[str, _Key] = {
 }
 KEYS.update({"Q": KEYS["p"], "F": KEYS["A"], "R": KEYS["N"], "B": KEYS["N"]})
 _CORE = frozenset("iAjPutTpDCMLlSeVNrQFRB")
-"""Letters for which rows of the core are enough."""
+"""Letters for which core rows suffice."""
 _USUAL = _CORE | frozenset("aqkZo")
 
 
 def sort_extent(keys: list[tuple[str, bool]]) -> str:
-    """How much of each row it takes to sort by these."""
+    """The extent of row that sorting by these keys needs."""
     letters = {letter for letter, _ in keys}
     return "core" if letters <= _CORE else "usual" if letters <= _USUAL else "all"
 
@@ -83,7 +83,7 @@ def sort_rows(rows: list[JobRow], spec: str, now: float) -> list[JobRow]:
 
 
 def _rank(row: JobRow) -> tuple[int, int, float]:
-    """The priority; of equals the earlier goes first, but held ones have no place in the line."""
+    """By priority, then by submission; held jobs have no rank among equals."""
     value = priority(row)
     number, place = _place(row) if value else (0, 0)
     return value, -number, -place

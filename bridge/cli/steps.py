@@ -25,7 +25,7 @@ class StepLine(NamedTuple):
 
     row: JobRow
     id: str = BATCH
-    """What stands behind the dot."""
+    """The part of the id after the dot."""
     name: str = BATCH
     state: str = RUNNING
     exit_code: int = 0
@@ -69,7 +69,7 @@ StepsByJob = dict[int, list[StepRow]]
 
 
 def gather_steps(steps: Iterable[StepRow]) -> StepsByJob:
-    """Put the steps of a listing to their jobs."""
+    """Group the steps of a listing by job."""
     found: StepsByJob = {}
     for step in steps:
         found.setdefault(step.job_id, []).append(step)

@@ -1,4 +1,4 @@
-"""Tables as Slurm prints them: format texts read into fields, and fields and rows into text. Pure."""
+"""Tables in Slurm's layout: parses format texts into fields, and renders rows by them. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LayoutField(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A whole format: the literal text at the beginning, the fields, and what of the text is no field."""
+    """A parsed format: the literal text at its beginning, the fields, and the parts that name no field (`faults`)."""
 
     prefix: str
     fields: tuple[LayoutField, ...]

@@ -1,4 +1,4 @@
-"""Slurm's commands under their own names: small executables that call `span VERB`. Standard library only."""
+"""Wrapper scripts: executables with the names of Slurm's commands that call `span VERB`. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wrappers_folder(state: str) -> str:
 
 
 def ensure_wrappers(state: str) -> str:
-    """Write the shims of this installation to the state directory where they are not there yet; give the folder.
+    """Write this installation's wrappers to the state directory unless they are there already; give their folder.
 
     Cheap when nothing has changed: one small file is read. Raises as write_wrappers does.
     """
@@ -33,7 +33,7 @@ def ensure_wrappers(state: str) -> str:
 
 
 def write_wrappers(folder: str) -> None:
-    """Write a shim for every command, and the folder.
+    """Write a wrapper for every command, and the folder.
 
     Each appears whole, so that a running job never finds half of one. Raises Conflict, before anything is written,
     where a file of that name is not ours: Slurm's own commands are never replaced. Raises OSError.
@@ -48,7 +48,7 @@ def write_wrappers(folder: str) -> None:
 
 
 def make_wrapper(verb: str) -> bytes:
-    """The text of a shim. The shell makes way for the interpreter at once, so that it costs a millisecond."""
+    """The text of a wrapper. The shell execs the interpreter at once, so that it costs only a millisecond."""
     words = " ".join(shlex.quote(word) for word in find_span())
     return f'#!/bin/sh\n{MARK.decode()}span {verb}.\nexec {words} {verb} "$@"\n'.encode()
 
@@ -67,7 +67,7 @@ def _read(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError:
-        # A folder, or a file of somebody else.
+        # A folder, or a file that this user may not read.
         return b""
 
 

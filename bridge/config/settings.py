@@ -17,7 +17,7 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.sizes import parse_skypilot_memory
 
 MAX_BYTES = 1 << 20
-"""Size of a configuration file, bytes; anything larger is no configuration file."""
+"""The largest configuration file that is read, in bytes."""
 
 Seconds = Annotated[int, BeforeValidator(parse_delay)]
 """Seconds, written as a whole number with at most one unit of s, m, h, d, w."""
@@ -38,7 +38,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
 class _StrictSettings(BaseModel):
-    """A part of the file that has no keys but its own."""
+    """A section of the file that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,17 +70,17 @@ class ClusterSettings(BaseModel):
 
 
 class PollIntervals(_StrictSettings):
-    """How often things are looked at, seconds."""
+    """Intervals of polling and retrying, in seconds (the section `ticks`)."""
 
     observe: Seconds = Field(default=60, ge=1, le=3600)
-    """The longest wait for news in one call; adapters that are told of news answer at once."""
+    """The longest wait for events in one call. Adapters that get events pushed return at once."""
     retry: Seconds = Field(default=1, ge=1, le=3600)
     """The first wait before a cluster that did not answer is asked again; doubled up to `retry_limit`."""
     retry_limit: Seconds = Field(default=10, ge=1, le=86400)
 
 
 class DaemonLimits(_StrictSettings):
-    """What the daemon takes at most."""
+    """Upper bounds of what the daemon accepts."""
 
     max_live_jobs: int = Field(default=100_000, ge=1, le=10_000_000)
     max_tasks: int = Field(default=1_000, ge=1, le=100_000)
@@ -88,10 +88,10 @@ class DaemonLimits(_StrictSettings):
 
 
 class ServerSettings(_StrictSettings):
-    """What a daemon of several users keeps to; others have no use for it."""
+    """Settings of a daemon with several users; a single user's daemon ignores them."""
 
     operators: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(default=(), max_length=1000)
-    """Names of users who may order about everybody's jobs, as root may."""
+    """Names of users who may give orders for all users' jobs, as root may."""
 
 
 class Settings(_StrictSettings):

@@ -1,4 +1,4 @@
-"""A batch script with #SBATCH lines to a JobSpec: one batch body, or several components of a hetjob."""
+"""Reads a batch script with #SBATCH lines into a JobSpec: one batch task, or several components of a hetjob."""
 
 from __future__ import annotations
 

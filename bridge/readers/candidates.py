@@ -1,4 +1,4 @@
-"""The ways to run a job: which cluster, with what for each task, the preferred one first."""
+"""Lists a job's candidates: a cluster with a demand for each task, in order of preference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_candidates(
 
 
 def differ(candidates: Sequence[Candidate]) -> bool:
-    """Whether what is asked for depends on the place; else the list of clusters says all."""
+    """Whether the demands differ between candidates; else the list of clusters is enough."""
     names = [candidate.cluster for candidate in candidates]
     first = candidates[0]
     return len(set(names)) < len(names) or any(

@@ -1,4 +1,4 @@
-"""A crontab as scrontab(1) has it: entries with #SCRON options and variables before them."""
+"""Reads a crontab as scrontab(1) has it: entries with #SCRON options and variables before them."""
 
 from __future__ import annotations
 

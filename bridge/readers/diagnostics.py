@@ -1,4 +1,4 @@
-"""What is wrong with an input, collected so that the user sees all of it at once; and what is only worth a note."""
+"""Diagnostics of an input: faults, collected so that the user sees all at once, and notes."""
 
 from __future__ import annotations
 

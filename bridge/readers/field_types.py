@@ -1,4 +1,4 @@
-"""Shapes of values in a job file: each reads a node and gives its own JSON Schema, so that the two cannot differ.
+"""Types of a job file's fields: each reads a node and gives its JSON Schema, so that the two cannot differ.
 
 Reading raises Fault for a value that does not fit; lists and mappings collect the faults of their parts.
 """
@@ -18,7 +18,7 @@ Read = Callable[[Node, Diagnostics], Any]
 Kind = TypeVar("Kind", bound=Enum)
 
 MAX_TEXT = 1024
-"""Characters in a text that is no program."""
+"""The most characters in a text that is not a program."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Record:
     title: str
     fields: Mapping[str, Field]
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Keys that are known in another place, and where."""
+    """Keys that belong elsewhere, with a hint where."""
 
     def read(self, node: Node, found: Diagnostics) -> dict[str, Any]:
         """Read the keys that are there; a null counts as absent. Unknown keys are faults."""

@@ -1,4 +1,4 @@
-"""A job file to a JobSpec: a group, a pipeline, or one document that is a job with a single task."""
+"""Reads a job file into a JobSpec: a group, a pipeline, or a single document that is a job with one task."""
 
 from __future__ import annotations
 

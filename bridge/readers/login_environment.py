@@ -1,11 +1,11 @@
-"""The login environment of a task's shell texts: what the user's ~/.bashrc makes, as SkyPilot's tasks have it."""
+"""Login environment: gives a task's shell text what the user's ~/.bashrc sets, as SkyPilot does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# An interactive shell reads ~/.bashrc past its guards; what it prints is no part of what it exports. It is asked, and
-# not become: interactive shells take no TERM.
+# Only an interactive shell reads ~/.bashrc past its guards; what it prints is kept apart from what it exports. A child
+# shell is asked for its variables, because the task itself must not run in an interactive shell: these ignore TERM.
 _PRELUDE = """\
 if [ -n "$BASH_VERSION" ]; then
 overspan_own=$(declare -p {names} 2>/dev/null)
@@ -18,7 +18,7 @@ _KEPT = ("PWD", "OLDPWD", "SHLVL")
 
 
 def add_login(text: str, names: Iterable[str]) -> str:
-    """The text behind one that takes over the login's variables and functions; variables of `names` keep their values.
+    """Prefix the text with a prelude that imports the login's variables and functions; `names` keep their values.
 
     An empty text stays empty.
     """

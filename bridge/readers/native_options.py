@@ -1,4 +1,4 @@
-"""Native options: sbatch's own under `slurm`, a pod overlay under `kubernetes`."""
+"""Native options of a task: sbatch options under `slurm`, a pod overlay under `kubernetes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values given with --set, laid over a job file: `trainer.resources.cpus=0.1`, `*.num_nodes=1`."""
+"""Overrides: values of --set applied to a job file: `trainer.resources.cpus=0.1`, `*.num_nodes=1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group that a submission joins: the one that it is made in, unless it says otherwise."""
+"""Finds the group that a submission joins: by default the one that it is made in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_parent(given: str | None, environment: Mapping[str, str]) -> int | None
         given = environment.get(VARIABLE)
     if given is None:
         given = environment.get("OVERSPAN_JOB_ID", "") if environment.get("OVERSPAN_GROUP") else ""
-        # Somebody may have set the variables by hand.
+        # The variables may have been set by hand, so a malformed id is ignored.
         return int(given) if re.fullmatch("[1-9][0-9]{0,17}", given) else None
     if given.lower() in ("", NO_GROUP):
         return None

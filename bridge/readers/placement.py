@@ -1,4 +1,4 @@
-"""Where a job runs: `infra`, `cluster` and --cluster to names of clusters."""
+"""Placement: resolves `infra`, `cluster` and --cluster to names of clusters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Infra(NamedTuple):
 
 
 class ClusterRequest(NamedTuple):
-    """What one task says of its place: the clusters to try, and the position to point at."""
+    """The clusters that one task asks for, and the position in the text for messages."""
 
     clusters: tuple[str, ...]
     place: Place
@@ -134,7 +134,7 @@ def _is_chosen(name: str, context: ReadContext) -> bool:
 
 
 class JobPlacement(NamedTuple):
-    """Clusters of the job in order, the cluster of each task that has one of its own, and lists left for later."""
+    """The job's clusters in order, each task's own cluster (empty: none), and lists that cannot be carried out."""
 
     clusters: tuple[str, ...]
     of_task: tuple[str, ...]
@@ -148,7 +148,7 @@ def place_job(
     context: ReadContext,
     found: Diagnostics,
 ) -> JobPlacement:
-    """Bring together what the header and the tasks say; --cluster replaces all of it, with a note."""
+    """Combine the clusters of the header and the tasks. --cluster replaces them all, with a note."""
     if context.cluster:
         ignored = sorted({cluster for request in requests for cluster in request.clusters} | set(header))
         other = [name for name in ignored if not _is_chosen(name, context)]

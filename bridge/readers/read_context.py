@@ -1,4 +1,4 @@
-"""What a reader knows besides the text: where it was submitted, by whom, and which clusters there are."""
+"""Context of a submission for the readers: where it was made, by whom, and which clusters exist."""
 
 from __future__ import annotations
 

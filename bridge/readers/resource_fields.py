@@ -1,4 +1,4 @@
-"""The keys of `resources`, and what each means here."""
+"""The keys of `resources`: their types, and what each means here."""
 
 from __future__ import annotations
 

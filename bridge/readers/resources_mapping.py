@@ -1,4 +1,4 @@
-"""`resources` to what one node needs, where it may run, and the rest that SkyPilot keeps there."""
+"""Maps `resources` to the needs of one node, the clusters to try, and other settings that SkyPilot keeps there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class RequestedResources:
-    """Everything that `resources` says. `infra` keeps the texts, for a note where --cluster replaces them."""
+    """All of `resources`. `infra` keeps the original texts, for a note where --cluster replaces them."""
 
     alternatives: tuple[Alternative, ...] = (Alternative(),)
     """In order of preference; at least one."""

@@ -1,4 +1,4 @@
-"""sbatch --export: what of the submitter's environment a script gets."""
+"""sbatch --export: which variables of the submitter's environment a script gets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOTHING = ("NONE", "NIL")
 LOGIN = ("HOME", "LOGNAME", "SHELL", "USER")
 """What every login sets."""
 ALWAYS = "SLURM_"
-"""Variables of this prefix travel whatever the value is (sbatch(1))."""
+"""Variables with this prefix are exported for any value of --export (sbatch(1))."""
 
 
 def select_environment(export: str | None, environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Values of sbatch options to the fields of a task; errors in sbatch's words."""
+"""Maps values of sbatch options to fields of a task; errors have sbatch's words."""
 
 from __future__ import annotations
 

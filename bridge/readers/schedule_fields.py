@@ -1,4 +1,4 @@
-"""The key `cron` of a job file: five fields alone, or with a time zone and policies."""
+"""The key `cron` of a job file: the five fields of crontab(5), optionally with a time zone and policies."""
 
 from __future__ import annotations
 

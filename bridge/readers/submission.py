@@ -1,4 +1,4 @@
-"""One submission, of any form, to a JobSpec: the way in for the controller."""
+"""Reads a submission of any form into a JobSpec. The controller calls only this."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class TaskCandidate(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedTask:
-    """A task as its document alone tells it, with what is needed to check it against the others."""
+    """A task read from its own document, with what `group_checks` needs to check it against the others."""
 
     spec: TaskSpec
     table: Table
@@ -66,7 +66,7 @@ class ParsedTask:
 
 
 class _Later(NamedTuple):
-    """What of a task is read and cannot be carried out: the values by key, and the places by words for a refusal."""
+    """Settings of a task that are read but cannot be carried out: values by key, and positions by refusal text."""
 
     task: str
     values: dict[str, Any]

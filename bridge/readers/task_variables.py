@@ -1,4 +1,4 @@
-"""Environment and secrets of a task, and the keys that they are filled into before anything else is read."""
+"""Environment and secrets of a task, and their substitution into other keys before these are read."""
 
 from __future__ import annotations
 

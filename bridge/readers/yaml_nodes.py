@@ -1,4 +1,4 @@
-"""A YAML document as a tree that knows where each part stands in the text."""
+"""YAML nodes: a document as a tree that knows the position of each part in the text."""
 
 from __future__ import annotations
 

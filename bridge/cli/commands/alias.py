@@ -46,7 +46,7 @@ def run(call: Invocation) -> int:
 
 
 def _list_functions(call: Invocation, shell: str | None) -> str:
-    """A function for each command, but for those that this machine has from Slurm."""
+    """A shell function for each command that this machine does not have from Slurm."""
     form = _FORMS.get(shell or os.path.basename(call.environment.get("SHELL", "")), _FORMS["bash"])
     own = [verb for verb in VERBS if _is_slurms(verb, call.environment.get("PATH", ""))]
     if own:

@@ -1,6 +1,6 @@
-"""`span sprio`, `sstat`, `sdiag`, `sacctmgr` and `sshare`: the answers that programs ask of them, in Slurm's words.
+"""`span sprio`, `sstat`, `sdiag`, `sacctmgr` and `sshare`: the answers that programs expect from them.
 
-There are no shares, no measured use and no accounting associations here, so most of them have little to tell.
+There are no shares, no measured use and no accounting associations here, so most answers are short.
 """
 
 from __future__ import annotations

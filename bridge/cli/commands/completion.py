@@ -102,7 +102,7 @@ def _options(call: Invocation) -> list[str]:
 
 
 class DaemonCandidates:
-    """What the daemon knows; none is started for it."""
+    """Names from a running daemon; completion never starts one."""
 
     def __init__(self, call: Invocation) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""`span fsck`: what launches have left on a cluster, compared with the jobs that are known; `--release` removes it."""
+"""`span fsck`: compares what is on a cluster with the known jobs, and lists orphans; `--release` removes them."""
 
 from __future__ import annotations
 

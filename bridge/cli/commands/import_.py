@@ -1,4 +1,4 @@
-"""`span import`: watches jobs that somebody gave to a cluster itself."""
+"""`span import`: watches jobs that were submitted to a cluster directly."""
 
 from __future__ import annotations
 

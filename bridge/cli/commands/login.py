@@ -1,4 +1,4 @@
-"""`span login`: opens the way to a cluster on this terminal, so that passwords and codes are asked for once."""
+"""`span login`: connects to a cluster from this terminal, so that passwords and codes are typed once."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Printed:
         self._present: list[Stream] = []
 
     def find(self) -> bool:
-        """Whether there are any; a node or attempt that there is not is told by whoever reads."""
+        """Whether there are any logs. Reading them reports a node or attempt that does not exist."""
         self._present = self._source.streams(self._job, self._wish.times or self._wish.since is not None)
         return any(self._wish.task in ("", stream.task) for stream in self._present)
 
@@ -137,7 +137,7 @@ class Printed:
         printer.close()
 
     def _tell_undated(self, chosen: Sequence[Stream]) -> None:
-        """Say of which logs nobody noted when they grew, where that was asked for."""
+        """Where a time or timestamps were asked for, say which logs have no record of when they grew."""
         names = sorted({prefix(stream) for stream in chosen if stream.marks is None and stream.size})
         if names and (self._wish.since is not None or (self._timestamps and not self._wish.follow)):
             shown = " and is shown whole" if self._wish.since is not None else ""

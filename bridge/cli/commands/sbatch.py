@@ -36,7 +36,7 @@ class _BadValue(InvalidRequest):
 
 
 class SbatchWords(Words):
-    """sbatch's command line: the options of all components, and what is behind them."""
+    """sbatch's command line: the options of all components, then the script and its arguments."""
 
     @property
     def script(self) -> str:
@@ -95,7 +95,7 @@ def run(call: Invocation) -> int:
 
 
 def _tell(found: SbatchWords) -> str | None:
-    """What is printed instead of submitting; the first such option counts."""
+    """The text printed instead of submitting; the first such option counts."""
     for name, value in found.options:
         if name in ("help", "usage"):
             from overspan.bridge.cli.sbatch_help import HELP, USAGE
@@ -175,7 +175,7 @@ def _check_files(found: SbatchWords) -> None:
 
 
 def _read_script(file: str, found: SbatchWords) -> str:
-    """The script's text; a wrong value is told before a missing script, as in `sbatch -t --wrap hostname`."""
+    """The script's text. A wrong value is reported before a missing script, as in `sbatch -t --wrap hostname`."""
     try:
         return read_text(file)
     except InvalidRequest:

@@ -109,7 +109,7 @@ def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
 
 
 def _end_step(call: Invocation, client: Client, words: Words, ref: str) -> int:
-    """End or signal a single step; gives 1 where there is no such step that runs."""
+    """End or signal a single step; gives 1 where no such step runs."""
     from overspan.bridge.cli.allocations import signal_step
 
     job, step = split_ref(ref)
@@ -123,11 +123,11 @@ def _end_step(call: Invocation, client: Client, words: Words, ref: str) -> int:
 
 
 def _report(words: Words, order: CancelOrder, errors: Sequence[Failed]) -> int:
-    """Tell what could not be done; a job that is gone is an error only where a signal was to reach it."""
+    """Report what could not be done. A job that is gone is an error only where a signal was meant to reach it."""
     code = 0
     for ref, kind, message, remedy in errors:
         if kind == "not_found" and (order.task or split_ref(ref)[1]):
-            # A task that is not known is a slip of the pen, not a job that has gone.
+            # An unknown task is a typing mistake, unlike a job that is gone.
             code = 1
             known = message.startswith("job ")
             text = message if known else f"Invalid job id {ref}{'.' * bool(order.task)}{order.task}"

@@ -116,7 +116,7 @@ def find_named(client: Client, name: str) -> list[str]:
 
 
 def _for_each(words: Words, refs: Iterable[str], act: Callable[[str], None], texts: list[str] | None = None) -> int:
-    """Do something for each job; what cannot be done is told as scontrol does, and the code is 1."""
+    """Do something for each job. Failures are reported as scontrol reports them, and make the exit code 1."""
     code = 0
     for ref in refs:
         try:
@@ -203,7 +203,7 @@ def _write_script(call: Invocation, words: Words, rest: Sequence[str]) -> int:
         write(text)
         return 0
     with open(name, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        # Only the owner may read it: a script may hold what is not for others.
+        # Only the owner may read it: a script may contain secrets.
         os.fchmod(stream.fileno(), 0o600)
         stream.write(text)
     write(f"batch script for job {ref} written to {name}\n")
@@ -221,7 +221,7 @@ def _ping(call: Invocation, words: Words, rest: Sequence[str]) -> int:
 def _notify(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     if len(rest) < 2:
         return complain("too few arguments for keyword:notify")
-    # Slurm writes the text to srun's stderr; a batch job has nobody to read it.
+    # Slurm writes the text to srun's stderr; a batch job has no srun that would show it.
     try:
         with call.client() as client:
             client.show(rest[0])

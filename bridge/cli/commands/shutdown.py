@@ -8,7 +8,7 @@ from overspan.bridge.cli.output import say
 
 
 def run(call: Invocation) -> int:
-    """End the daemon; one that does not run is no failure."""
+    """End the daemon; succeeds too where none runs."""
     make_parser(call, "End the daemon. Jobs go on; the next command starts it again.").parse_args(call.words)
     with call.client() as client:
         if not client.shutdown():

@@ -20,7 +20,7 @@ def test_the_verbs_are_those_of_the_commands() -> None:
     assert set(VERBS) == SLURM_VERBS
 
 
-def test_shims_are_written_once(tmp_path: Path) -> None:
+def test_wrappers_are_written_once(tmp_path: Path) -> None:
     folder = Path(ensure_wrappers(str(tmp_path)))
     assert sorted(path.name for path in folder.iterdir()) == sorted(VERBS)
     assert all(os.access(folder / verb, os.X_OK) for verb in VERBS)
@@ -44,13 +44,13 @@ def test_slurms_own_are_never_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["sinfo"]
 
 
-def test_a_shim_hands_on_every_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapper_hands_on_every_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     show = "import sys; print(sys.argv[1:])"
     monkeypatch.setattr(command_wrappers, "find_span", lambda: (sys.executable, "-c", show))
-    shim = tmp_path / "sbatch"
-    shim.write_bytes(make_wrapper("sbatch"))
-    shim.chmod(0o755)
-    done = subprocess.run([str(shim), "a b", "", "$x"], capture_output=True, text=True, timeout=60, check=True)
+    wrapper = tmp_path / "sbatch"
+    wrapper.write_bytes(make_wrapper("sbatch"))
+    wrapper.chmod(0o755)
+    done = subprocess.run([str(wrapper), "a b", "", "$x"], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['sbatch', 'a b', '', '$x']\n"
 
 
