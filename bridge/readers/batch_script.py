@@ -126,7 +126,7 @@ def _check_components(components: Sequence[GivenOptions], context: ReadContext) 
 
 
 def _check_times(options: GivenOptions, context: ReadContext) -> None:
-    """What Slurm's controller asks of limits: a deadline ahead, and no lower limit above the limit."""
+    """Check limits as slurmctld does: the deadline is in the future, and --time-min is not above --time."""
     deadline = read_option(options, "deadline", lambda text: parse_when(text, context.now))
     shortest = read_option(options, "time-min", parse_time_limit)
     longest = read_option(options, "time", parse_time_limit)
@@ -285,7 +285,7 @@ def _read_dependency(options: GivenOptions) -> Dependency:
 
 
 def _read_group(options: GivenOptions) -> str | None:
-    """What --job-group and --no-job-group say; the one given last wins."""
+    """The group named by --job-group or --no-job-group; the last one given wins."""
     last = [name for name in options if name in ("job-group", "no-job-group")]
     if not last:
         return None

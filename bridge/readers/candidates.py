@@ -45,7 +45,7 @@ def differ(candidates: Sequence[Candidate]) -> bool:
 
 
 def _alternatives_on(cluster: str, alternatives: Sequence[TaskCandidate]) -> list[tuple[int, TaskCandidate]]:
-    """A task's alternatives on a cluster, with their places; all of them where none is for that cluster."""
+    """A task's alternatives on a cluster, with their ranks; all of them where none is for that cluster."""
     ranked = list(enumerate(alternatives))
     return [(rank, alternative) for rank, alternative in ranked if alternative.cluster in ("", cluster)] or ranked
 

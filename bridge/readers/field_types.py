@@ -30,7 +30,7 @@ class FieldType:
 
 
 class Effect(Enum):
-    """What happens to a key that is known."""
+    """The treatment of a known key."""
 
     READ = "read"
     NOTED = "noted"

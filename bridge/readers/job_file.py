@@ -45,7 +45,7 @@ LATER_KEYS = ("on_checkpoint", "pool")
 
 @dataclass(frozen=True)
 class _Layout:
-    """The documents by what they are. A single document is header and task at once: `header` is None there."""
+    """The documents by role. A single document is header and task at once: `header` is None there."""
 
     header: Table | None
     tasks: list[Table]
@@ -158,7 +158,7 @@ def _task_name(job_name: str) -> str:
 def _finish_tasks(
     layout: _Layout, values: Values, parsed_tasks: Sequence[ParsedTask], found: Diagnostics
 ) -> tuple[list[TaskSpec], Values]:
-    """Give every task what depends on the header and on the other tasks."""
+    """Complete every task with what depends on the header and on the other tasks."""
     names = [parsed.spec.name for parsed in parsed_tasks]
     check_sizes(parsed_tasks, found)
     check_shares(parsed_tasks, found)
@@ -188,14 +188,14 @@ def _collect_places(parsed_tasks: Sequence[ParsedTask]) -> dict[str, Place]:
 
 
 def _later_places(layout: _Layout, spec: JobSpec, parsed_tasks: Sequence[ParsedTask]) -> dict[str, Place]:
-    """The places of what the header and the choice of clusters have that cannot be carried out."""
+    """The positions of settings in the header, and of lists of clusters, that cannot be carried out."""
     places = {key: place_in(layout.top, key) for key in spec.later if key in LATER_KEYS}
     lists = {f"{parsed.spec.name}.cluster": parsed.cluster_request.place for parsed in parsed_tasks}
     return {**places, **{key: place for key, place in lists.items() if key in spec.later}}
 
 
 def _chain(parsed_tasks: Sequence[ParsedTask], needs: dict[str, tuple[Need, ...]]) -> None:
-    """In a pipeline each task needs the success of the one before it, besides what it names itself."""
+    """Chain a pipeline: each task also needs the success of the one before it."""
     for before, parsed in pairwise(parsed_tasks):
         follows = Need(before.spec.name, NeedKind.OK)
         own = needs.get(parsed.spec.name, ())

@@ -59,7 +59,7 @@ def join_infra(values: Mapping[str, Any]) -> Infra:
 
 
 def overlay_infra(below: Infra, above: Infra) -> Infra:
-    """One place laid over another: a part that is named leaves the finer parts below it without meaning."""
+    """Overlay one place on another: from the first part that `above` names differently, all parts are its own."""
     for depth, part in enumerate(above):
         if part and part != below[depth]:
             return Infra(*below[:depth], *above[depth:])
@@ -96,7 +96,7 @@ def _open_part(text: str) -> str:
 
 
 def _cluster_of(kind: str, name: str, place: Place, context: ReadContext) -> str:
-    """The cluster of a kind: the one that is named, else the one that carries the kind's name, else the only one."""
+    """The cluster of a kind: the one named `name`, else the one named like the kind, else the only one."""
     if context.clusters is None:
         return name or kind
     known = [cluster for cluster, its_kind in context.clusters.items() if its_kind == kind]

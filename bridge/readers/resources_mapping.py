@@ -57,7 +57,7 @@ class RequestedResources:
 
 
 class Layer(NamedTuple):
-    """A mapping of `resources` with its place apart from its other keys; `whole` where `infra` was written."""
+    """A mapping of `resources`, with its `infra` kept apart from its other keys; `whole` where `infra` was written."""
 
     values: Values
     infra: Infra
@@ -143,7 +143,7 @@ def _map_alternative(layer: Layer, table: Table, node: Table, context: ReadConte
 
 
 def _place_of_infra(*tables: Table) -> Place:
-    """Where the place of an alternative is written: in it, or in the mapping around it."""
+    """The position of an alternative's `infra`: in the alternative, or in the mapping around it."""
     for table in tables:
         for key in ("infra", *Infra._fields):
             if table.get(key):

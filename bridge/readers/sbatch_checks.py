@@ -80,7 +80,7 @@ _WORDS = {
     "mem-bind": 'unrecognized --mem-bind argument "{}"',
     "profile": "invalid --profile={} option",
 }
-"""What sbatch says where it is not `Invalid --NAME specification`."""
+"""Messages of sbatch that differ from `Invalid --NAME specification`."""
 
 _COUNTS = [
     "cores-per-socket",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 ALL = "ALL"
 NOTHING = ("NONE", "NIL")
 LOGIN = ("HOME", "LOGNAME", "SHELL", "USER")
-"""What every login sets."""
+"""Variables that every login sets."""
 ALWAYS = "SLURM_"
 """Variables with this prefix are exported for any value of --export (sbatch(1))."""
 

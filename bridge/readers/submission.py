@@ -19,7 +19,7 @@ SCRIPT = "script"
 
 @dataclass(frozen=True)
 class Submission:
-    """What a command sends: a text, the words of the command line, and where it was typed.
+    """A submission as a command sends it: a text, the words of the command line, and where it was typed.
 
     `kind` is job_file or script. `file` names the text in messages; empty is standard input. `argv` are the words
     after the verb, read for scripts only. `environment`, `directory`, `umask`, `user`, `uid`, `host` and `command`
