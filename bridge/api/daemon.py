@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from overspan.bridge.api.log_records import FORMATTERS, TEXT, start_records
+from overspan.bridge.config.command_wrappers import ensure_wrappers
 from overspan.bridge.config.paths import (
     Paths,
     find_paths,
@@ -29,7 +30,6 @@ from overspan.bridge.config.paths import (
     make_shared_folders,
 )
 from overspan.bridge.config.settings import Settings, load_settings
-from overspan.bridge.config.shims import ensure_shims
 from overspan.bridge.controller.core.clusters import check_kind
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
@@ -182,7 +182,7 @@ def _work_environment(paths: Paths, own: Mapping[str, str]) -> dict[str, str]:
     variables = {name: own[name] for name in ("SPAN_RUNTIME_DIR", "SPAN_CONFIG", "SPAN_SITE_CONFIG") if name in own}
     variables["SPAN_STATE_DIR"] = paths.state
     try:
-        variables["OVERSPAN_SHIMS"] = ensure_shims(paths.state)
+        variables["OVERSPAN_SHIMS"] = ensure_wrappers(paths.state)
     except (OSError, OverspanError) as error:
         log.warning("jobs do not have Slurm's commands on PATH: %s", error)
     return variables

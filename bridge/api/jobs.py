@@ -74,7 +74,7 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
 
     @router.get("/schema", summary="The JSON Schema of a job file")
     async def schema(by: Anyone) -> Response:
-        from overspan.bridge.readers.schema import job_file_schema
+        from overspan.bridge.readers.job_file_schema import job_file_schema
 
         return answer(schema=job_file_schema())
 

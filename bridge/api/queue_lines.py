@@ -10,10 +10,10 @@ import os
 from dataclasses import replace
 from typing import NamedTuple
 
-from overspan.bridge.cli.columns import DEFAULT_FORMAT, LETTERS
-from overspan.bridge.cli.layout import parse_letters, render, write_header
-from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
 from overspan.bridge.cli.row_texts import BITSTRING
+from overspan.bridge.cli.squeue_letters import DEFAULT_FORMAT, LETTERS
+from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, sort_rows
+from overspan.bridge.cli.table_layout import parse_letters, render, write_header
 from overspan.bridge.client.records import JobRow, rows_from_document
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.views.listing import Selection, list_queue

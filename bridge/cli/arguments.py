@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import InvalidRequest
 
 
@@ -17,7 +17,7 @@ class Parser(argparse.ArgumentParser):
         raise InvalidRequest(message, remedy=f"`{self.prog} --help` lists the options")
 
 
-def make_parser(call: Call, about: str, examples: str = "") -> Parser:
+def make_parser(call: Invocation, about: str, examples: str = "") -> Parser:
     """A parser for one command."""
     return Parser(
         prog=f"span {call.verb}",

@@ -1,4 +1,4 @@
-"""Files of variables, one `NAME=VALUE` a line, in the form that dotenv reads and writes."""
+"""Files of variables in dotenv's format, one `NAME=VALUE` a line."""
 
 from __future__ import annotations
 

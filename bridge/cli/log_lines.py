@@ -1,4 +1,4 @@
-"""Lines of several logs, whole and each with its member's name."""
+"""Merges several logs by whole lines, each prefixed with its member's name."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ENDS = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
 class _Rest(NamedTuple):
-    """What has come of a line that is not whole."""
+    """The beginning of a line whose end has not arrived yet."""
 
     text: bytes = b""
     bar: bool = False
-    """Whether it writes over the line before, as progress bars do."""
+    """Whether it overwrites the line before, as progress bars do."""
     shown: bytes = b""
     """What has been written of it."""
 
@@ -61,7 +61,7 @@ class LinePrinter:
 
     def feed(self, stream: Stream, data: bytes, at: float | None = None) -> None:
         """Take bytes of a log, which came at that time where it is known."""
-        # The size changes as a log grows; it is no part of which log it is.
+        # The size changes as the log grows, so it does not identify the log.
         key = stream._replace(size=0, marks=None)
         self._came[key] = at
         text, bar, shown = self._rests.get(key, _Rest())
@@ -81,7 +81,7 @@ class LinePrinter:
         self._rests[key] = _Rest(text[begin:], bar, shown)
 
     def pause(self) -> None:
-        """Write how far progress bars are: they end when the work does."""
+        """Write the present state of progress bars, whose lines end only with the work."""
         # What was there before the first wait may be of any age.
         self._current = True
         for key, (text, bar, shown) in self._rests.items():

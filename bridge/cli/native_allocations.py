@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.srun_options import Part
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NATIVE = "slurm"
 """The kind of clusters whose own srun runs steps."""
 _END_SECONDS = 5.0
-"""How long the end of an allocation is waited for."""
+"""How long to wait for an allocation to end."""
 
 
 def list_natives(client: Client) -> frozenset[str]:
@@ -32,8 +32,8 @@ def list_natives(client: Client) -> frozenset[str]:
     return frozenset(str(found["name"]) for found in client.clusters() if found["kind"] == NATIVE)
 
 
-def hold_native(call: Call, job: str) -> AllocationHold:
-    """Begin to hold the allocation."""
+def hold_native(call: Invocation, job: str) -> AllocationHold:
+    """Take hold of the allocation: it lasts until this process lets go."""
     from overspan.bridge.client import Client
     from overspan.bridge.client.allocation_hold import AllocationHold
 
@@ -42,7 +42,9 @@ def hold_native(call: Call, job: str) -> AllocationHold:
     return hold
 
 
-def run_native(call: Call, part: Part, command: Sequence[str], facts: Mapping[str, Any], hold: AllocationHold) -> int:
+def run_native(
+    call: Invocation, part: Part, command: Sequence[str], facts: Mapping[str, Any], hold: AllocationHold
+) -> int:
     """Run the step of srun, or the command of salloc, and give the allocation back; gives its exit code."""
     job = str(facts["id"])
     if call.verb == "srun":
@@ -57,13 +59,13 @@ def run_native(call: Call, part: Part, command: Sequence[str], facts: Mapping[st
     return code
 
 
-def step_in(call: Call, job: str) -> int | None:
-    """Run a step in a job of a Slurm cluster; its exit code, None where no daemon knows of such a job that runs."""
+def step_in(call: Invocation, job: str) -> int | None:
+    """Run a step in a job of a Slurm cluster; gives its exit code, or None where no daemon knows such a running job."""
     from overspan.bridge.client import Client
     from overspan.bridge.model.errors import Conflict, NotFound, Unreachable
 
     try:
-        # On a compute node there is none, and none is to be started there.
+        # A compute node has no daemon, and none must be started there.
         with Client(environment=call.environment, autostart=False) as client:
             return _run_step(call, client, job, own=False)
     except (Conflict, NotFound, Unreachable):
@@ -96,7 +98,7 @@ def make_environment(environment: Mapping[str, str], part: Part, facts: Mapping[
     return {**environment, **{name: value for name, value in found.items() if value}}
 
 
-def _run_step(call: Call, client: Client, job: str, *, own: bool) -> int:
+def _run_step(call: Invocation, client: Client, job: str, *, own: bool) -> int:
     from overspan.bridge.cli.native_steps import is_terminal, run_step, take_slot
 
     alone, terminal = not take_slot(call.environment), is_terminal(call.words)
@@ -124,8 +126,8 @@ def _run_command(command: Sequence[str], environment: Mapping[str, str], hold: A
     return 128 - status if status < 0 else status
 
 
-def _give_back(call: Call, job: str, name: str) -> None:
-    """End the allocation. What its cluster cannot be told yet the daemon tells it when it answers."""
+def _give_back(call: Invocation, job: str, name: str) -> None:
+    """End the allocation. If its cluster does not answer now, the daemon ends it later."""
     from overspan.bridge.client import CancelOrder
 
     try:

@@ -16,7 +16,7 @@ _PASSED = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "CONT")
 """Signals that srun has of its own (srun(1)); the guard hands them on."""
 _ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
 _END_SECONDS = 15.0
-"""How long srun has to end after such a signal: a login node may not answer any more."""
+"""How long srun has to end after such a signal. After that its login node is assumed not to answer."""
 _LOOK_SECONDS = 1.0
 _GUARD_SECONDS = 3.0
 _SLOTS = 3
@@ -28,7 +28,7 @@ def take_slot(environment: Mapping[str, str]) -> bool:
     for number in range(_SLOTS):
         path = os.path.join(find_paths(environment).runtime, f"step.{number}")
         try:
-            # Left open: the lock goes with the process.
+            # Kept open on purpose: the lock ends with the process.
             slot = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             return True
@@ -52,7 +52,7 @@ def run_step(found: Mapping[str, Any], environment: Mapping[str, str]) -> int:
     )
     assert guard.stdin is not None
     try:
-        # A session of its own: what the terminal sends is told to srun, and does not end what leads there.
+        # A session of its own: signals of the terminal go to srun, and must not end the connection to it.
         step = subprocess.Popen(found["words"], stdin=_find_input(), env=dict(environment), start_new_session=True)
         return _Watch(step, guard.stdin).wait()
     finally:
@@ -60,7 +60,7 @@ def run_step(found: Mapping[str, Any], environment: Mapping[str, str]) -> int:
 
 
 def _close(guard: subprocess.Popen[bytes]) -> None:
-    """Let go of a guard, which ends srun where that is still there; what leads to it may hang."""
+    """Let go of a guard, which then ends srun if it still runs; the connection to it may hang."""
     assert guard.stdin is not None
     try:
         guard.stdin.close()
@@ -81,12 +81,12 @@ class _Watch:
         self._end_by = float("inf")
         for name in _PASSED:
             signal.signal(getattr(signal, f"SIG{name}"), self._pass)
-        # While srun would go on reading the terminal there is no stopping this process.
+        # srun would go on reading the terminal, so this process must not stop.
         signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         signal.signal(signal.SIGWINCH, lambda number, frame: step.send_signal(number))
 
     def wait(self) -> int:
-        """The step's exit code, 128 + the signal's number where what leads to it was killed."""
+        """The step's exit code; 128 + the signal's number where the connection was killed."""
         while True:
             try:
                 code = self._step.wait(_LOOK_SECONDS)
@@ -99,7 +99,7 @@ class _Watch:
         if number in _ENDING:
             self._end_by = min(self._end_by, time.monotonic() + _END_SECONDS)
         if not _tell(self._guard, signal.Signals(number).name[3:]):
-            # Nothing can be told any more: the connection is gone.
+            # The connection is gone, so the signal cannot be passed on.
             self._step.terminate()
 
 
@@ -113,18 +113,18 @@ def _tell(guard: IO[bytes], word: str) -> bool:
 
 
 def _find_input() -> int | None:
-    """Standard input; nothing where it is a terminal that belongs to somebody else now."""
+    """Standard input for srun: inherited (None), or /dev/null where the terminal's foreground is another process's."""
     try:
         if os.isatty(0) and os.tcgetpgrp(0) != os.getpgrp():
             return subprocess.DEVNULL
     except OSError:
-        # It is nobody's: no shell here hands it from one process to another.
+        # The terminal has no foreground process group: no shell with job control hands it over here.
         pass
     return None
 
 
 def is_terminal(words: Sequence[str]) -> bool:
-    """Whether the step is to have this process's terminal: srun's --pty, where there is one."""
+    """Whether the step gets this process's terminal: --pty was given and there is a terminal."""
     from overspan.bridge.model.srun_options import parse_words
 
     return parse_words("srun", words)[0].has("pty") and os.isatty(0) and os.isatty(1)

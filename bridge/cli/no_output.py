@@ -1,4 +1,4 @@
-"""Why a job has no output: it waits, it could not start, or its output goes nowhere."""
+"""Explains why a job has no output: it waits, it could not start, or its output goes nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one owner of stdout and stderr: stdout is data, stderr is talk."""
+"""Output of commands: data on stdout, messages on stderr. Nothing else writes to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import OverspanError
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "faint": 2}
@@ -23,17 +23,17 @@ def write_json(document: Any) -> None:
     import re
 
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    # JSON leaves DEL and C1 as they are, which a terminal obeys.
+    # JSON leaves DEL and C1 unescaped, and terminals act on these.
     sys.stdout.write(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
-def say(call: Call, text: str) -> None:
-    """Tell the user something that is not data."""
+def say(call: Invocation, text: str) -> None:
+    """Write a message to stderr."""
     print(f"{call.prefix}: {shown(text)}", file=sys.stderr)
 
 
 def shown(text: str) -> str:
-    """A text for stderr: on a terminal without what that would obey, but for ends of lines."""
+    """A text for stderr. On a terminal its control characters, except line ends, are removed."""
     if not sys.stderr.isatty():
         return text
     from overspan.bridge.client.terminal_texts import clean_text
@@ -41,7 +41,7 @@ def shown(text: str) -> str:
     return clean_text(text, keep="\n")
 
 
-def report(call: Call, error: OverspanError) -> None:
+def report(call: Invocation, error: OverspanError) -> None:
     """Write an error: one line first, then the remedy; a JSON document where the answer would have been one."""
     sys.stdout.flush()
     if call.json:

@@ -1,4 +1,4 @@
-"""Orders that a job gives about itself, from inside."""
+"""Orders that a job gives about itself, from inside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Mapping
 
 
 def outlive_order(environment: Mapping[str, str]) -> None:
-    """Inside a job, let this process read the answer to an order that ends the job, and with it this process."""
+    """Inside a job, ignore TERM, so that this process lives to read the answer to an order that ends its own job."""
     if environment.get("OVERSPAN_JOB_ID") or environment.get("SLURM_JOB_ID"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

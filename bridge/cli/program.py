@@ -1,4 +1,4 @@
-"""`span`: finds the command, runs it, and turns whatever goes wrong into a message and an exit code."""
+"""Entry point of `span`: finds the command, runs it, and turns every failure into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from overspan.bridge.cli.call import SLURM_VERBS, Call
+from overspan.bridge.cli.invocation import SLURM_VERBS, Invocation
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 
 
-class Command(NamedTuple):
-    """Where a command is, and what --help says about it; without a summary it is not listed."""
+class CommandEntry(NamedTuple):
+    """A command's module and its line in --help; without a summary it is not listed."""
 
     module: str
     summary: str = ""
@@ -22,47 +22,47 @@ class Command(NamedTuple):
 
 _JOBS, _SLURM, _SITE = "jobs", "as in Slurm", "daemon and clusters"
 
-COMMANDS: dict[str, Command] = {
-    "submit": Command("submit", "submit a job file", _JOBS),
-    "plan": Command("plan", "print what would run, change nothing", _JOBS),
-    "show": Command("show", "tasks, attempts and history of a job", _JOBS),
-    "logs": Command("logs", "output of a job, task or node; -f follows", _JOBS),
-    "shell": Command("shell", "a shell beside a running job, or one command", _JOBS),
-    "wait": Command("wait", "wait for jobs, exit with their code", _JOBS),
-    "timeline": Command("timeline", "every change of state of a job", _JOBS),
-    "hold": Command("orders", "keep pending jobs from starting", _JOBS),
-    "release": Command("orders", "end a hold", _JOBS),
-    "requeue": Command("orders", "end jobs and queue them again", _JOBS),
-    "restart": Command("orders", "start a task, or a job, again in place", _JOBS),
-    "resubmit": Command("resubmit", "submit a job, or what failed of an array, again", _JOBS),
-    "cron": Command("cron", "recurring jobs: crontab, schedules", _JOBS),
-    "sbatch": Command("sbatch", "submit a batch script", _SLURM),
-    "srun": Command("srun", "run a program on the nodes of a job", _SLURM),
-    "salloc": Command("salloc", "hold nodes while a command runs here", _SLURM),
-    "squeue": Command("squeue", "jobs that wait or run", _SLURM),
-    "scancel": Command("scancel", "cancel or signal jobs or one task", _SLURM),
-    "sacct": Command("sacct", "all jobs, finished ones too", _SLURM),
-    "sinfo": Command("sinfo", "partitions and nodes", _SLURM),
-    "scontrol": Command("scontrol", "show and change jobs", _SLURM),
-    "sattach": Command("sattach"),
-    "sacctmgr": Command("small_verbs"),
-    "sdiag": Command("small_verbs"),
-    "sprio": Command("small_verbs"),
-    "sshare": Command("small_verbs"),
-    "sstat": Command("small_verbs"),
-    "clusters": Command("clusters", "configured clusters", _SITE),
-    "check": Command("check", "what works on a cluster, and what to do about the rest", _SITE),
-    "login": Command("login", "open the connection to a cluster, here on the terminal", _SITE),
-    "import": Command("import_", "watch jobs that a cluster has already", _SITE),
-    "fsck": Command("fsck", "what launches left on a cluster; --release removes it", _SITE),
-    "ping": Command("ping", "is the daemon well", _SITE),
-    "daemon": Command("daemon", "run the daemon in the foreground", _SITE),
-    "shutdown": Command("shutdown", "end the daemon; jobs go on", _SITE),
-    "config": Command("config", "where configuration, state and socket are", _SITE),
-    "schema": Command("schema", "JSON Schema of the job file", _SITE),
-    "alias": Command("alias", "Slurm's names for these commands, for shells and PATH", _SITE),
-    "completion": Command("completion", "completion for bash, zsh, fish", _SITE),
-    "version": Command("version"),
+COMMANDS: dict[str, CommandEntry] = {
+    "submit": CommandEntry("submit", "submit a job file", _JOBS),
+    "plan": CommandEntry("plan", "print what would run, change nothing", _JOBS),
+    "show": CommandEntry("show", "tasks, attempts and history of a job", _JOBS),
+    "logs": CommandEntry("logs", "output of a job, task or node; -f follows", _JOBS),
+    "shell": CommandEntry("shell", "a shell beside a running job, or one command", _JOBS),
+    "wait": CommandEntry("wait", "wait for jobs, exit with their code", _JOBS),
+    "timeline": CommandEntry("timeline", "every change of state of a job", _JOBS),
+    "hold": CommandEntry("orders", "keep pending jobs from starting", _JOBS),
+    "release": CommandEntry("orders", "end a hold", _JOBS),
+    "requeue": CommandEntry("orders", "end jobs and queue them again", _JOBS),
+    "restart": CommandEntry("orders", "start a task, or a job, again in place", _JOBS),
+    "resubmit": CommandEntry("resubmit", "submit a job, or what failed of an array, again", _JOBS),
+    "cron": CommandEntry("cron", "recurring jobs: crontab, schedules", _JOBS),
+    "sbatch": CommandEntry("sbatch", "submit a batch script", _SLURM),
+    "srun": CommandEntry("srun", "run a program on the nodes of a job", _SLURM),
+    "salloc": CommandEntry("salloc", "hold nodes while a command runs here", _SLURM),
+    "squeue": CommandEntry("squeue", "jobs that wait or run", _SLURM),
+    "scancel": CommandEntry("scancel", "cancel or signal jobs or one task", _SLURM),
+    "sacct": CommandEntry("sacct", "all jobs, finished ones too", _SLURM),
+    "sinfo": CommandEntry("sinfo", "partitions and nodes", _SLURM),
+    "scontrol": CommandEntry("scontrol", "show and change jobs", _SLURM),
+    "sattach": CommandEntry("sattach"),
+    "sacctmgr": CommandEntry("compatibility"),
+    "sdiag": CommandEntry("compatibility"),
+    "sprio": CommandEntry("compatibility"),
+    "sshare": CommandEntry("compatibility"),
+    "sstat": CommandEntry("compatibility"),
+    "clusters": CommandEntry("clusters", "configured clusters", _SITE),
+    "check": CommandEntry("check", "what works on a cluster, and what to do about the rest", _SITE),
+    "login": CommandEntry("login", "open the connection to a cluster, here on the terminal", _SITE),
+    "import": CommandEntry("import_", "watch jobs that a cluster has already", _SITE),
+    "fsck": CommandEntry("fsck", "what launches left on a cluster; --release removes it", _SITE),
+    "ping": CommandEntry("ping", "is the daemon well", _SITE),
+    "daemon": CommandEntry("daemon", "run the daemon in the foreground", _SITE),
+    "shutdown": CommandEntry("shutdown", "end the daemon; jobs go on", _SITE),
+    "config": CommandEntry("config", "where configuration, state and socket are", _SITE),
+    "schema": CommandEntry("schema", "JSON Schema of the job file", _SITE),
+    "alias": CommandEntry("alias", "Slurm's names for these commands, for shells and PATH", _SITE),
+    "completion": CommandEntry("completion", "completion for bash, zsh, fish", _SITE),
+    "version": CommandEntry("version"),
 }
 
 _EXAMPLES = """\
@@ -80,22 +80,22 @@ _MEANT = {
     **dict.fromkeys(("nodes", "top"), "sinfo"),
     "log": "logs",
 }
-"""Other schedulers' words, for which the nearest spelling here is another command."""
+"""Commands of other schedulers, with the command that does the same here; spelling alone would suggest another."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code; never raises unless SPAN_DEBUG is set."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help") or words == ["help"]:
-        return _guarded(Call("help", (), os.environ), lambda call: _print(help_page()))
+        return _guarded(Invocation("help", (), os.environ), lambda call: _print(help_page()))
     if words[0] in ("-V", "--version"):
         words = ["version"]
     if words[0] == "help":
         words = [words[1], "--help"]
-    return run_command(Call(words[0], tuple(words[1:]), os.environ))
+    return run_command(Invocation(words[0], tuple(words[1:]), os.environ))
 
 
-def run_command(call: Call) -> int:
+def run_command(call: Invocation) -> int:
     """Run a command whose module is found by its name."""
     return _guarded(call, _dispatch)
 
@@ -110,7 +110,7 @@ def help_page() -> str:
     return "\n".join(lines) + _EXAMPLES
 
 
-def _dispatch(call: Call) -> int:
+def _dispatch(call: Invocation) -> int:
     command = COMMANDS.get(call.verb)
     if command is None:
         import difflib
@@ -131,13 +131,13 @@ def _print(text: str) -> int:
     return ExitCode.OK
 
 
-def _guarded(call: Call, run: Callable[[Call], int]) -> int:
+def _guarded(call: Invocation, run: Callable[[Invocation], int]) -> int:
     """Run a command; every failure becomes a message on stderr and an exit code."""
     from overspan.bridge.cli.output import report
 
     try:
         if hasattr(sys.stdout, "reconfigure"):
-            # Names may hold what the terminal's encoding cannot show.
+            # Names may contain characters that the terminal's encoding lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
         code = run(call)
         sys.stdout.flush()
@@ -146,7 +146,7 @@ def _guarded(call: Call, run: Callable[[Call], int]) -> int:
         report(call, error)
         return _exit_code(call, error)
     except BrokenPipeError:
-        # The reader has gone (`| head`): what is left must not fail again at exit.
+        # The reader has gone (`| head`): the rest in the buffer must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + 13
     except KeyboardInterrupt:
@@ -165,10 +165,10 @@ def _guarded(call: Call, run: Callable[[Call], int]) -> int:
         return ExitCode.FAILED
 
 
-def _exit_code(call: Call, error: OverspanError) -> int:
+def _exit_code(call: Invocation, error: OverspanError) -> int:
     if call.verb not in SLURM_VERBS:
         return int(error.exit_code)
-    # Slurm's commands know one code; sbatch has others, which the daemon names.
+    # Slurm's commands have a single failure code, except sbatch, whose codes come from the daemon.
     if isinstance(error.exit_code, ExitCode):
         return _slurm_error_code(call.environment) if call.verb == "sbatch" else 1
     return int(error.exit_code)

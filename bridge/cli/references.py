@@ -1,4 +1,4 @@
-"""What a user may write for a job: an id, or a name, and the states' names."""
+"""How users refer to jobs, users and states: ids or names."""
 
 from __future__ import annotations
 
@@ -66,6 +66,16 @@ def split_ref(ref: str) -> tuple[str, str]:
         return ref, ""
     job, _, task = ref.partition(".")
     return job, task
+
+
+def find_user(word: str) -> str | None:
+    """The name of a user given by name or uid; None where this host knows none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(word)).pw_name if word.isdecimal() else pwd.getpwnam(word).pw_name
+    except (KeyError, OverflowError):
+        return None
 
 
 def parse_states(items: Iterable[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Texts of a job's row that several commands print: ids, times, amounts, in Slurm's words. Pure."""
+"""Texts made of a job's row that several commands print: ids, times, amounts, in Slurm's words. Pure."""
 
 from __future__ import annotations
 
@@ -100,18 +100,18 @@ def nodes_or_reason(row: JobRow, now: float = 0) -> str:
 
 
 def reason_word(row: JobRow, now: float = 0) -> str:
-    """Slurm's word for the reason, as scripts compare it; what its cluster says beside it is in `span show`."""
+    """Slurm's word for the reason, which scripts compare; `span show` also has the cluster's own text."""
     return first_word(row.reason)
 
 
 def first_word(reason: str) -> str:
-    """The word of a reason without what its cluster says beside it."""
+    """The first word of a reason, without the cluster's own text behind it."""
     word = reason.partition(": ")[0]
     return reason if " " in word else word
 
 
 def is_held(row: JobRow) -> bool:
-    """Whether somebody keeps it from starting."""
+    """Whether a user or an administrator holds the job."""
     return row.state == "PENDING" and row.reason in _HELD
 
 
@@ -152,7 +152,7 @@ def core_limit(row: JobRow, now: float) -> str:
 
 
 def shortest_time(row: JobRow) -> int | None:
-    """The limit in seconds that would do (--time-min); None where none was asked for."""
+    """The least time limit in seconds that the job accepts (--time-min); None where it was not given."""
     text = row.options.get("time-min")
     try:
         return parse_time_limit(str(text)) if text else None

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from overspan.bridge.cli import records_text
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli import scontrol_records
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain
@@ -26,7 +26,7 @@ _EMPTY = {
 _NO_JOB = f"slurm_load_jobs error: {INVALID_JOB}"
 
 
-def show(call: Call, words: Words, rest: Sequence[str]) -> int:
+def show(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     """Carry out `show ENTITY [NAME...]`; an entity's name may be shortened, and its object stand behind `=`."""
     if not rest:
         return complain("too few arguments for keyword:show")
@@ -42,8 +42,8 @@ def show(call: Call, words: Words, rest: Sequence[str]) -> int:
     return complain(f"invalid entity:{rest[0]} for keyword:show ")
 
 
-def _show_hosts(kind: str) -> Callable[[Call, Words, Sequence[str]], int]:
-    def run(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_hosts(kind: str) -> Callable[[Invocation, Words, Sequence[str]], int]:
+    def run(call: Invocation, words: Words, names: Sequence[str]) -> int:
         from overspan.bridge.model.slurm_answers import answer_hosts
 
         answer = answer_hosts(kind, names, call.environment)
@@ -53,7 +53,7 @@ def _show_hosts(kind: str) -> Callable[[Call, Words, Sequence[str]], int]:
     return run
 
 
-def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_jobs(call: Invocation, words: Words, names: Sequence[str]) -> int:
     names = tuple(name for word in names for name in word.split(",") if name)
     for name in names:
         if not is_ref(name):
@@ -67,34 +67,34 @@ def _show_jobs(call: Call, words: Words, names: Sequence[str]) -> int:
             return 1
         return complain(_NO_JOB)
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.job_documents import write_jobs
+        from overspan.bridge.cli.job_json import write_jobs
 
         write_jobs(call, rows, listing.now)
     elif not rows:
         write("No jobs in the system\n")
     else:
-        records = [records_text.job_record(row, listing.now, words.has("details")) for row in rows]
-        write(records_text.write_records(records, words.has("oneliner")))
+        records = [scontrol_records.job_record(row, listing.now, words.has("details")) for row in rows]
+        write(scontrol_records.write_records(records, words.has("oneliner")))
     return 0
 
 
-def _find_jobs(call: Call, names: Sequence[str], steps: bool = False) -> Listing:
+def _find_jobs(call: Invocation, names: Sequence[str], steps: bool = False) -> Listing:
     wanted = JobFilter(states=("all",), ids=tuple(names), tasks=True, steps=steps)
     with call.client() as client:
-        # What ended long ago is not in the queue any more; here it is still found.
+        # Jobs that ended long ago have left the queue, but are still found by id.
         return client.history(wanted) if names else client.queue(wanted)
 
 
 def _elements_named(rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
     """Rows in the order of Slurm: what waits of an array first; elements that are named stand alone."""
     if any("_" in name for name in names):
-        from overspan.bridge.cli.elements import split_elements
+        from overspan.bridge.cli.array_elements import split_elements
 
         rows = split_elements(rows)
     return sorted(rows, key=lambda row: (row.array_id or row.id, not row.array_waiting, row.raw_id))
 
 
-def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_steps(call: Invocation, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.cli.steps import choose_steps, gather_steps, running_steps
 
     listing = _find_jobs(call, [name.partition(".")[0] for name in names], steps=True)
@@ -108,11 +108,11 @@ def _show_steps(call: Call, words: Words, names: Sequence[str]) -> int:
     if not steps:
         write("No job steps in the system\n")
         return 0
-    write(records_text.write_records([records_text.step_record(step) for step in steps], words.has("oneliner")))
+    write(scontrol_records.write_records([scontrol_records.step_record(step) for step in steps], words.has("oneliner")))
     return 0
 
 
-def _show_nodes(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_nodes(call: Invocation, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.model.hostlists import expand
 
     document = _nodes(call)
@@ -129,17 +129,17 @@ def _show_nodes(call: Call, words: Words, names: Sequence[str]) -> int:
             return 1
     chosen = [by_name[name] for name in asked] or list(by_name.values())
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.node_documents import write_nodes
+        from overspan.bridge.cli.node_json import write_nodes
 
         write_nodes(call, chosen)
         return 0
     now = float(document.get("now") or time.time())
-    records = [records_text.node_record(nodes, now) for nodes in chosen]
-    write(records_text.write_records(records, words.has("oneliner")) if records else "No nodes in the system\n")
+    records = [scontrol_records.node_record(nodes, now) for nodes in chosen]
+    write(scontrol_records.write_records(records, words.has("oneliner")) if records else "No nodes in the system\n")
     return 0
 
 
-def _show_partitions(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_partitions(call: Invocation, words: Words, names: Sequence[str]) -> int:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for node in _nodes(call).get("nodes") or ():
         by_name.setdefault(str(node.get("partition")), []).append(node)
@@ -149,16 +149,18 @@ def _show_partitions(call: Call, words: Words, names: Sequence[str]) -> int:
             return 1
     chosen = {name: nodes for name, nodes in by_name.items() if not names or name in names}
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.node_documents import write_partitions
+        from overspan.bridge.cli.node_json import write_partitions
 
         write_partitions(call, chosen)
         return 0
-    records = [records_text.partition_record(name, nodes) for name, nodes in chosen.items()]
-    write(records_text.write_records(records, words.has("oneliner")) if records else "No partitions in the system\n")
+    records = [scontrol_records.partition_record(name, nodes) for name, nodes in chosen.items()]
+    write(
+        scontrol_records.write_records(records, words.has("oneliner")) if records else "No partitions in the system\n"
+    )
     return 0
 
 
-def _nodes(call: Call) -> dict[str, Any]:
+def _nodes(call: Invocation) -> dict[str, Any]:
     with call.client() as client:
         document = client.nodes()
     for cluster in document.get("clusters") or ():
@@ -167,9 +169,9 @@ def _nodes(call: Call) -> dict[str, Any]:
     return document
 
 
-def _show_configuration(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_configuration(call: Invocation, words: Words, names: Sequence[str]) -> int:
     from overspan.bridge.cli.commands.version import SLURM_VERSION
-    from overspan.bridge.cli.configuration_text import configuration_text
+    from overspan.bridge.cli.scontrol_config import configuration_text
 
     with call.client() as client:
         ping, clusters = client.ping(), client.clusters()
@@ -177,16 +179,16 @@ def _show_configuration(call: Call, words: Words, names: Sequence[str]) -> int:
     return 0
 
 
-def _show_daemons(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_daemons(call: Invocation, words: Words, names: Sequence[str]) -> int:
     write("slurmctld \n")
     return 0
 
 
-def _show_topology(call: Call, words: Words, names: Sequence[str]) -> int:
+def _show_topology(call: Invocation, words: Words, names: Sequence[str]) -> int:
     return complain("scontrol: error: No topology information available", 0)
 
 
-_ENTITIES: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
+_ENTITIES: dict[str, Callable[[Invocation, Words, Sequence[str]], int]] = {
     "config": _show_configuration,
     "daemons": _show_daemons,
     "hostnames": _show_hosts("hostnames"),
@@ -198,4 +200,4 @@ _ENTITIES: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
     "steps": _show_steps,
     "topology": _show_topology,
 }
-"""What can be shown; the first whose name begins with the word that is given."""
+"""Entities to show. A word means the first one that begins with it."""

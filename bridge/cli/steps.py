@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from overspan.bridge.cli.layout import Column
 from overspan.bridge.cli.row_texts import first_node, format_time, seconds_used, time_used, user_id
+from overspan.bridge.cli.table_layout import Column
 from overspan.bridge.client.records import JobRow, StepRow
 from overspan.bridge.model.durations import format_elapsed
 
@@ -20,12 +20,12 @@ _RUNS = frozenset({RUNNING, "SUSPENDED", "COMPLETING"})
 _TERM, _KILL = 15, 9
 
 
-class Step(NamedTuple):
+class StepLine(NamedTuple):
     """A step of a row: the batch step, the program of a group's task, or what srun ran."""
 
     row: JobRow
     id: str = BATCH
-    """What stands behind the dot."""
+    """The part of the id after the dot."""
     name: str = BATCH
     state: str = RUNNING
     exit_code: int = 0
@@ -64,32 +64,32 @@ class Step(NamedTuple):
         return max(0, int(end - (self.started_at or end)))
 
 
-Found = dict[int, list[StepRow]]
+StepsByJob = dict[int, list[StepRow]]
 """The steps of srun by their jobs."""
 
 
-def gather_steps(steps: Iterable[StepRow]) -> Found:
-    """Put the steps of a listing to their jobs."""
-    found: Found = {}
+def gather_steps(steps: Iterable[StepRow]) -> StepsByJob:
+    """Group the steps of a listing by job."""
+    found: StepsByJob = {}
     for step in steps:
         found.setdefault(step.job_id, []).append(step)
     return found
 
 
-def list_steps(row: JobRow, found: Found) -> list[Step]:
+def list_steps(row: JobRow, found: StepsByJob) -> list[StepLine]:
     """The steps of a row: the script first, as sacct has them."""
     own = [step for step in found.get(row.id, ()) if row.task_offset in (None, step.task_offset)]
     return [*([batch_step(row)] if has_batch_step(row) else []), *(srun_step(row, step) for step in own)]
 
 
-def running_steps(rows: Iterable[JobRow], found: Found) -> list[Step]:
+def running_steps(rows: Iterable[JobRow], found: StepsByJob) -> list[StepLine]:
     """The steps of rows that run."""
     running = (row for row in rows if row.state in _RUNS)
     steps = (step for row in running for step in [*_task_steps(row), *list_steps(row, found)])
     return [step for step in steps if step.state in _RUNS]
 
 
-def choose_steps(steps: Iterable[Step], chosen: Collection[str]) -> list[Step]:
+def choose_steps(steps: Iterable[StepLine], chosen: Collection[str]) -> list[StepLine]:
     """The steps that ids of jobs or steps name; no ids name all."""
     return [step for step in steps if not chosen or any(is_named(step.row, step.id, ref) for ref in chosen)]
 
@@ -105,13 +105,13 @@ def has_batch_step(row: JobRow) -> bool:
     return row.batch and row.started_at is not None and not row.task_offset
 
 
-def batch_step(row: JobRow) -> Step:
+def batch_step(row: JobRow) -> StepLine:
     """The batch step of a row that has one. A script that a signal ended is CANCELLED (measured on Slurm 22.05)."""
     stopped = row.state in ("TIMEOUT", "CANCELLED", "PREEMPTED", "REQUEUED")
     code, signal = (0, row.signal or _TERM) if stopped else (row.exit_code, row.signal)
     if row.state == "OUT_OF_MEMORY":
         code, signal = 0, 125
-    return Step(
+    return StepLine(
         row,
         state="CANCELLED" if row.state in ("TIMEOUT", "CANCELLED", "REQUEUED") or row.signal else row.state,
         exit_code=code,
@@ -123,15 +123,15 @@ def batch_step(row: JobRow) -> Step:
     )
 
 
-def _task_steps(row: JobRow) -> list[Step]:
+def _task_steps(row: JobRow) -> list[StepLine]:
     """The step of a group's task that has started: its program, once on each of its nodes."""
     if not row.group or row.task_offset is None or row.batch or row.started_at is None:
         return []
-    step = Step(row, name=row.name, state=row.state, node_list=row.node_list, started_at=row.started_at)
+    step = StepLine(row, name=row.name, state=row.state, node_list=row.node_list, started_at=row.started_at)
     return [step._replace(ntasks=row.nodes, nodes=row.nodes, cpus=row.cpus)]
 
 
-def srun_step(row: JobRow, step: StepRow) -> Step:
+def srun_step(row: JobRow, step: StepRow) -> StepLine:
     """A step of srun. What was killed unseen ended with its job, at the latest."""
     lost = step.ended_at is None and not step.running
     code, signal = (0, _KILL) if lost else (step.exit_code, step.signal)
@@ -141,7 +141,7 @@ def srun_step(row: JobRow, step: StepRow) -> Step:
         state = "CANCELLED" if signal else "FAILED" if code else "COMPLETED"
     if step.cancelled and row.uid is not None:
         state = f"CANCELLED by {row.uid}"
-    return Step(
+    return StepLine(
         row,
         id=str(step.number) if step.component is None else f"{step.number}+{step.component}",
         name=step.name,
@@ -164,21 +164,21 @@ def _cpus_of(row: JobRow, nodes: int) -> int:
     return row.cpus if nodes == row.nodes else max(1, row.cpus // max(row.nodes, 1)) * nodes
 
 
-def derived_exit(steps: Sequence[Step]) -> tuple[int, int]:
+def derived_exit(steps: Sequence[StepLine]) -> tuple[int, int]:
     """The exit code and signal of a job that come from its steps: the highest as wait(2) has them, 0:0 for none."""
     ends = [(step.exit_code, step.signal) for step in steps if not step.batch and step.ended_at is not None]
     return max(ends, default=(0, 0))
 
 
-def order_by_number(steps: Iterable[Step]) -> list[Step]:
+def order_by_number(steps: Iterable[StepLine]) -> list[StepLine]:
     """squeue's order: within a row the script comes last."""
-    lines: dict[str, list[Step]] = {}
+    lines: dict[str, list[StepLine]] = {}
     for step in steps:
         lines.setdefault(step.row.ref, []).append(step)
     return [step for line in lines.values() for step in sorted(line, key=lambda step: step.batch)]
 
 
-def _time(step: Step, now: float) -> str:
+def _time(step: StepLine, now: float) -> str:
     return time_used(step.row, now) if step.batch else format_elapsed(step.elapsed(now))
 
 

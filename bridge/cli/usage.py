@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words, parse
@@ -18,7 +18,9 @@ _TERSE = frozenset({"sacct", "sstat"})
 """Commands that do not name --help after a wrong option (measured on Slurm 22.05)."""
 
 
-def read_words(call: Call, table: Iterable[Option], usage: str, notes: str = "", *, permute: bool = True) -> Words:
+def read_words(
+    call: Invocation, table: Iterable[Option], usage: str, notes: str = "", *, permute: bool = True
+) -> Words:
     """Read a command's words; --help, --usage and --version are answered.
 
     Raises SystemExit then, and for a mistake.

@@ -1,1 +1,1 @@
-"""The configuration files of the user and the site, and the places on disk."""
+"""Configuration: the files of the user and the site, and the paths of a daemon."""

@@ -109,7 +109,7 @@ def find_server(environment: Mapping[str, str], paths: Paths) -> str:
 
 
 def make_shared_folders(paths: Paths) -> None:
-    """Make the state folder, 0700, and the runtime folder, which everybody may enter. Raises as make_folders does."""
+    """Make the state folder, 0700, and the runtime folder, which all users may enter. Raises as make_folders does."""
     make_private_folder(paths.state)
     try:
         os.makedirs(paths.runtime, mode=0o755, exist_ok=True)

@@ -11,13 +11,13 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
-from overspan.bridge.config.positions import Path, Positioned, read_positioned
+from overspan.bridge.config.yaml_positions import Path, Positioned, read_positioned
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.sizes import parse_skypilot_memory
 
 MAX_BYTES = 1 << 20
-"""Size of a configuration file, bytes; anything larger is no configuration file."""
+"""The largest configuration file that is read, in bytes."""
 
 Seconds = Annotated[int, BeforeValidator(parse_delay)]
 """Seconds, written as a whole number with at most one unit of s, m, h, d, w."""
@@ -37,13 +37,13 @@ _CLUSTERS = "clusters"
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
-class _Part(BaseModel):
-    """A part of the file that has no keys but its own."""
+class _StrictSettings(BaseModel):
+    """A section of the file that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class GpuSettings(_Part):
+class GpuSettings(_StrictSettings):
     """What a job file's tasks with GPUs get where they name no CPUs or no memory; 0 asks for nothing."""
 
     cpus_per_gpu: float = Field(default=4, ge=0, le=1024)
@@ -69,39 +69,39 @@ class ClusterSettings(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Ticks(_Part):
-    """How often things are looked at, seconds."""
+class PollIntervals(_StrictSettings):
+    """Intervals of polling and retrying, in seconds (the section `ticks`)."""
 
     observe: Seconds = Field(default=60, ge=1, le=3600)
-    """The longest wait for news in one call; adapters that are told of news answer at once."""
+    """The longest wait for events in one call. Adapters that get events pushed return at once."""
     retry: Seconds = Field(default=1, ge=1, le=3600)
     """The first wait before a cluster that did not answer is asked again; doubled up to `retry_limit`."""
     retry_limit: Seconds = Field(default=10, ge=1, le=86400)
 
 
-class Limits(_Part):
-    """What the daemon takes at most."""
+class DaemonLimits(_StrictSettings):
+    """Upper bounds of what the daemon accepts."""
 
     max_live_jobs: int = Field(default=100_000, ge=1, le=10_000_000)
     max_tasks: int = Field(default=1_000, ge=1, le=100_000)
     max_nodes: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
-class Server(_Part):
-    """What a daemon of several users keeps to; others have no use for it."""
+class ServerSettings(_StrictSettings):
+    """Settings of a daemon with several users; a single user's daemon ignores them."""
 
     operators: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(default=(), max_length=1000)
-    """Names of users who may order about everybody's jobs, as root may."""
+    """Names of users who may give orders for all users' jobs, as root may."""
 
 
-class Settings(_Part):
+class Settings(_StrictSettings):
     """Everything a configuration file can say, with its defaults."""
 
     default_cluster: str = Field(default="", max_length=200)
     clusters: dict[Annotated[str, Field(pattern=_NAME)], ClusterSettings] = Field(default_factory=dict, max_length=1000)
-    ticks: Ticks = Ticks()
-    limits: Limits = Limits()
-    server: Server = Server()
+    ticks: PollIntervals = PollIntervals()
+    limits: DaemonLimits = DaemonLimits()
+    server: ServerSettings = ServerSettings()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
     _places: dict[Path, Place] = PrivateAttr(default_factory=dict)

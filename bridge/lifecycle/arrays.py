@@ -1,7 +1,7 @@
-"""An array as a whole: which of its elements wait, and how it ends.
+"""Arrays: when elements become jobs, and how the array as a whole ends.
 
-Its elements become jobs of their own shortly before they start (`Drawn`), so an array of any size is one job until
-then. The elements' own lives are nothing special.
+An element becomes a job of its own shortly before it starts (`Drawn`), so an array of any size is one job until then.
+From there on an element is a job like any other.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from overspan.bridge.model.job import Array, Ending, Job
 from overspan.bridge.model.states import State, move
 
 AHEAD = 32
-"""Elements of an array that wait on the cluster, at least, so that it has the next one when there is room."""
+"""The least number of elements that wait on the cluster, so that it always has the next one to start."""
 
 
 class Tally(NamedTuple):
-    """The elements of an array that are jobs: how many are not over, how many run, and how the others ended."""
+    """Counts of the elements that are jobs: how many are live, how many run, and how the others ended."""
 
     live: int = 0
     running: int = 0
     stuck: int = 0
-    """Those of the live ones that wait for what can never be; they take nobody's place."""
+    """Live elements whose dependency can never be met. They do not count against the throttle."""
     states: tuple[State, ...] = ()
-    """The states in which elements ended, each once."""
+    """The distinct states in which elements ended."""
     exit_code: int = 0
     """The highest exit code of those that ended."""
     signal: int = 0
@@ -43,20 +43,20 @@ def choose_drawn(job: Job, tally: Tally, enforced: bool = False, least: int = AH
     array = job.array
     if array is None or job.over or job.ending is not None:
         return ()
-    # As many again as run now, so that an array of short elements is drawn in large steps.
+    # As many again as run now, so that short elements become jobs in large batches.
     active = tally.live - tally.stuck
     ahead = max(least, tally.running)
     room = ahead - (active - tally.running)
     if array.throttle is not None and not enforced:
         room = min(room, array.throttle - active)
     elif room < ahead // 2:
-        # A few at a time would be a transaction each.
+        # Each batch is a transaction: not worth it for a few elements.
         return ()
     return take_indices(array.waiting, max(0, room))[0]
 
 
 def why_others_wait(job: Job, tally: Tally, drawn: Iterable[IndexRange]) -> str:
-    """Slurm's reason for the elements that are left when these become jobs."""
+    """Slurm's reason for the elements that still wait once `drawn` have become jobs."""
     throttle = job.array.throttle if job.array is not None else None
     active = tally.live - tally.stuck + sum(len(part.values()) for part in drawn)
     return "JobArrayTaskLimit" if throttle is not None and active >= throttle else "Priority"

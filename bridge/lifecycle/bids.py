@@ -1,7 +1,7 @@
-"""A race: a waiting job has a launch on one cluster and bids on others, and the first that has room runs it.
+"""Races: a waiting job has a launch on one cluster and bids on others; the first cluster to grant resources runs it.
 
-A bid waits behind a barrier that only the daemon lifts, so ending it is a decision and nothing else: whatever a cluster
-tells of a bid that is gone changes nothing. Which bids a job is to have follows from its facts.
+A bid waits behind a start gate that only the daemon opens, so a bid ends by decision alone: late reports of a bid that
+has ended change nothing. The bids that a job should have follow from its facts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from overspan.bridge.model import events
 from overspan.bridge.model.job import Bid, Departure, Job
 
 AGAIN_SECONDS = 60.0
-"""After which a bid is made again that its cluster has lost; longer each time."""
+"""Back-off before a lost bid is made again; it grows with each loss."""
 MOST_LOSSES = 5
-"""How many bids a cluster may lose before it takes no more part."""
+"""How many bids a cluster may lose before it is out of the race."""
 
 
 class Entries(NamedTuple):
-    """The clusters where a bid is to end, those where one is to begin, and when there may be another."""
+    """The clusters whose bid should end, those that should get one, and when the next bid may be made."""
 
     withdrawn: tuple[str, ...] = ()
     entered: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Entries(NamedTuple):
 
 
 def plan_bids(job: Job, now: float) -> Entries:
-    """How the bids of a job differ from those that it is to have: one on each rival, while it may start."""
+    """Compare a job's bids with those it should have: one on each other candidate, while the job may start."""
     if not job.racers:
         return Entries()
     times = {name: _entry_time(job, name) for name in list_rivals(job)} if judge(job, now).now else {}
@@ -43,7 +43,7 @@ def plan_bids(job: Job, now: float) -> Entries:
 
 
 def list_rivals(job: Job) -> tuple[str, ...]:
-    """The clusters that a job may have bids on, in its order; none where it does not race."""
+    """The clusters that may get a bid, in the job's order; none where it does not race."""
     if job.cluster not in job.racers:
         return ()
     return tuple(
@@ -59,7 +59,7 @@ def find_bid(job: Job, cluster: str) -> Optional[Bid]:
 
 
 def find_launch(job: Job, number: int) -> Optional[Job]:
-    """The job as its launch of that number has it: the present one, or a bid's; None where there is none."""
+    """The job as seen by one of its launches, the present one or a bid; None where it has no launch of that number."""
     if number == job.launch:
         return replace(job, bids=()) if job.bids else job
     bid = next((bid for bid in job.bids if bid.launch == number), None)
@@ -67,7 +67,7 @@ def find_launch(job: Job, number: int) -> Optional[Job]:
 
 
 def note_bid(job: Job, cluster: str, **facts: Any) -> Job:
-    """The job with what is known now of its bid on a cluster."""
+    """The job with its bid on that cluster replaced."""
     return replace(job, bids=tuple(replace(bid, **facts) if bid.cluster == cluster else bid for bid in job.bids))
 
 
@@ -116,12 +116,12 @@ def _without(job: Job, cluster: str) -> tuple[Bid, ...]:
 
 
 def _losses(job: Job, cluster: str) -> list[Departure]:
-    """What the cluster had and lost; what it refused is another matter."""
+    """Bids that the cluster accepted and then lost; refusals do not count."""
     return [one for one in job.passed if one.cluster == cluster and one.raced and not one.refused]
 
 
 def _entry_time(job: Job, cluster: str) -> float:
-    """From when on a cluster may have a bid."""
+    """The earliest time for a bid on that cluster."""
     losses = _losses(job, cluster)
     return losses[-1].at + AGAIN_SECONDS * len(losses) if losses else 0.0
 

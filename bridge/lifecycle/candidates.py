@@ -1,4 +1,4 @@
-"""The list of what may become of a waiting job: clusters, each with what the job asks for there."""
+"""The candidates of a waiting job: clusters, each with what the job asks for there."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from overspan.bridge.model.job import Job
 
 
 class Place(NamedTuple):
-    """An entry of the list: its number, and its cluster, which may have several."""
+    """A candidate: its number in the list, and its cluster. A cluster may have several candidates."""
 
     candidate: int
     cluster: str
 
 
 def list_places(job: Job) -> tuple[Place, ...]:
-    """The whole list; empty for a job of the default cluster."""
+    """All candidates; empty for a job of the default cluster."""
     return tuple(Place(number, candidate.cluster) for number, candidate in enumerate(job.spec.places))
 
 
 def find_place(job: Job) -> Optional[Place]:
-    """The entry that has the job now; None where it has no list."""
+    """The candidate that has the job now; None where the job has no list."""
     places = list_places(job)
     if job.candidate < len(places) and places[job.candidate].cluster == job.cluster:
         return places[job.candidate]
@@ -29,13 +29,13 @@ def find_place(job: Job) -> Optional[Place]:
 
 
 def list_open(job: Job, cluster: str) -> tuple[Place, ...]:
-    """The entries of a cluster that it has not refused."""
+    """The candidates on a cluster that it has not refused."""
     refused = {_number_of(job, departure.cluster, departure.candidate) for departure in job.passed if departure.refused}
     return tuple(place for place in list_places(job) if place.cluster == cluster and place.candidate not in refused)
 
 
 def take_place(job: Job, place: Place) -> Job:
-    """The job with an entry's cluster, asking for what it says there."""
+    """The job on that candidate's cluster, asking for what the candidate says."""
     spec = job.spec.take(job.spec.places[place.candidate])
     return replace(job, cluster=place.cluster, candidate=place.candidate, spec=spec)
 

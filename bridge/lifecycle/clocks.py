@@ -1,8 +1,7 @@
-"""The effect of a wall clock that was set: delays and limits count the time that has passed, not what a clock shows.
+"""Steps of the wall clock: delays and limits count elapsed time, so stored times are shifted when a clock is set.
 
-What has happened since the launch got its resources moves with the clock, and so does what is due after it. Of a job
-that waits it is what it has waited for a cluster, and the end of a back-off. What people named by the calendar (a begin
-time, a deadline) stays.
+Of a running job, all times since the grant move, and with them what is due later. Of a waiting job, the time since it
+was offered to its cluster and the end of a back-off move. Calendar times that people chose (begin, deadline) stay.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ def is_moved(job: Job) -> bool:
 
 
 def date_report(job: Job, event: Event, now: float, slack: float = 0.0) -> Event:
-    """The report, dated now where its time cannot be: it was told by a clock that is wrong, or was before it was set.
+    """The report, dated `now` if its own time is impossible because a clock is wrong or was set since.
 
-    What is told lies between the start of what it is about and now; a clock elsewhere may be off by `slack` seconds.
+    A possible time lies between the start of what it reports and `now`, give or take `slack` seconds between clocks.
     """
     begun = -math.inf
     if isinstance(event, (events.NodeStarted, events.NodeEnded)):
@@ -62,7 +61,7 @@ def date_report(job: Job, event: Event, now: float, slack: float = 0.0) -> Event
 
 
 def move_times(job: Job, seconds: float, since: float) -> Job:
-    """The job with all times of what has happened since then, and of what is due after it, moved by so much."""
+    """The job with all times since the grant, and all that are due later, shifted by so many seconds."""
 
     def move(at: Optional[float]) -> Optional[float]:
         return at if at is None or at < since else at + seconds

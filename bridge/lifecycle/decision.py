@@ -1,7 +1,7 @@
-"""`decide(job, now)`: what is to be done now, and when to look again.
+"""`decide(job, now)`: the decisions that are due now, and when to look again.
 
-The answer is a list of decisions, which are events. Whoever decides records them, reduces them, carries them out and
-asks again until there are none. Nothing here reads a clock.
+Decisions are events. The decider (supervisor or daemon) records them, reduces them, carries them out, and calls
+`decide` again until nothing is due. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 
 NOTICE_SECONDS = 60
-"""How long before its time limit a task is told, unless it asked otherwise; shorter limits have no notice."""
+"""Seconds of warning before the time limit, unless the task asks for others; shorter limits have no warning."""
 
 
 class Decisions(NamedTuple):
@@ -31,7 +31,7 @@ class Decisions(NamedTuple):
 
 
 class _Agenda:
-    """Collects what is due and the earliest of what is not."""
+    """Collects due decisions, and the earliest time at which another becomes due."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -39,7 +39,7 @@ class _Agenda:
         self.wake_at: Optional[float] = None
 
     def due(self, at: float) -> bool:
-        """Whether `at` has come; if not, it is noted as a time to look again."""
+        """Whether `at` has come; if not, remember it as a time to look again."""
         if at <= self.now:
             return True
         if self.wake_at is None or at < self.wake_at:
@@ -48,7 +48,7 @@ class _Agenda:
 
 
 def decide(job: Job, now: float) -> Decisions:
-    """What is due at `now`."""
+    """The decisions due at `now`."""
     agenda = _Agenda(now)
     if not job.over:
         latest = _latest_time(job)
@@ -62,9 +62,9 @@ def decide(job: Job, now: float) -> Decisions:
 
 
 def _latest_time(job: Job) -> Optional[float]:
-    """When its deadline ends the job: while it waits, as soon as its limit leaves no time to be over by then.
+    """When the deadline ends the job. A waiting job ends as soon as its time limit no longer fits before the deadline.
 
-    As Slurm does (deadline_ok of its scheduler), which looks at no job that is held.
+    As in Slurm, held jobs are left alone (deadline_ok in its scheduler).
     """
     deadline = job.spec.deadline
     if deadline is None or job.granted_at is not None or job.held:
@@ -73,7 +73,7 @@ def _latest_time(job: Job) -> Optional[float]:
 
 
 def _shortest(job: Job, task: Task) -> int:
-    """The wall time that would do for a task: its --time-min, or else its limit; 0 without one."""
+    """The least wall time that a task accepts: its --time-min, else its limit; 0 without either."""
     spec = job.spec_of(task.name)
     text = spec.native.get("slurm", {}).get("time-min")
     try:
@@ -93,8 +93,8 @@ def _decide_granted(job: Job, agenda: _Agenda) -> None:
         attempt = task.current
         if attempt is not None and attempt.live:
             _decide_live(job, job.spec_of(task.name), task, attempt, agenda)
-    # An end may end the job, so nothing starts in its round. While a group gathers to start again together, and while
-    # the job is suspended, nothing starts either.
+    # An end may end the whole job, so nothing starts in the same round. Nor does anything start while a group waits to
+    # restart together, or while the job is suspended.
     if (
         agenda.events
         or ending is not None
@@ -129,13 +129,13 @@ def _decide_live(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda:
 
 
 def _stop_cause(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda: _Agenda) -> Optional[Cause]:
-    """Why this attempt has to end now, if it has to."""
+    """Why this attempt must end now; None where it need not."""
     if job.ending is not None and job.ending.hold_until is None and _ending_reached(job.ending, spec, task, agenda):
         return job.ending.cause
     if task.wanted is not None:
         return task.wanted
     if has_body(spec) and attempt.nodes[0].ended_at is not None:
-        # What is left are step daemons.
+        # Only step daemons are left.
         return attempt.nodes[0].cause or Cause.SUCCESS
     for node in attempt.nodes:
         if node.failed:
@@ -150,18 +150,18 @@ def _stop_cause(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda: 
 
 
 def _ending_reached(ending: Ending, spec: TaskSpec, task: Task, agenda: _Agenda) -> bool:
-    """Whether the job's end has come for this task; notices are given on the way."""
+    """Whether the job's end reaches this task now. Adds the notice that precedes it when that is due."""
     if ending.cause is not Cause.PRIMARIES_DONE:
         return True
     deadline = ending.at if ending.at_once else ending.at + spec.termination_delay
     if task.noticed_at is None:
         agenda.events.append(Notice(agenda.now, task.name, deadline))
-    # What is to end at once does so by any clock.
+    # An immediate end does not depend on any clock.
     return ending.at_once or agenda.due(deadline)
 
 
 def _limit_reached(spec: TaskSpec, task: Task, attempt: Attempt, limit: int, agenda: _Agenda) -> bool:
-    """Whether the wall time is over; the warning before it is given on the way. Waiting for a place costs none."""
+    """Whether the wall time is used up. Adds the warning before it when due. Time in the queue does not count."""
     begun_at = attempt.begun_at
     if begun_at is None:
         return False
@@ -177,7 +177,7 @@ def _limit_reached(spec: TaskSpec, task: Task, attempt: Attempt, limit: int, age
 
 
 def _regroups(task: Task) -> bool:
-    """Whether the group waits for this task's end to start again together."""
+    """Whether a group restart waits for this task to end."""
     attempt = task.current
     if attempt is None or not attempt.live:
         return False

@@ -1,4 +1,4 @@
-"""The effect of decisions: what `decide` found to be due."""
+"""Reducers for decisions: how a job's facts change when a due decision is recorded."""
 
 from __future__ import annotations
 

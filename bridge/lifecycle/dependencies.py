@@ -1,4 +1,4 @@
-"""What a job waits for outside of itself: Slurm's --dependency."""
+"""Dependencies between jobs: Slurm's --dependency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from overspan.bridge.model.states import State
 
 
 class Standing(NamedTuple):
-    """Whether the dependency is met; if not, whether it never can be, or when it will be by itself."""
+    """Whether the dependency is met; if not, whether it can never be, or the time at which it is met by itself."""
 
     met: bool
     never: bool = False
@@ -18,7 +18,7 @@ class Standing(NamedTuple):
 
 
 class Predecessor(NamedTuple):
-    """What counts of the job, element or task that is waited for."""
+    """The facts of a predecessor (job, element or task) that dependants look at."""
 
     started_at: Optional[float]
     ended_at: Optional[float]
@@ -27,7 +27,7 @@ class Predecessor(NamedTuple):
 
 
 def predecessor_of(job: Job, task: Optional[int] = None) -> Predecessor:
-    """The facts of a job, or of its task at that place, that dependants wait for."""
+    """The facts of a job as a predecessor, or of its task at that index."""
     if task is None or not 0 <= task < len(job.tasks):
         ended_at = (job.ended_at or job.submitted_at) if job.over else None
         return Predecessor(job.started_at, ended_at, job.state is State.COMPLETED)
@@ -40,7 +40,7 @@ def predecessor_of(job: Job, task: Optional[int] = None) -> Predecessor:
 def resolve(need: JobNeed, known: Optional[Predecessor], now: float) -> Optional[tuple[Optional[float]]]:
     """Whether a need is settled: (time from which it is met,), (None,) where it never can be, None while it is open.
 
-    A predecessor that nobody knows any more counts as met (measured on Slurm 22.05).
+    A predecessor that is no longer known counts as met (measured on Slurm 22.05).
     """
     if known is None:
         return (now,)
@@ -58,9 +58,9 @@ def resolve(need: JobNeed, known: Optional[Predecessor], now: float) -> Optional
 
 
 def list_unmet(job: Job, now: float) -> tuple[tuple[JobNeed, bool], ...]:
-    """The needs that count and are not met, each with whether nothing is known of it yet.
+    """The needs that are not met, each with whether it is still unresolved.
 
-    Of needs of which any is enough, those that never can be met do not count.
+    Where any one need is enough, those that can never be met are left out.
     """
     dependency = job.dependency
     known = {entry.place: entry.at for entry in job.resolved}
@@ -76,7 +76,7 @@ def list_unmet(job: Job, now: float) -> tuple[tuple[JobNeed, bool], ...]:
 
 
 def stand(job: Job, now: float) -> Standing:
-    """How the job's dependency stands by what is resolved of it."""
+    """The state of the job's dependency, from the needs that are resolved."""
     dependency = job.dependency
     if not dependency.needs:
         return Standing(True)

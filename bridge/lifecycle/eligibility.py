@@ -18,14 +18,14 @@ class Eligibility(NamedTuple):
 
 
 def merely_waits(job: Job) -> bool:
-    """Whether the job waits for a cluster and has nothing that would have to be ended."""
+    """Whether the job only waits: nothing is granted and no end is decided, so nothing would have to be ended."""
     return job.state is State.PENDING and job.granted_at is None and job.ending is None
 
 
 def judge(job: Job, now: float, waited_for: bool = False) -> Eligibility:
     """Whether the job may be submitted to its cluster at `now`.
 
-    `waited_for`: the cluster itself waits for what is not met yet of the dependency.
+    `waited_for`: the cluster itself waits for the dependencies that are still unmet.
     """
     if not merely_waits(job):
         return Eligibility(False)

@@ -1,4 +1,4 @@
-"""Which place of its list a waiting job goes to next, and when; the effect of its going there."""
+"""Failover: which candidate a waiting job goes on to, when, and the reducers for that."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from overspan.bridge.model.job import Departure, Job
 
 
 def list_next(job: Job) -> tuple[Place, ...]:
-    """The places that may have the job after the present one, in order; none while it does not merely wait.
+    """The candidates left to try, in order; none once the job has more than a place in a queue.
 
-    A job that races waits on the other clusters already.
+    A racing job already waits on the other clusters, so only further candidates on its own cluster count.
     """
     present = find_place(job)
     if present is None or not merely_waits(job):
@@ -28,9 +28,9 @@ def list_next(job: Job) -> tuple[Place, ...]:
 
 
 def failover_time(job: Job) -> Optional[float]:
-    """When the job is to leave its cluster for not having been started; None: it stays.
+    """When the job leaves its cluster because it was not started in time; None if it stays.
 
-    Where only the cluster says how long, a job stays that has no reason to wait: it has its nodes and is being started.
+    Where only the cluster sets the time, a job without a reason to wait stays: it has its nodes and is being started.
     """
     after: Optional[float] = job.spec.failover_after
     if after is None and job.reason != "None":
@@ -41,14 +41,14 @@ def failover_time(job: Job) -> Optional[float]:
 
 
 def is_withdrawal(event: Event) -> bool:
-    """Whether an event takes a waiting launch back, for another cluster."""
+    """Whether an event withdraws a waiting launch in favour of another cluster."""
     return isinstance(event, events.Expire) and event.cause == Cause.FAILOVER.value
 
 
 def read_withdrawal(job: Job, event: Event, orders: Iterable[Event]) -> Event:
-    """What the end of a launch means that was cancelled while its withdrawal is owed: that, if it never started.
+    """Read a launch's cancellation as the pending withdrawal of it, if there is one and nothing started.
 
-    So a job is not lost when whoever took it back dies before telling it.
+    Otherwise a job would end as CANCELLED when the daemon dies after withdrawing it and before recording that.
     """
     if not isinstance(event, events.LaunchLost) or event.launch != job.launch or event.cause != Cause.CANCEL.value:
         return event
@@ -59,13 +59,13 @@ def read_withdrawal(job: Job, event: Event, orders: Iterable[Event]) -> Event:
 
 
 def word_refusals(job: Job, message: str) -> str:
-    """The words of every cluster that has refused the job, the last one's being `message`; each named if several."""
+    """The messages of all clusters that refused the job, `message` last; several are each preceded by the cluster."""
     words = [f"{departure.cluster}: {departure.text}" for departure in job.passed if departure.refused]
     return "\n".join([*words, f"{job.cluster}: {message}"]) if words else message
 
 
 def withdraw(job: Job, event: events.Expire) -> Optional[Job]:
-    """The job with the next cluster, after its launch on the present one was ended without having started."""
+    """Move the job to the next candidate, once its launch has ended without starting."""
     place = _find_next(job, event)
     if place is None:
         return None
@@ -85,7 +85,7 @@ def _move(job: Job, event: events.Move) -> Optional[Job]:
 
 
 def _find_next(job: Job, event: Union[events.Expire, events.Move]) -> Optional[Place]:
-    """The place that an event names, if the job may go there."""
+    """The candidate that an event names; None where the job may not go there."""
     for place in list_next(job):
         if place.cluster == event.cluster and event.candidate in (None, place.candidate):
             return place
@@ -93,7 +93,7 @@ def _find_next(job: Job, event: Union[events.Expire, events.Move]) -> Optional[P
 
 
 def _relocate(job: Job, place: Place, at: float, text: str, refused: bool = False) -> Job:
-    """The job in the queue again, as its next launch; what was ordered of it while it waited still counts."""
+    """The job queued again as its next launch; orders given while it waited still hold."""
     departure = Departure(at, job.cluster, text, refused, job.launch, candidate=job.candidate)
     again = take_place(reset(replace(job, requeue_held=job.held)), place)
     reason = job.reason if job.held else "None"

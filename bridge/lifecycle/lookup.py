@@ -1,4 +1,4 @@
-"""Finding what an event is about, and putting its next facts back."""
+"""Look-ups by name and number, and replacement of one part of a job's facts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def name_nodes(job: Job, task: str, runs: Iterable[NodeRun]) -> tuple[NodeRun, .
 
 
 def find_attempt(job: Job, name: str, number: int) -> Optional[tuple[Task, Attempt]]:
-    """The task and its newest attempt, where that is live and of that number; None for anything late or unknown."""
+    """The task and its newest attempt, if that is live and has that number; None for late or unknown ones."""
     task = find_task(job, name)
     attempt = task.current if task else None
     if task is None or attempt is None or not attempt.live or attempt.number != number:

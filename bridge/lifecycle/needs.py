@@ -1,4 +1,4 @@
-"""What a task waits for in its own job."""
+"""`needs` of a task: what it waits for in its own job."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from overspan.bridge.model.states import State
 
 
 def needs_met(job: Job, spec: TaskSpec) -> bool:
-    """Whether everything the task waits for is true."""
+    """Whether all needs of the task are met."""
     return all(_met(job.task(need.task), need) for need in spec.needs)
 
 
 def list_unmet_needs(job: Job, spec: TaskSpec) -> tuple[Need, ...]:
-    """What is not true yet of all that the task waits for."""
+    """The needs of the task that are not met yet."""
     return tuple(need for need in spec.needs if not _met(job.task(need.task), need))
 
 
 def needs_lost(job: Job, spec: TaskSpec) -> bool:
-    """Whether something the task waits for can never become true."""
+    """Whether a need of the task can never be met."""
     return any(job.task(need.task).over and not _met(job.task(need.task), need) for need in spec.needs)
 
 
 def find_failed_need(job: Job, spec: TaskSpec) -> Optional[Task]:
-    """The failed task without which another can never start, also through those that wait in between."""
+    """The failed task that keeps this one from ever starting, directly or through tasks in between."""
     for need in spec.needs:
         task = job.task(need.task)
         if not task.over or _met(task, need):
@@ -39,7 +39,7 @@ def find_failed_need(job: Job, spec: TaskSpec) -> Optional[Task]:
 
 
 def is_spared(job: Job, spec: TaskSpec) -> bool:
-    """Whether the task was there for a failure that did not happen; its absence is no failure."""
+    """Whether the task was for a failure that did not happen; then it is skipped, and nothing failed."""
     return any(need.kind is NeedKind.NOT_OK and job.task(need.task).state is State.COMPLETED for need in spec.needs)
 
 

@@ -1,4 +1,4 @@
-"""The effect of orders: what people want of a job."""
+"""Reducers for orders: how a job's facts change when a user asks for something."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
         return replace(job, ending=ending, requeue_held=False)
     if job.ending.at_once and job.ending.hold_until is None:
         return None
-    # The outcome is fixed already; what is left ends now.
+    # The outcome is decided already; the processes that are left end now.
     return replace(job, ending=replace(job.ending, at_once=True, hold_until=None, by=event.by))
 
 
@@ -40,7 +40,7 @@ def _cancel_task(job: Job, event: events.Cancel) -> Optional[Job]:
 
 
 def _is_closing(job: Job, task: Task) -> bool:
-    """Whether the job's end has reached the task already; one that lives on during a delay can still be cancelled."""
+    """Whether the job's end already reached the task. A task in its termination delay can still be cancelled."""
     attempt = task.current
     if job.ending is None:
         return False
@@ -48,10 +48,10 @@ def _is_closing(job: Job, task: Task) -> bool:
 
 
 def hold_waiting(job: Job, event: events.Hold) -> Optional[Job]:
-    """Keep a job that has no resources from getting any."""
+    """Hold a job that has no resources yet, so that it gets none."""
     if job.state is not State.PENDING or job.granted_at is not None:
         return None
-    # A user's hold does not soften an administrator's.
+    # A user's hold does not replace an administrator's.
     by_admin = event.by_admin or (job.held and job.reason == "JobHeldAdmin")
     return replace(job, held=True, reason="JobHeldAdmin" if by_admin else "JobHeldUser")
 
@@ -61,7 +61,7 @@ def _release(job: Job, event: events.Release) -> Optional[Job]:
         return replace(job, requeue_held=False)
     if not job.held or job.over:
         return None
-    # The time on its cluster counts from here: it could not have been started before.
+    # The failover time counts from here: the cluster could not have started it before.
     offered_at = None if job.offered_at is None else event.at
     return replace(job, held=False, reason="None", offered_at=offered_at)
 
@@ -106,7 +106,7 @@ def _limit_task(job: Job, task: Task, limit: int) -> Task:
     attempt = task.current
     before = job.spec_of(task.name).time if task.time is None else task.time
     if attempt is not None and attempt.live and limit != (before or 0):
-        # It is told again, about the new end.
+        # The task is warned again, about the new end.
         task = put_attempt(task, replace(attempt, warned_at=None))
     return replace(task, time=limit)
 

@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its task, and the end of a task for its job."""
+"""Consequences of ends: an attempt's end for its task, and a task's end for its job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def put_attempt(task: Task, attempt: Attempt) -> Task:
 
 
 def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
-    """Close an attempt whose nodes have all ended, and draw the consequences."""
+    """Close an attempt whose nodes have all ended: another attempt follows, or its task ends."""
     cause, node = _verdict(job.spec_of(task.name), attempt)
     at = max([at, *(run.ended_at for run in attempt.nodes if run.ended_at is not None)])
     if task.wanted is not None and CONSEQUENCES[cause].charge not in (Charge.NONE, Charge.FINAL):
-        # It failed before the order reached it: the order holds, and no budget pays.
+        # It failed before the order reached it. The order still applies, and the restart is not charged to a budget.
         cause = task.wanted
     closed = replace(
         attempt,
@@ -49,7 +49,7 @@ def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
 
 
 def follow(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
-    """Another attempt, or the task's end and what that means for the job."""
+    """Start another attempt where an order asks for it or a budget allows it; else end the task."""
     cause = attempt.cause or Cause.NODE
     if job.ending is None:
         spec = job.spec_of(task.name)
@@ -67,7 +67,7 @@ def follow(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
     elif job.ending.requeues:
         return put_task(job, wait_task(task, None))
     elif CONSEQUENCES[cause].charge is Charge.OPERATOR:
-        # It was to start again; the job's end came in between.
+        # A restart was due, but the job's end was decided first.
         cause = job.ending.cause
     return end_task(job, task, cause, at)
 
@@ -111,7 +111,7 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
     if spec.primary:
         failed = find_failed_need(job, spec) if cause is Cause.DEPENDENCY else None
         if failed is not None:
-            # Whatever its `on_failure` says: the work cannot be done without it, and nobody cancelled it.
+            # The failed task's `on_failure` does not matter: a primary cannot run without it, and it was not cancelled.
             return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", failed.ended_at or at)
         if state is not State.COMPLETED and not (cause is Cause.DEPENDENCY and is_spared(job, spec)):
             return _fail_job(job, Cause.PRIMARY_FAILED, state, reason, at)
@@ -123,7 +123,7 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
 
 
 def _complete_in_time(job: Job, at: float) -> Job:
-    """The job with its success for its end, where the last primary was done before the deadline but told after it."""
+    """Restore success where the last primary ended before the deadline but its report came after it."""
     if job.spec.deadline is None or at >= job.spec.deadline:
         return job
     if not all(_is_done(job, spec) for spec in job.spec.tasks if spec.primary):
@@ -142,7 +142,7 @@ def _fail_job(job: Job, cause: Cause, state: State, reason: str, at: float) -> J
 
 
 def _verdict(spec: TaskSpec, attempt: Attempt) -> tuple[Cause, NodeRun]:
-    """Why the attempt ended, and the node whose codes tell it."""
+    """Why the attempt ended, and the node whose exit code shows it."""
     body = attempt.nodes[0]
     own = attempt.stop is None or attempt.stop.cause is body.cause or _ended_before(body, attempt.stop)
     if own and has_body(spec):
@@ -153,13 +153,13 @@ def _verdict(spec: TaskSpec, attempt: Attempt) -> tuple[Cause, NodeRun]:
     )
     worst = failures[0] if failures else attempt.nodes[0]
     stop = attempt.stop
-    # Reports may be older than the stop: what was over already was not ended by it. What only waited to be started
-    # again was.
+    # Reports may be older than the stop: a node run that was over already was not ended by it. One that only waited
+    # to be started again was.
     if stop is not None and any(node.next_start is not None or not _ended_before(node, stop) for node in attempt.nodes):
         return stop.cause, worst
     return (worst.cause or Cause.NODE) if failures else Cause.SUCCESS, worst
 
 
 def _ended_before(node: NodeRun, stop: Stop) -> bool:
-    # Some clusters tell whole seconds only, so an end by TERM may seem older than the TERM.
+    # Some clusters report whole seconds only, so an end by TERM may seem older than the TERM.
     return (node.ended_at or 0.0) < stop.at and not is_stopped(node.exit_code, node.signal)

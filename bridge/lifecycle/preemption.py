@@ -1,4 +1,4 @@
-"""The effect of a preemption: the job goes back into the queue, or ends as PREEMPTED."""
+"""Reducer for preemption: the job goes back into the queue, or ends as PREEMPTED."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _preempt(job: Job, event: events.Preempt) -> Optional[Job]:
         return None
     state, reason, _ = CONSEQUENCES[Cause.PREEMPTION]
     if event.requeue and job.spec.requeue is not False:
-        # No budget pays: as with a person's requeue, nothing of the job or its nodes has failed.
+        # Not charged to a budget: as with a user's requeue, neither the job nor its nodes failed.
         state, reason = State.PENDING, "BeginTime"
     ending = Ending(Cause.PREEMPTION, event.at, state, reason, by=event.by, at_once=True, grace=event.grace)
     return replace(job, ending=ending)

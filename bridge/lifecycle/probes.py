@@ -1,4 +1,4 @@
-"""A readiness probe in words: what is tried where, how often, and what came of it last."""
+"""Texts about a readiness probe: what it tries, how often it did, and its last answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_TARGET = 60
 
 
 def describe_probe(job: Job, spec: TaskSpec, task: Task) -> str:
-    """`tcp s-0:9999, 8 tries, connection refused`; without the last two where nothing was told of tries."""
+    """`tcp s-0:9999, 8 tries, connection refused`; without the last two before the first answer."""
     if spec.ready is None:
         return "it has no probe"
     parts = [_describe_target(spec.ready, spec.name)]

@@ -1,6 +1,6 @@
-"""Who waits for whom to become ready, what the probe has said so far, and when the waiting ends.
+"""Readiness: which task waits for which, the probe's answers, and the time by which a task must be ready.
 
-What a probe says is a program's text: it is told in one line, without control characters.
+A probe's answer is text of a user's program, so it is kept as one line without control characters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def describe_wait(job: Job, task: Task) -> str:
 
 
 def describe_readiness(job: Job, name: str) -> str:
-    """What a probe's answer means: who waits for the task."""
+    """Who waits for the task to become ready, and what its probe last answered."""
     waiting = [task.name for task in job.tasks if _waits(job, task) and _needs_ready(_unmet(job, task), name)]
     probe = describe_probe(job, job.spec_of(name), job.task(name))
     if not waiting:
@@ -52,7 +52,7 @@ def describe_readiness(job: Job, name: str) -> str:
 
 
 def ready_deadline(job: Job, spec: TaskSpec, task: Task) -> Optional[float]:
-    """When a running attempt has to be ready; None while nobody waits for it, or for ever."""
+    """When a running attempt must be ready; None while no task waits for it, or where the wait has no limit."""
     attempt = task.current
     if spec.ready is None or not spec.ready.timeout or task.ready_at is not None or job.ending is not None:
         return None

@@ -1,4 +1,4 @@
-"""The effect of reports: what the world says of a job's nodes and launches."""
+"""Reducers for reports: how a job's facts change when a cluster reports on its nodes and launches."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _granted(job: Job, event: events.Granted) -> Optional[Job]:
     placements = tuple(Placement(*member) for member in event.members)
     if job.granted_at is not None:
         return _move_members(job, placements)
-    # Whoever has it runs it: the bids elsewhere end with this.
+    # The cluster that granted the resources runs the job; the other bids end here.
     return replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
 
 
 def _move_members(job: Job, placements: tuple[Placement, ...]) -> Optional[Job]:
-    """A later grant tells where single members run now, those of a task that was started anew elsewhere."""
+    """Apply a later grant, which names the new nodes of members that were restarted elsewhere."""
     places = {(place.task, place.index): place for place in (*job.placements, *placements)}
     order = {task.name: number for number, task in enumerate(job.spec.tasks)}
     moved = tuple(sorted(places.values(), key=lambda place: (order.get(place.task, len(order)), place.index)))
@@ -73,7 +73,7 @@ def _node_ended(job: Job, event: events.NodeEnded) -> Optional[Job]:
     task, attempt, node = found
     cause = _cause_of(event)
     if not event.cause and attempt.stop is None and runs_daemon(job.spec_of(task.name), node.index):
-        # A step daemon is to live until it is ended: its node is lost.
+        # A step daemon runs until it is ended. If it ended by itself, its node is lost.
         cause = Cause.NODE
     node = replace(
         node,
@@ -114,7 +114,7 @@ def _task_ready(job: Job, event: events.TaskReady) -> Optional[Job]:
 def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
     if event.launch != job.launch or job.over:
         return None
-    # A cluster that tells whole seconds may put the end before the start.
+    # A cluster that reports whole seconds may put the end before the start.
     event = event._replace(at=max([event.at, *_live_starts(job)]))
     cause = find_cause(event.cause) or Cause.NODE
     cancelled = [task.name for task in job.tasks if task.wanted is Cause.CANCEL]
@@ -129,20 +129,20 @@ def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
             return recovered
         state, reason, _ = CONSEQUENCES[cause]
         ending = Ending(cause, event.at, state, reason, at_once=True)
-    # An ending that requeues finds nothing live and puts the job back.
+    # Nothing is live, so an ending that requeues puts the job back at once.
     return replace(job, ending=replace(ending, hold_until=None))
 
 
 def _live_starts(job: Job) -> list[float]:
-    """When the nodes started that have not ended."""
+    """The start times of the live node runs."""
     attempts = [task.current for task in job.tasks if task.current is not None and task.current.live]
     return [node.started_at for attempt in attempts for node in attempt.nodes if node.live and node.started_at]
 
 
 def _find_payer(job: Job) -> TaskSpec:
-    """Whose budget pays for the loss of a launch: a primary that ran, else any task that did, else the first primary.
+    """The task charged for a lost launch: a primary that ran, else any task that ran, else the first primary.
 
-    Nobody knows which task was hit.
+    A lost launch does not show which task was hit.
     """
     ran = [spec for spec in job.spec.tasks if job.task(spec.name).live]
     primaries = [spec for spec in job.spec.tasks if spec.primary]
@@ -150,7 +150,7 @@ def _find_payer(job: Job) -> TaskSpec:
 
 
 def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job]:
-    """The job back in the queue on a task's budget; what has succeeded or was cancelled by a person stays so."""
+    """Queue the job again on a task's budget. Tasks that succeeded or that a user cancelled stay as they are."""
     if CONSEQUENCES[cause].charge is not Charge.RECOVERIES or job.spec.requeue is False:
         return None
     charged = charge_retry(payer, job.task(payer.name), cause, ())
@@ -203,7 +203,7 @@ def _cause_of(event: events.NodeEnded) -> Cause:
         return Cause.SIGNAL
     if event.exit_code:
         return Cause.EXIT
-    # A cause of a later version: whatever it means, it is no success.
+    # A later version wrote this cause. It is certainly not a success.
     return Cause.NODE if event.cause else Cause.SUCCESS
 
 

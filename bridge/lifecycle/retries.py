@@ -1,4 +1,4 @@
-"""Whether another attempt is made after a failure, from which budget, and when."""
+"""Retries: whether a failure is followed by another attempt, on which budget, and when."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def charge_retry(spec: TaskSpec, task: Task, cause: Cause, nodes: Sequence[NodeR
 
 
 def _shell_code(node: NodeRun) -> Optional[int]:
-    """The exit code of an end as a shell tells it, a signal's too; None for what the program did not end by itself."""
+    """The exit code as a shell has it (128 + signal); None where the program did not end by itself."""
     if node.cause is Cause.SIGNAL:
         return 128 + node.signal
     return node.exit_code if node.cause is Cause.EXIT else None
@@ -56,5 +56,5 @@ def retry_time(job: Job, spec: TaskSpec, task: Task, at: float) -> float:
 
 
 def restart_scope(job: Job, spec: TaskSpec) -> RestartScope:
-    """What starts again when a node of that task is lost."""
+    """What restarts when a node of that task is lost."""
     return spec.restart or job.spec.restart or RestartScope.TASK

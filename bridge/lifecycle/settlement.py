@@ -1,4 +1,4 @@
-"""The job's own state, derived from its tasks and from the decided end, after each event."""
+"""Derives the job's own state, after each event, from its tasks and from the end that was decided."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_TASK = (Cause.PRIMARY_FAILED, Cause.AUXILIARY_FAILED)
 
 
 def settle(job: Job, at: float) -> Job:
-    """Skip what can never start, close what the ending closes, and derive the job's state."""
+    """Skip tasks that can never start, close those that the job's end closes, and derive the job's state."""
     if job.ending is None and not job.over:
         job = _skip(job, at)
     if job.ending is not None:
@@ -35,7 +35,7 @@ def settle(job: Job, at: float) -> Job:
 
 
 def _skip(job: Job, at: float) -> Job:
-    """End the tasks that wait for what can never become true; others may wait for those."""
+    """End the tasks whose needs can never be met, and then those that wait for them."""
     found = True
     while found and job.ending is None:
         found = False
@@ -89,7 +89,7 @@ def reset(job: Job) -> Job:
 
 
 def _close_waiting(job: Job, ending: Ending, at: float) -> Job:
-    """Tasks that are not running will not start again."""
+    """End the tasks that are not running: they will not start again."""
     if ending.requeues or all(task.over or task.live for task in job.tasks):
         return job
     state, reason, _ = CONSEQUENCES[ending.cause]
@@ -107,7 +107,7 @@ def _close_task(task: Task, state: State, reason: str, at: float) -> Task:
 
 def _close(job: Job, ending: Ending, at: float) -> Job:
     exit_code, signal = _codes(job, ending)
-    # Reports may come in another order than the ends.
+    # Reports may arrive in another order than the ends happened.
     ends = [attempt.ended_at for task in job.tasks for attempt in task.attempts[-1:] if attempt.ended_at is not None]
     return replace(
         job,
@@ -140,7 +140,7 @@ def _codes(job: Job, ending: Ending) -> tuple[int, int]:
 
 
 def _find_trouble(job: Job) -> str:
-    """Why an attempt under way does not start, where that is known."""
+    """Why a granted attempt does not start, if known."""
     reasons = (task.reason for task in job.tasks if task.state is State.CONFIGURING)
     return next((reason for reason in reasons if reason != "None"), "None")
 
@@ -154,13 +154,13 @@ def _derive(job: Job) -> tuple[State, str]:
         return State.PENDING, job.reason
     if job.suspended_at is not None:
         return State.SUSPENDED, "None"
-    # A suspension that was left leads back to RUNNING, whatever the tasks wait for.
+    # A resumed job is RUNNING again, even if all its tasks wait.
     before = State.RUNNING if job.state is State.SUSPENDED else job.state
     states = {task.state for task in job.tasks}
     if State.RUNNING in states:
         return State.RUNNING, "None"
     if State.COMPLETING in states:
-        # An attempt is being ended while the job goes on; nothing new can be said of the job.
+        # An attempt is ending while the job goes on: the job's state stays.
         return (before if before is not State.PENDING else State.CONFIGURING), "None"
     if State.CONFIGURING in states or any(
         task.state is State.PENDING and task.next_start is None for task in job.tasks

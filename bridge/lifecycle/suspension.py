@@ -1,7 +1,7 @@
-"""The effect of suspend and resume.
+"""Reducers for suspend and resume.
 
-While a job is suspended nothing new of it starts and its wall time stands still (scontrol(1), suspend). Its deadline
-does not. The end of the job ends the suspension.
+A suspended job starts nothing and its wall time stands still, but its deadline does not (scontrol(1), suspend). The end
+of the job ends the suspension.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _resume(job: Job, event: events.Resume) -> Optional[Job]:
 
 
 def end_suspension(job: Job, at: float) -> Job:
-    """Count the time that a suspended job, and each attempt that lives, did not run; states stay as they are."""
+    """Add the suspended time to the job and to each live attempt; states stay as they are."""
     since = job.suspended_at
     if since is None:
         return job

@@ -1,4 +1,4 @@
-"""What changed by an event, as rows that people read."""
+"""Timeline rows: what an event changed, for users to read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TOLD = (
 
 
 def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
-    """The rows of one event: each state that changed, or the event itself where none did but people ask for it."""
+    """The rows of one event: a row for each changed state, or one for the event itself where users expect to see it."""
     text = describe(event)
     if isinstance(event, events.Granted) and before.granted_at is not None and not any(_nodes_of(event)):
         text = "other nodes are asked for"
@@ -56,7 +56,7 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
             told = _tell_task(new, event, text)
             rows.append(Transition(event.at, new.name, old.state.value, new.state.value, new.reason, cause, told))
     if before.state is not after.state or (before.reason != after.reason and not after.over):
-        # Of several tasks it is told whose event it was.
+        # A job with several tasks names the task.
         task = getattr(event, "task", "") if len(after.tasks) > 1 else ""
         told = f"{task}: {text}" if task else text
         rows.append(Transition(event.at, "", before.state.value, after.state.value, after.reason, cause, told))
@@ -114,7 +114,7 @@ def _nodes_of(event: events.Granted) -> set[str]:
 def _describe_end(event: events.NodeEnded) -> str:
     end = f"ended with signal {event.signal}" if event.signal else f"ended with exit code {event.exit_code}"
     if event.cause == Cause.NODE.value and not (event.exit_code or event.signal):
-        # Nobody saw how it ended.
+        # Its end was not observed.
         end = "is lost"
     elif event.cause == Cause.LAUNCH.value:
         end = "could not start"

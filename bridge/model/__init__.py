@@ -1,1 +1,1 @@
-"""What things are: jobs, tasks, attempts, states, ids, sizes. Standard library only, no effects."""
+"""Values: jobs, tasks, attempts, states, events, ids, sizes. Standard library only, no effects."""

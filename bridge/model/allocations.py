@@ -1,4 +1,4 @@
-"""Which nodes of a batch task run the user's text, and which wait for steps with a step daemon.
+"""Allocations: which nodes of a batch task run the user's script, and which run a step daemon.
 
 A batch script runs on its first node. Its other nodes, and all nodes of a hetjob's other components, run the step
 daemon, through which `srun` reaches them. An allocation without a script runs it everywhere.
@@ -25,12 +25,12 @@ def is_held(spec: TaskSpec) -> bool:
 
 
 def is_kept(spec: TaskSpec) -> bool:
-    """Whether it does so without a client."""
+    """Whether the first node runs the step daemon without a client, until its limit or scancel."""
     return spec.form is Form.BATCH and spec.run == KEEP_SCRIPT
 
 
 def is_allocation(spec: TaskSpec) -> bool:
-    """Whether it has no script: only steps of its submitter's run there."""
+    """Whether the task has no script, so that only steps of its submitter run there."""
     return is_held(spec) or is_kept(spec)
 
 

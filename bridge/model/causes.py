@@ -1,7 +1,7 @@
-"""Why an attempt ended, and what follows: one row a cause.
+"""Causes: why an attempt ended, and what follows from it; one row for each cause.
 
 `charge` says whose budget pays for another attempt: the user's (`errors`), the infrastructure's (`recoveries`),
-nobody's because the operator asked (`operator`), or none is made at all (`final`).
+none, because the operator asked (`operator`), or that no attempt follows (`final`).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def decode(kind: type[T], document: Any) -> T:
 def share_texts(texts: Any) -> dict[str, str]:
     """A mapping with the same texts, each of which is one object in all mappings.
 
-    What is submitted from one shell carries the same variables, which are the most of what a job takes in memory.
+    Jobs submitted from one shell carry the same variables, which are most of the memory that a job takes.
     """
     return {_share(key): _share(text) for key, text in texts.items()}
 

@@ -96,7 +96,7 @@ def slurm_minutes(seconds: int) -> int:
 
 
 def _bounded(seconds: int, text: str) -> int | None:
-    """Zero is no limit; what Slurm cannot count is refused."""
+    """Zero means no limit. Raises ValueError for more than Slurm can count."""
     if seconds > _LONGEST:
         raise ValueError(f"{text!r} is longer than a time limit can be; write UNLIMITED for none")
     return seconds or None

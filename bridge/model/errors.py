@@ -100,7 +100,7 @@ class Denied(OverspanError):
 
 
 class Conflict(OverspanError):
-    """The job's present state does not allow it, or somebody else was first."""
+    """The job's present state does not allow it, or another write was first."""
 
     code = "conflict"
     exit_code = ExitCode.FAILED

@@ -208,7 +208,7 @@ class SetPriority(NamedTuple):
 
 
 class SetNice(NamedTuple):
-    """Change what is taken off the priority of a waiting job."""
+    """Change the nice value of a waiting job, which is subtracted from its priority."""
 
     at: float
     nice: int
@@ -312,7 +312,7 @@ class Terminate(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """Send KILL to what is left of an attempt."""
+    """Send KILL to the remaining processes of an attempt."""
 
     at: float
     task: str

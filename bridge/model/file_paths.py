@@ -6,10 +6,10 @@ import os.path
 
 
 def join_path(folder: str, path: str) -> str:
-    """The absolute path of what is written in a folder, as short as its text allows.
+    """The absolute path of a path that is relative to a folder, as short as its text allows.
 
-    A `..` behind a name stays: what it leads to is the file system's to say, since the name may be a link. Those at the
-    beginning are taken off the folder, which has no link in it (getcwd(3)).
+    A `..` behind a name stays: the name may be a link, and then only the file system knows where `..` leads. Those at
+    the beginning are taken off the folder, which has no link in it (getcwd(3)).
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/"):

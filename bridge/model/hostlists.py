@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Union
 
 MAX_HOSTS = 65536
-# Beyond this a number is no host's; it also keeps arithmetic within 64 bits.
+# No host has a larger number; the bound also keeps arithmetic within 64 bits.
 _MAX_DIGITS = 18
 
 

@@ -1,4 +1,4 @@
-"""What is: the facts of a job, its tasks and their attempts.
+"""Facts of a job, its tasks and their attempts.
 
 Immutable; `lifecycle.reduction.reduce` makes the next value from an event. Times are seconds since the epoch.
 Nothing here is derived from the spec unless an operator may change it later.
@@ -290,7 +290,7 @@ class Job:
     newest: int = 0
     """The highest number that a launch or a bid of it had."""
     unstarted: int = 0
-    """How many of the numbers up to the present launch's were bids that nobody started."""
+    """How many launch numbers up to the present one were bids that never started."""
     backs_off: bool = False
     """Whether `begin` is the end of a back-off, and no time that anybody named by the calendar."""
 

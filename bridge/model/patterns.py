@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# What Slurm prints where a job is no array element: its NO_VAL, and that modulo 10 for %b.
+# Slurm prints these for a job that is not an array element: its NO_VAL, and NO_VAL modulo 10 for %b.
 NO_INDEX = 4294967294
 MAX_WIDTH = 10
 
@@ -14,7 +14,7 @@ ARRAY_DEFAULT = "slurm-%A_%a.out"
 
 
 class FilenameFields(NamedTuple):
-    """What a pattern can name. `array_job` is None for a job that is no array element."""
+    """The values of a pattern's fields. `array_job` is None for a job that is not an array element."""
 
     job: int
     name: str = ""

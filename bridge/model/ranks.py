@@ -1,4 +1,4 @@
-"""The order of those that wait: higher priority less nice first, then first come; elements of an array by index."""
+"""Queue order of waiting jobs: by priority less nice, then by submission; array elements by index."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
 MILLI = 1000
-"""Fractions are booked in thousandths, as integers, so that what is given back equals what was taken."""
+"""Fractions are counted in thousandths, as integers, so that a release gives back exactly what was taken."""
 
 # A letter is required, so that a kind is never taken for a count.
 _KIND = r"(?=[0-9_.+-]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9_.+-]*"
@@ -58,7 +58,7 @@ class Gres(NamedTuple):
 
 
 class NodeNeed(NamedTuple):
-    """What is booked on one node: thousandths of CPUs and GPUs, MiB (0: all of the node's, None: not given)."""
+    """Amounts to reserve on one node: thousandths of CPUs and GPUs, MiB (0: all of the node's, None: not given)."""
 
     cpu_milli: int
     memory_mib: Optional[int] = None
@@ -86,12 +86,12 @@ class GpuDefaults:
     memory_mib_per_gpu: Optional[int] = None
 
     def bounded(self, cpus: float, memory_mib: int) -> "GpuDefaults":
-        """At most that much for each GPU: nobody asked for more, so it must not keep a task from a node."""
+        """At most so much for each GPU: amounts that no user asked for must not keep a task off a node."""
         most = memory_mib if self.memory_mib_per_gpu is None else min(memory_mib, self.memory_mib_per_gpu)
         return GpuDefaults(min(self.cpus_per_gpu, cpus), self.memory_mib_per_cpu, most)
 
     def scaled(self, factor: float) -> "GpuDefaults":
-        """A part of it."""
+        """The defaults times a factor."""
         most = self.memory_mib_per_gpu
         scaled = None if most is None else int(most * factor)
         return GpuDefaults(self.cpus_per_gpu * factor, int(self.memory_mib_per_cpu * bool(factor)), scaled)
@@ -113,7 +113,7 @@ class Resources:
     gpus: tuple[Gpus, ...] = ()
     gres: tuple[Gres, ...] = ()
     gpu_defaults: Optional[GpuDefaults] = None
-    """What GPUs bring with them that nobody named; None leaves it to the cluster."""
+    """CPUs and memory that come with GPUs where the user names none; None leaves it to the cluster."""
 
     def __post_init__(self) -> None:
         """ValueError for what no node can have, or for memory given twice."""

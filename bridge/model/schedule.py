@@ -1,4 +1,4 @@
-"""When a job is submitted again and again: the times of crontab(5), and what happens to runs that cannot be had."""
+"""Schedules of recurring jobs: the times of crontab(5), and the policies for missed and overlapping runs."""
 
 from __future__ import annotations
 

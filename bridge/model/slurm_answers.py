@@ -1,4 +1,4 @@
-"""What Slurm's commands answer without asking anybody: their version, and host lists. Pure."""
+"""Answers of Slurm's commands that need no daemon: their version, and host lists. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SLURM_VERSION = "24.05.8"
 """The Slurm release whose options and formats these verbs follow; clients read the second word."""
 HOSTNAMES = "hostnames"
 HOST_KINDS = (HOSTNAMES, "hostlist", "hostlistsorted")
-"""What `scontrol show` can say of host lists."""
+"""The forms in which `scontrol show` prints host lists."""
 
 
 class Answer(NamedTuple):
-    """What goes to stdout, what to stderr (a line without its end), and the exit code."""
+    """The text for stdout, the line for stderr (without its newline), and the exit code."""
 
     text: str = ""
     error: str = ""

@@ -1,4 +1,4 @@
-"""What the user asked for: a job and its tasks, as the readers make them from any form of input.
+"""Specifications: a job and its tasks as the user asked for them, read from any form of input.
 
 Durations are whole seconds, memory is MiB, paths are absolute. What an operator changes later (limits,
 priority) is a fact of the job; sizes change in the spec, and only while no cluster has the job.
@@ -63,7 +63,7 @@ class ReadyKind(str, Enum):
 
 @dataclass(frozen=True)
 class Need:
-    """Another task of the same job, and what is waited for."""
+    """Another task of the same job, and the state of it to wait for."""
 
     task: str
     kind: NeedKind = NeedKind.STARTED

@@ -33,4 +33,4 @@ FOREIGN: dict[str, str] = {
     "STAGE_OUT": "SO",
     "STOPPED": "ST",
 }
-"""Flags of Slurm that no job has here; asking for them is no mistake (squeue(1), JOB STATE CODES)."""
+"""Slurm's flags that no job has here. A filter may still name them (squeue(1), JOB STATE CODES)."""

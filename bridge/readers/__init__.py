@@ -1,1 +1,1 @@
-"""Text to model: job files, batch scripts and option values."""
+"""Readers: job files, batch scripts and option values, parsed into the model."""

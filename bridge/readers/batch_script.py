@@ -1,4 +1,4 @@
-"""A batch script with #SBATCH lines to a JobSpec: one batch body, or several components of a hetjob."""
+"""Reads a batch script with #SBATCH lines into a JobSpec: one batch task, or several components of a hetjob."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from overspan.bridge.model.names import check_task_name, find_collisions, member
 from overspan.bridge.model.sbatch_options import Treatment
 from overspan.bridge.model.slurm_words import BAD_PARTITION, TOO_LONG
 from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import parse_dependency
-from overspan.bridge.readers.export import select_environment
 from overspan.bridge.readers.group_checks import MAX_TASKS
-from overspan.bridge.readers.job_groups import NO_GROUP, read_parent
+from overspan.bridge.readers.parent_group import NO_GROUP, read_parent
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions, SbatchCall
 from overspan.bridge.readers.sbatch_checks import check_together, check_values
 from overspan.bridge.readers.sbatch_directives import Directives, check_script, scan_directives
 from overspan.bridge.readers.sbatch_errors import SbatchRefused, refused_script, refused_submission
+from overspan.bridge.readers.sbatch_export import select_environment
 from overspan.bridge.readers.sbatch_values import (
     place_of,
     read_geometry,
@@ -126,7 +126,7 @@ def _check_components(components: Sequence[GivenOptions], context: ReadContext) 
 
 
 def _check_times(options: GivenOptions, context: ReadContext) -> None:
-    """What Slurm's controller asks of limits: a deadline ahead, and no lower limit above the limit."""
+    """Check limits as slurmctld does: the deadline is in the future, and --time-min is not above --time."""
     deadline = read_option(options, "deadline", lambda text: parse_when(text, context.now))
     shortest = read_option(options, "time-min", parse_time_limit)
     longest = read_option(options, "time", parse_time_limit)
@@ -285,7 +285,7 @@ def _read_dependency(options: GivenOptions) -> Dependency:
 
 
 def _read_group(options: GivenOptions) -> str | None:
-    """What --job-group and --no-job-group say; the one given last wins."""
+    """The group named by --job-group or --no-job-group; the last one given wins."""
     last = [name for name in options if name in ("job-group", "no-job-group")]
     if not last:
         return None

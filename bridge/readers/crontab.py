@@ -1,4 +1,4 @@
-"""A crontab as scrontab(1) has it: entries with #SCRON options and variables before them."""
+"""Reads a crontab as scrontab(1) has it: entries with #SCRON options and variables before them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.schedule import Schedule, find_wrong_field, parse_cron, split_cron
-from overspan.bridge.readers.findings import Findings
+from overspan.bridge.readers.diagnostics import Diagnostics
 from overspan.bridge.readers.sbatch_arguments import split_directive
 from overspan.bridge.readers.schedule_fields import find_zone
 
@@ -44,7 +44,7 @@ class CrontabEntry:
         return _SCRIPT.format(self.schedule.text, self.command)
 
 
-class _Line(NamedTuple):
+class _LogicalLine(NamedTuple):
     """A line with those that continue it."""
 
     text: str
@@ -54,7 +54,7 @@ class _Line(NamedTuple):
 
 def read_crontab(text: str, file: str = FILE) -> list[CrontabEntry]:
     """Read a crontab. InvalidRequest names every wrong line."""
-    found = Findings()
+    found = Diagnostics()
     entries: list[CrontabEntry] = []
     options: list[str] = []
     first = 0
@@ -86,7 +86,7 @@ def read_crontab(text: str, file: str = FILE) -> list[CrontabEntry]:
     return entries
 
 
-def _join(text: str) -> Iterator[_Line]:
+def _join(text: str) -> Iterator[_LogicalLine]:
     """Lines; one that ends with a backslash goes on in the next, unless it is a comment."""
     parts: list[str] = []
     first = 0
@@ -97,13 +97,13 @@ def _join(text: str) -> Iterator[_Line]:
         if line.endswith("\\") and not comment:
             parts.append(line[:-1])
             continue
-        yield _Line("".join((*parts, line)), first, number)
+        yield _LogicalLine("".join((*parts, line)), first, number)
         parts, first = [], 0
     if parts:
-        yield _Line("".join(parts), first, number)
+        yield _LogicalLine("".join(parts), first, number)
 
 
-def _read_options(words: str, place: Place, found: Findings) -> list[str]:
+def _read_options(words: str, place: Place, found: Diagnostics) -> list[str]:
     rest = words[len(_OPTIONS) :]
     try:
         return [word.text for word in split_directive(rest, place)]
@@ -112,7 +112,7 @@ def _read_options(words: str, place: Place, found: Findings) -> list[str]:
         return []
 
 
-def _set_variable(variables: dict[str, str], name: str, value: str, place: Place, found: Findings) -> None:
+def _set_variable(variables: dict[str, str], name: str, value: str, place: Place, found: Diagnostics) -> None:
     value = value.strip()
     if value[:1] in ("'", '"'):
         if len(value) < 2 or value[-1] != value[0]:
@@ -128,7 +128,7 @@ def _set_variable(variables: dict[str, str], name: str, value: str, place: Place
     variables[name] = value
 
 
-def _read_entry(words: str, place: Place, variables: dict[str, str], found: Findings) -> tuple[Schedule, str] | None:
+def _read_entry(words: str, place: Place, variables: dict[str, str], found: Diagnostics) -> tuple[Schedule, str] | None:
     times, command = split_cron(words)
     try:
         parse_cron(times)

@@ -1,4 +1,4 @@
-"""Slurm's --dependency."""
+"""Reads Slurm's --dependency."""
 
 from __future__ import annotations
 

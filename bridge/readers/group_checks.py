@@ -9,9 +9,9 @@ from typing import Any
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.names import check_task_name, dns_label, fill_name, find_collisions, member_name
 from overspan.bridge.model.spec import Need, NeedKind
-from overspan.bridge.readers.findings import Fault, Findings, nearest
-from overspan.bridge.readers.nodes import Scalar, Table, place_in
-from overspan.bridge.readers.task_document import Draft
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.readers.task_document import ParsedTask
+from overspan.bridge.readers.yaml_nodes import Scalar, Table, place_in
 
 MAX_TASKS = 128
 """Tasks of one job: as many as a hetjob has components."""
@@ -40,7 +40,7 @@ def check_job_name(name: str, place: Place, *, group: bool) -> str:
     return name
 
 
-def read_names(tables: Sequence[Table], *, group: bool, found: Findings) -> list[str]:
+def read_names(tables: Sequence[Table], *, group: bool, found: Diagnostics) -> list[str]:
     """The tasks' names. In a group each needs one; elsewhere a task without one is called task-0, task-1...
 
     Faults carry the task's place in the file, counted from 1.
@@ -66,7 +66,7 @@ def read_names(tables: Sequence[Table], *, group: bool, found: Findings) -> list
     return names
 
 
-def _check_distinct(tables: Sequence[Table], names: Sequence[str], found: Findings) -> None:
+def _check_distinct(tables: Sequence[Table], names: Sequence[str], found: Diagnostics) -> None:
     for same in find_collisions(names):
         indices = [index for index, name in enumerate(names) if name in same]
         last = indices[-1]
@@ -82,16 +82,18 @@ def _check_distinct(tables: Sequence[Table], names: Sequence[str], found: Findin
             )
 
 
-def check_sizes(drafts: Sequence[Draft], found: Findings) -> None:
+def check_sizes(parsed_tasks: Sequence[ParsedTask], found: Diagnostics) -> None:
     """A host name for every node."""
-    for draft in drafts:
+    for parsed in parsed_tasks:
         try:
-            member_name(draft.spec.name, draft.spec.num_nodes - 1)
+            member_name(parsed.spec.name, parsed.spec.num_nodes - 1)
         except ValueError as error:
-            found.add(str(error), draft.place("name"))
+            found.add(str(error), parsed.place("name"))
 
 
-def read_primaries(header: Table | None, values: Mapping[str, Any], names: Sequence[str], found: Findings) -> set[str]:
+def read_primaries(
+    header: Table | None, values: Mapping[str, Any], names: Sequence[str], found: Diagnostics
+) -> set[str]:
     """The primary tasks; all of them where the list is empty or missing."""
     listed = values.get("primary_tasks", ())
     for index, name in enumerate(listed):
@@ -104,9 +106,11 @@ def read_primaries(header: Table | None, values: Mapping[str, Any], names: Seque
     return set(listed) & set(names) or set(names)
 
 
-def read_delays(header: Table, values: Mapping[str, Any], drafts: Sequence[Draft], found: Findings) -> dict[str, int]:
+def read_delays(
+    header: Table, values: Mapping[str, Any], parsed_tasks: Sequence[ParsedTask], found: Diagnostics
+) -> dict[str, int]:
     """The termination delay of each task, in seconds."""
-    names = [draft.spec.name for draft in drafts]
+    names = [parsed.spec.name for parsed in parsed_tasks]
     written = values.get("termination_delay", 0)
     if not isinstance(written, dict):
         return dict.fromkeys(names, written)
@@ -117,51 +121,53 @@ def read_delays(header: Table, values: Mapping[str, Any], drafts: Sequence[Draft
                 place_in(header, "termination_delay", key),
                 f"the tasks are {', '.join(names)}",
             )
-    for draft in drafts:
-        if draft.spec.name == "default":
+    for parsed in parsed_tasks:
+        if parsed.spec.name == "default":
             found.add(
                 "a task is called 'default', which is a key of termination_delay's mapping",
-                draft.place("name"),
+                parsed.place("name"),
                 "give the task another name, or write one delay for all",
             )
     default: int = written.get("default", 0)
     return {name: int(written.get(name, default)) for name in names}
 
 
-def check_auxiliaries(drafts: Sequence[Draft], primaries: set[str], delays: Mapping[str, Any], found: Findings) -> None:
+def check_auxiliaries(
+    parsed_tasks: Sequence[ParsedTask], primaries: set[str], delays: Mapping[str, Any], found: Diagnostics
+) -> None:
     """Keys that mean nothing for a primary task."""
-    for draft in drafts:
-        if draft.spec.name not in primaries:
+    for parsed in parsed_tasks:
+        if parsed.spec.name not in primaries:
             continue
         for key in ("on_failure", "notice_signal"):
-            if key in draft.values:
+            if key in parsed.values:
                 found.add(
-                    f"{key} is for auxiliary tasks, and {draft.spec.name} is a primary one",
-                    draft.place(key),
+                    f"{key} is for auxiliary tasks, and {parsed.spec.name} is a primary one",
+                    parsed.place(key),
                     "name the primary tasks in the header's primary_tasks, or remove the key",
                 )
-        if isinstance(delays, dict) and draft.spec.name in delays:
-            found.note(f"termination_delay of {draft.spec.name} has no effect: it is a primary task")
+        if isinstance(delays, dict) and parsed.spec.name in delays:
+            found.note(f"termination_delay of {parsed.spec.name} has no effect: it is a primary task")
 
 
-def read_needs(draft: Draft, drafts: Sequence[Draft], found: Findings) -> tuple[Need, ...]:
+def read_needs(parsed: ParsedTask, parsed_tasks: Sequence[ParsedTask], found: Diagnostics) -> tuple[Need, ...]:
     """What a task waits for: NAME, KIND:NAME or {task: NAME, until: KIND}.
 
     A name alone waits until that task is ready where it has a `ready`, else until it has started.
     """
-    known = {other.spec.name: other for other in drafts}
+    known = {other.spec.name: other for other in parsed_tasks}
     needs: list[Need] = []
-    for index, item in enumerate(draft.values.get("needs", ())):
-        place = draft.place("needs", index)
+    for index, item in enumerate(parsed.values.get("needs", ())):
+        place = parsed.place("needs", index)
         with found.collecting():
             name, kind = _read_need(item, place)
             if name not in known:
                 raise Fault(
-                    f"{draft.spec.name} needs {name!r}, which is no task{nearest(name, known)}",
+                    f"{parsed.spec.name} needs {name!r}, which is no task{nearest(name, known)}",
                     place,
                     f"the tasks are {', '.join(known)}",
                 )
-            if name == draft.spec.name:
+            if name == parsed.spec.name:
                 raise Fault(f"{name} needs itself", place)
             has_ready = known[name].spec.ready is not None
             if kind is NeedKind.READY and not has_ready:
@@ -183,11 +189,11 @@ def _read_need(item: Any, place: Place) -> tuple[str, NeedKind | None]:
     return name, KINDS[kind]
 
 
-def check_shares(drafts: Sequence[Draft], found: Findings) -> None:
+def check_shares(parsed_tasks: Sequence[ParsedTask], found: Diagnostics) -> None:
     """`share` names a task with nodes of its own, and enough of them."""
-    known = {draft.spec.name: draft.spec for draft in drafts}
-    for draft in drafts:
-        spec, place = draft.spec, draft.place("share")
+    known = {parsed.spec.name: parsed.spec for parsed in parsed_tasks}
+    for parsed in parsed_tasks:
+        spec, place = parsed.spec, parsed.place("share")
         if not spec.share:
             continue
         host = known.get(spec.share)
@@ -205,16 +211,16 @@ def check_shares(drafts: Sequence[Draft], found: Findings) -> None:
                 place,
             )
         if spec.spread:
-            found.add("share and spread exclude each other", draft.place("spread"), "keep one of them")
+            found.add("share and spread exclude each other", parsed.place("spread"), "keep one of them")
 
 
-def check_cycles(drafts: Sequence[Draft], needs: Mapping[str, tuple[Need, ...]], found: Findings) -> None:
+def check_cycles(parsed_tasks: Sequence[ParsedTask], needs: Mapping[str, tuple[Need, ...]], found: Diagnostics) -> None:
     """No task waits for itself, directly or by way of others."""
     done: set[str] = set()
-    for draft in drafts:
-        cycle = _find_cycle(draft.spec.name, needs, done)
+    for parsed in parsed_tasks:
+        cycle = _find_cycle(parsed.spec.name, needs, done)
         if cycle:
-            found.add(f"the tasks wait for each other: {' -> '.join(cycle)}", draft.place("needs"))
+            found.add(f"the tasks wait for each other: {' -> '.join(cycle)}", parsed.place("needs"))
             return
 
 

@@ -8,10 +8,7 @@ from typing import Any
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.spec import RestartScope, Start
 from overspan.bridge.readers.dependencies import parse_dependency
-from overspan.bridge.readers.native_options import pod_overlay, slurm_options
-from overspan.bridge.readers.resource_fields import RESOURCES
-from overspan.bridge.readers.schedule_fields import cron
-from overspan.bridge.readers.shapes import (
+from overspan.bridge.readers.field_types import (
     Effect,
     Field,
     Record,
@@ -25,6 +22,9 @@ from overspan.bridge.readers.shapes import (
     mapping_of,
     text,
 )
+from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.resource_fields import RESOURCES
+from overspan.bridge.readers.schedule_fields import cron
 from overspan.bridge.readers.task_fields import OWN, POOL_KEY, SKYPILOT, clusters, delay
 
 PRIORITY_LIMIT = 2**31 - 1
@@ -67,7 +67,7 @@ ON_CHECKPOINT = Record(
         "select": Field(
             by_form(
                 scalar=checked(_parse_select, {"enum": ["all", "latest"]}),
-                table=Record("select", {"every": Field(integer(1, 10**9), "Every Nth.", required=True)}).shape(),
+                table=Record("select", {"every": Field(integer(1, 10**9), "Every Nth.", required=True)}).as_type(),
             ),
             "Which checkpoints: all, latest, or every: N.",
         ),
@@ -115,7 +115,7 @@ JOB: dict[str, Field] = {
     "priority": Field(integer(-PRIORITY_LIMIT, PRIORITY_LIMIT), "Priority among waiting jobs; higher starts first."),
     "hold": Field(boolean(), "Whether the job waits for a release."),
     "hold_on_failure": Field(delay(), "How long a failed job keeps its nodes, to look around."),
-    "on_checkpoint": Field(ON_CHECKPOINT.shape(), "A job for every checkpoint."),
+    "on_checkpoint": Field(ON_CHECKPOINT.as_type(), "A job for every checkpoint."),
 }
 
 _SHARED: dict[str, Field] = {

@@ -1,4 +1,4 @@
-"""A job file to a JobSpec: a group, a pipeline, or one document that is a job with a single task."""
+"""Reads a job file into a JobSpec: a group, a pipeline, or a single document that is a job with one task."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.readers.candidates import differ, list_candidates
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.dependencies import join_dependencies
-from overspan.bridge.readers.findings import Findings, nearest, refuse
+from overspan.bridge.readers.diagnostics import Diagnostics, nearest, refuse
 from overspan.bridge.readers.group_checks import (
     MAX_TASKS,
     check_auxiliaries,
@@ -31,11 +30,12 @@ from overspan.bridge.readers.group_checks import (
     read_primaries,
 )
 from overspan.bridge.readers.header_fields import HEADER, HEADER_ONLY, SINGLE, TASK, TASK_ONLY, Execution
-from overspan.bridge.readers.nodes import Scalar, Table, place_in
 from overspan.bridge.readers.overrides import apply_overrides
 from overspan.bridge.readers.placement import check_clusters, place_job
-from overspan.bridge.readers.task_document import Draft, read_task
+from overspan.bridge.readers.read_context import ReadContext
+from overspan.bridge.readers.task_document import ParsedTask, read_task
 from overspan.bridge.readers.yaml_documents import read_tables
+from overspan.bridge.readers.yaml_nodes import Scalar, Table, place_in
 
 Values = dict[str, Any]
 
@@ -45,7 +45,7 @@ LATER_KEYS = ("on_checkpoint", "pool")
 
 @dataclass(frozen=True)
 class _Layout:
-    """The documents by what they are. A single document is header and task at once: `header` is None there."""
+    """The documents by role. A single document is header and task at once: `header` is None there."""
 
     header: Table | None
     tasks: list[Table]
@@ -73,16 +73,16 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
         refuse(f"the job has {len(layout.tasks)} tasks; the limit is {MAX_TASKS}", layout.tasks[MAX_TASKS].place)
     header, tasks = apply_overrides(layout.header, layout.tasks, context.overrides)
     layout = replace(layout, header=header, tasks=tasks)
-    found = Findings()
+    found = Diagnostics()
     job_name = _read_job_name(layout, file, context, found)
     names = [_task_name(job_name)] if layout.single else read_names(tasks, group=layout.group, found=found)
     values = HEADER.read(header, found) if header is not None else {}
     record = SINGLE if layout.single else TASK
-    drafts = [read_task(table, record, name, context, found) for table, name in zip(tasks, names, strict=True)]
+    parsed_tasks = [read_task(table, record, name, context, found) for table, name in zip(tasks, names, strict=True)]
     if layout.single:
-        values = drafts[0].values
-    specs, later = _finish_tasks(layout, values, drafts, found)
-    spec = _make_job(layout, values, drafts, context, found)
+        values = parsed_tasks[0].values
+    specs, later = _finish_tasks(layout, values, parsed_tasks, found)
+    spec = _make_job(layout, values, parsed_tasks, context, found)
     found.raise_any()
     placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
     return replace(
@@ -90,8 +90,8 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
         name=job_name,
         candidates=spec.candidates if differ(spec.candidates) else (),
         later={**spec.later, **later},
-        mount_places={source: place for draft in drafts for source, place in draft.mount_places.items()},
-        later_places={**_later_places(layout, spec, drafts), **_collect_places(drafts)},
+        mount_places={source: place for parsed in parsed_tasks for source, place in parsed.mount_places.items()},
+        later_places={**_later_places(layout, spec, parsed_tasks), **_collect_places(parsed_tasks)},
         notes=tuple(found.notes),
         origin=replace(context.origin, file=context.origin.file or file, text=context.origin.text or text),
     )
@@ -127,7 +127,7 @@ def _arrange(tables: list[Table]) -> _Layout:
     return _Layout(first, tables[1:], group)
 
 
-def _read_job_name(layout: _Layout, file: str, context: ReadContext, found: Findings) -> str:
+def _read_job_name(layout: _Layout, file: str, context: ReadContext, found: Diagnostics) -> str:
     """--name, or the header's name, or the only task's, or one made of the file's name."""
     fallback = job_name_of(os.path.splitext(os.path.basename(file))[0])
     node = layout.top.get("name") if layout.header is not None or layout.single else None
@@ -156,70 +156,74 @@ def _task_name(job_name: str) -> str:
 
 
 def _finish_tasks(
-    layout: _Layout, values: Values, drafts: Sequence[Draft], found: Findings
+    layout: _Layout, values: Values, parsed_tasks: Sequence[ParsedTask], found: Diagnostics
 ) -> tuple[list[TaskSpec], Values]:
-    """Give every task what depends on the header and on the other tasks."""
-    names = [draft.spec.name for draft in drafts]
-    check_sizes(drafts, found)
-    check_shares(drafts, found)
+    """Complete every task with what depends on the header and on the other tasks."""
+    names = [parsed.spec.name for parsed in parsed_tasks]
+    check_sizes(parsed_tasks, found)
+    check_shares(parsed_tasks, found)
     primaries = read_primaries(layout.header, values, names, found)
-    check_auxiliaries(drafts, primaries, values.get("termination_delay", {}), found)
-    delays = read_delays(layout.header, values, drafts, found) if layout.header is not None else {}
-    needs = {} if layout.single else {draft.spec.name: read_needs(draft, drafts, found) for draft in drafts}
+    check_auxiliaries(parsed_tasks, primaries, values.get("termination_delay", {}), found)
+    delays = read_delays(layout.header, values, parsed_tasks, found) if layout.header is not None else {}
+    needs = (
+        {} if layout.single else {parsed.spec.name: read_needs(parsed, parsed_tasks, found) for parsed in parsed_tasks}
+    )
     if not layout.group:
-        _chain(drafts, needs)
-    check_cycles(drafts, needs, found)
+        _chain(parsed_tasks, needs)
+    check_cycles(parsed_tasks, needs, found)
     specs = [
         replace(
-            draft.spec,
-            primary=draft.spec.name in primaries,
-            termination_delay=0 if draft.spec.name in primaries else delays.get(draft.spec.name, 0),
-            needs=needs.get(draft.spec.name, ()),
+            parsed.spec,
+            primary=parsed.spec.name in primaries,
+            termination_delay=0 if parsed.spec.name in primaries else delays.get(parsed.spec.name, 0),
+            needs=needs.get(parsed.spec.name, ()),
         )
-        for draft in drafts
+        for parsed in parsed_tasks
     ]
-    return specs, {key: value for draft in drafts for key, value in draft.later.items()}
+    return specs, {key: value for parsed in parsed_tasks for key, value in parsed.later.items()}
 
 
-def _collect_places(drafts: Sequence[Draft]) -> dict[str, Place]:
-    return {words: place for draft in drafts for words, place in draft.later_places.items()}
+def _collect_places(parsed_tasks: Sequence[ParsedTask]) -> dict[str, Place]:
+    return {words: place for parsed in parsed_tasks for words, place in parsed.later_places.items()}
 
 
-def _later_places(layout: _Layout, spec: JobSpec, drafts: Sequence[Draft]) -> dict[str, Place]:
-    """The places of what the header and the choice of clusters have that cannot be carried out."""
+def _later_places(layout: _Layout, spec: JobSpec, parsed_tasks: Sequence[ParsedTask]) -> dict[str, Place]:
+    """The positions of settings in the header, and of lists of clusters, that cannot be carried out."""
     places = {key: place_in(layout.top, key) for key in spec.later if key in LATER_KEYS}
-    lists = {f"{draft.spec.name}.cluster": draft.wish.place for draft in drafts}
+    lists = {f"{parsed.spec.name}.cluster": parsed.cluster_request.place for parsed in parsed_tasks}
     return {**places, **{key: place for key, place in lists.items() if key in spec.later}}
 
 
-def _chain(drafts: Sequence[Draft], needs: dict[str, tuple[Need, ...]]) -> None:
-    """In a pipeline each task needs the success of the one before it, besides what it names itself."""
-    for before, draft in pairwise(drafts):
+def _chain(parsed_tasks: Sequence[ParsedTask], needs: dict[str, tuple[Need, ...]]) -> None:
+    """Chain a pipeline: each task also needs the success of the one before it."""
+    for before, parsed in pairwise(parsed_tasks):
         follows = Need(before.spec.name, NeedKind.OK)
-        own = needs.get(draft.spec.name, ())
+        own = needs.get(parsed.spec.name, ())
         if follows not in own:
-            needs[draft.spec.name] = (follows, *own)
+            needs[parsed.spec.name] = (follows, *own)
 
 
 def _make_job(
-    layout: _Layout, values: Values, drafts: Sequence[Draft], context: ReadContext, found: Findings
+    layout: _Layout, values: Values, parsed_tasks: Sequence[ParsedTask], context: ReadContext, found: Diagnostics
 ) -> JobSpec:
     """The job without its name and its tasks' last details; the tasks' clusters are set."""
     top = layout.top
-    names = [draft.spec.name for draft in drafts]
+    names = [parsed.spec.name for parsed in parsed_tasks]
     clusters = _read_clusters(layout, values, context, found)
-    placed = place_job(clusters, [draft.wish for draft in drafts], names, context, found)
+    placed = place_job(clusters, [parsed.cluster_request for parsed in parsed_tasks], names, context, found)
     native = {} if layout.single else {kind: values[kind] for kind in ("slurm", "kubernetes") if values.get(kind)}
-    options: Mapping[str, str] = (drafts[0].spec.native if layout.single else native).get("slurm", {})
-    written = [choice.demand.native for choice in drafts[0].choices] if layout.single else [native]
+    options: Mapping[str, str] = (parsed_tasks[0].spec.native if layout.single else native).get("slurm", {})
+    written = [candidate.demand.native for candidate in parsed_tasks[0].candidates] if layout.single else [native]
     partitions = {options.get("slurm", {}).get("partition", "") for options in written}
     partition = partitions.pop() if len(partitions) == 1 else ""
-    candidates = list_candidates(placed.clusters, [draft.choices for draft in drafts], partition, found)
+    candidates = list_candidates(placed.clusters, [parsed.candidates for parsed in parsed_tasks], partition, found)
     inter_connection = values.get("inter_connection", True)
     together = layout.single or (layout.group and inter_connection)
     job = JobSpec(
         name="",
-        tasks=tuple(replace(draft.spec, cluster=own) for draft, own in zip(drafts, placed.of_task, strict=True)),
+        tasks=tuple(
+            replace(parsed.spec, cluster=own) for parsed, own in zip(parsed_tasks, placed.of_task, strict=True)
+        ),
         candidates=candidates,
         group=layout.group,
         clusters=placed.clusters,
@@ -229,7 +233,7 @@ def _make_job(
         start_timeout=values.get("start_timeout"),
         inter_connection=inter_connection,
         restart=None if layout.single else values.get("restart"),
-        priority=_read_priority(values, top, drafts, found),
+        priority=_read_priority(values, top, parsed_tasks, found),
         hold=values.get("hold", False) or context.hold,
         begin=_read_when("begin", values, top, context, found),
         deadline=_read_deadline(values, top, context, found),
@@ -249,7 +253,7 @@ def _make_job(
     return job
 
 
-def _read_clusters(layout: _Layout, values: Values, context: ReadContext, found: Findings) -> tuple[str, ...]:
+def _read_clusters(layout: _Layout, values: Values, context: ReadContext, found: Diagnostics) -> tuple[str, ...]:
     """The header's clusters; those of a single task are its own."""
     if layout.single or not isinstance(values.get("cluster"), tuple):
         return ()
@@ -260,19 +264,19 @@ def _read_clusters(layout: _Layout, values: Values, context: ReadContext, found:
     return clusters
 
 
-def _read_priority(values: Values, top: Table, drafts: Sequence[Draft], found: Findings) -> int | None:
+def _read_priority(values: Values, top: Table, parsed_tasks: Sequence[ParsedTask], found: Diagnostics) -> int | None:
     """One priority for the job: the header's, or the one that all tasks share."""
-    given = {draft.priority: draft for draft in drafts if draft.priority is not None}
+    given = {parsed.priority: parsed for parsed in parsed_tasks if parsed.priority is not None}
     if "priority" in values:
-        given[values["priority"]] = drafts[0]
+        given[values["priority"]] = parsed_tasks[0]
     if len(given) > 1:
         listed = ", ".join(str(priority) for priority in sorted(given))
-        place = place_in(top, "priority") if "priority" in values else drafts[-1].place("resources", "priority")
+        place = place_in(top, "priority") if "priority" in values else parsed_tasks[-1].place("resources", "priority")
         found.add(f"the job has several priorities: {listed}", place, "write one, in the header")
     return next(iter(given), None)
 
 
-def _read_when(key: str, values: Values, top: Table, context: ReadContext, found: Findings) -> float | None:
+def _read_when(key: str, values: Values, top: Table, context: ReadContext, found: Diagnostics) -> float | None:
     if key not in values:
         return None
     try:
@@ -282,14 +286,14 @@ def _read_when(key: str, values: Values, top: Table, context: ReadContext, found
     return None
 
 
-def _read_deadline(values: Values, top: Table, context: ReadContext, found: Findings) -> float | None:
+def _read_deadline(values: Values, top: Table, context: ReadContext, found: Diagnostics) -> float | None:
     deadline = _read_when("deadline", values, top, context, found)
     if deadline is not None and deadline < context.now:
         found.add("the deadline is over", place_in(top, "deadline"), "write a time to come, such as now+2hours")
     return deadline
 
 
-def _read_array(layout: _Layout, values: Values, found: Findings) -> ArraySpec | None:
+def _read_array(layout: _Layout, values: Values, found: Diagnostics) -> ArraySpec | None:
     if "array" in values and not layout.single:
         found.add(
             "an array of a job with several tasks is refused", place_in(layout.top, "array"), "submit one job each"
@@ -298,7 +302,7 @@ def _read_array(layout: _Layout, values: Values, found: Findings) -> ArraySpec |
     return array
 
 
-def _read_dependency(layout: _Layout, values: Values, found: Findings) -> Dependency:
+def _read_dependency(layout: _Layout, values: Values, found: Diagnostics) -> Dependency:
     """The header's `needs`: other jobs. Those of a task among several are tasks of the same job."""
     if layout.header is None and not layout.single:
         return Dependency()
@@ -309,7 +313,7 @@ def _read_dependency(layout: _Layout, values: Values, found: Findings) -> Depend
     return Dependency()
 
 
-def _check_job(job: JobSpec, layout: _Layout, found: Findings) -> None:
+def _check_job(job: JobSpec, layout: _Layout, found: Diagnostics) -> None:
     """Keys of the header that need each other."""
     if job.race and len(job.clusters) < 2:
         found.add("race needs several clusters", place_in(layout.top, "race"), "write `cluster: [a, b]`")

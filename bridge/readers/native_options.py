@@ -1,4 +1,4 @@
-"""Native options: sbatch's own under `slurm`, a pod overlay under `kubernetes`."""
+"""Native options of a task: sbatch options under `slurm`, a pod overlay under `kubernetes`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import shlex
 from typing import Any
 
 from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, Argument
-from overspan.bridge.readers.findings import Fault, Findings, nearest
-from overspan.bridge.readers.nodes import Items, Node, Scalar, Table, describe, is_null
-from overspan.bridge.readers.shapes import Shape, anything
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.readers.field_types import FieldType, anything
+from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, describe, is_null
 
 RESERVED = ("job-name", "output", "error", "chdir", "wrap", "uid", "gid")
 """sbatch options that Overspan sets itself or never passes."""
@@ -17,7 +17,7 @@ RESERVED = ("job-name", "output", "error", "chdir", "wrap", "uid", "gid")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
-def slurm_options() -> Shape:
+def slurm_options() -> FieldType:
     """sbatch options: a mapping of long names, or a list or text of options as typed.
 
     Read as {long name: text}, an empty text for an option without a value.
@@ -25,10 +25,10 @@ def slurm_options() -> Shape:
     written = {"type": ["string", "number", "boolean", "null"]}
     table = {"type": "object", "additionalProperties": written}
     listed = {"type": "array", "items": {"type": "string"}}
-    return Shape(_read_slurm, {"anyOf": [table, listed, {"type": "string"}]})
+    return FieldType(_read_slurm, {"anyOf": [table, listed, {"type": "string"}]})
 
 
-def _read_slurm(node: Node, found: Findings) -> dict[str, str]:
+def _read_slurm(node: Node, found: Diagnostics) -> dict[str, str]:
     options: dict[str, str] = {}
     if isinstance(node, Table):
         for key, entry in node.entries.items():
@@ -44,7 +44,7 @@ def _read_slurm(node: Node, found: Findings) -> dict[str, str]:
     return options
 
 
-def _read_words(node: Node, found: Findings) -> dict[str, str]:
+def _read_words(node: Node, found: Diagnostics) -> dict[str, str]:
     if not isinstance(node, Scalar):
         raise Fault(f"an option such as --exclusive is wanted here, not {describe(node)}", node.place)
     try:
@@ -76,7 +76,7 @@ def _take_option(words: list[str], node: Node) -> tuple[str, str]:
     return name, value
 
 
-def _check_name(name: str, node: Node, found: Findings) -> str:
+def _check_name(name: str, node: Node, found: Diagnostics) -> str:
     if not _NAME.fullmatch(name):
         raise Fault(f"{name!r} is not the name of an sbatch option", node.place)
     if name in RESERVED:
@@ -102,13 +102,13 @@ def _option_value(name: str, node: Node) -> str:
     return node.text
 
 
-def pod_overlay() -> Shape:
+def pod_overlay() -> FieldType:
     """A part of a pod manifest, laid over the one that Overspan writes."""
 
-    def read(node: Node, found: Findings) -> dict[str, Any]:
+    def read(node: Node, found: Diagnostics) -> dict[str, Any]:
         if not isinstance(node, Table):
             raise Fault(f"a part of a pod manifest is wanted here, not {describe(node)}", node.place)
         overlay: dict[str, Any] = anything().read(node, found)
         return overlay
 
-    return Shape(read, {"type": "object"})
+    return FieldType(read, {"type": "object"})

@@ -1,4 +1,4 @@
-"""Values given with --set, laid over a job file: `trainer.resources.cpus=0.1`, `*.num_nodes=1`."""
+"""Overrides: values of --set applied to a job file: `trainer.resources.cpus=0.1`, `*.num_nodes=1`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.bridge.model.errors import InvalidRequest, Place
-from overspan.bridge.readers.findings import nearest
-from overspan.bridge.readers.nodes import Items, Node, Scalar, Table, with_entry
+from overspan.bridge.readers.diagnostics import nearest
 from overspan.bridge.readers.yaml_documents import read_value
+from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, with_entry
 
 EVERY_TASK = "*"
 MAX_PARTS = 12

@@ -1,4 +1,4 @@
-"""Where a job runs: `infra`, `cluster` and --cluster to names of clusters."""
+"""Placement: resolves `infra`, `cluster` and --cluster to names of clusters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.findings import Fault, Findings, nearest
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.readers.read_context import ReadContext
 
 KINDS = {"kubernetes": "kubernetes", "k8s": "kubernetes", "slurm": "slurm", "local": "local"}
 _REMEDY = "choose a configured cluster with --cluster, or write `infra: kubernetes`, `infra: slurm` or `infra: local`"
 
 
-class Target(NamedTuple):
+class ClusterTarget(NamedTuple):
     """A cluster and perhaps its partition."""
 
     cluster: str
@@ -35,8 +35,8 @@ class Infra(NamedTuple):
         return "/".join(parts)
 
 
-class Wish(NamedTuple):
-    """What one task says of its place: the clusters to try, and the position to point at."""
+class ClusterRequest(NamedTuple):
+    """The clusters that one task asks for, and the position in the text for messages."""
 
     clusters: tuple[str, ...]
     place: Place
@@ -59,14 +59,14 @@ def join_infra(values: Mapping[str, Any]) -> Infra:
 
 
 def overlay_infra(below: Infra, above: Infra) -> Infra:
-    """One place laid over another: a part that is named leaves the finer parts below it without meaning."""
+    """Overlay one place on another: from the first part that `above` names differently, all parts are its own."""
     for depth, part in enumerate(above):
         if part and part != below[depth]:
             return Infra(*below[:depth], *above[depth:])
     return below
 
 
-def resolve_infra(infra: Infra, place: Place, context: ReadContext, found: Findings) -> Target | None:
+def resolve_infra(infra: Infra, place: Place, context: ReadContext, found: Diagnostics) -> ClusterTarget | None:
     """The target of a place; None where it leaves the choice open.
 
     Raises Fault for a cloud that is neither a kind of cluster nor configured under that name.
@@ -77,13 +77,13 @@ def resolve_infra(infra: Infra, place: Place, context: ReadContext, found: Findi
             found.note(f"{place}: {infra} has no effect: it names no cloud; write kubernetes/CONTEXT or slurm/CLUSTER")
         return None
     if context.clusters is not None and first in context.clusters and not (_kind_of(first) and second):
-        return Target(first, second if context.kind_of(first) == "slurm" else "")
+        return ClusterTarget(first, second if context.kind_of(first) == "slurm" else "")
     kind = _kind_of(first)
     if kind is None:
         raise Fault(f"{first!r} is no cluster that Overspan knows", place, _REMEDY)
     if third and kind != "slurm":
         found.note(f"{place}: the zone {third} has no effect: only Slurm has zones, which are its partitions")
-    return Target(_cluster_of(kind, second, place, context), third if kind == "slurm" else "")
+    return ClusterTarget(_cluster_of(kind, second, place, context), third if kind == "slurm" else "")
 
 
 def _kind_of(cloud: str) -> str | None:
@@ -96,7 +96,7 @@ def _open_part(text: str) -> str:
 
 
 def _cluster_of(kind: str, name: str, place: Place, context: ReadContext) -> str:
-    """The cluster of a kind: the one that is named, else the one that carries the kind's name, else the only one."""
+    """The cluster of a kind: the one named `name`, else the one named like the kind, else the only one."""
     if context.clusters is None:
         return name or kind
     known = [cluster for cluster, its_kind in context.clusters.items() if its_kind == kind]
@@ -133,8 +133,8 @@ def _is_chosen(name: str, context: ReadContext) -> bool:
     return any(context.kind_of(own) == named and rest.partition("/")[0] in ("", own) for own in context.chosen)
 
 
-class Placed(NamedTuple):
-    """Clusters of the job in order, the cluster of each task that has one of its own, and lists left for later."""
+class JobPlacement(NamedTuple):
+    """The job's clusters in order, each task's own cluster (empty: none), and lists that cannot be carried out."""
 
     clusters: tuple[str, ...]
     of_task: tuple[str, ...]
@@ -142,18 +142,22 @@ class Placed(NamedTuple):
 
 
 def place_job(
-    header: tuple[str, ...], wishes: Sequence[Wish], names: Sequence[str], context: ReadContext, found: Findings
-) -> Placed:
-    """Bring together what the header and the tasks say; --cluster replaces all of it, with a note."""
+    header: tuple[str, ...],
+    requests: Sequence[ClusterRequest],
+    names: Sequence[str],
+    context: ReadContext,
+    found: Diagnostics,
+) -> JobPlacement:
+    """Combine the clusters of the header and the tasks. --cluster replaces them all, with a note."""
     if context.cluster:
-        ignored = sorted({cluster for wish in wishes for cluster in wish.clusters} | set(header))
+        ignored = sorted({cluster for request in requests for cluster in request.clusters} | set(header))
         other = [name for name in ignored if not _is_chosen(name, context)]
         if other:
             found.note(f"{', '.join(other)} in the file is ignored: --cluster {context.cluster} was given")
-        return Placed(context.chosen, ("",) * len(wishes), {})
-    choices = {wish.clusters for wish in wishes}
+        return JobPlacement(context.chosen, ("",) * len(requests), {})
+    choices = {request.clusters for request in requests}
     if not header and len(choices) == 1:
-        return Placed(choices.pop(), ("",) * len(wishes), {})
-    own = [wish.clusters if wish.clusters != header else () for wish in wishes]
-    later = {f"{name}.cluster": list(wish) for name, wish in zip(names, own, strict=True) if len(wish) > 1}
-    return Placed(header, tuple(wish[0] if wish else "" for wish in own), later)
+        return JobPlacement(choices.pop(), ("",) * len(requests), {})
+    own = [request.clusters if request.clusters != header else () for request in requests]
+    later = {f"{name}.cluster": list(request) for name, request in zip(names, own, strict=True) if len(request) > 1}
+    return JobPlacement(header, tuple(request[0] if request else "" for request in own), later)

@@ -1,4 +1,4 @@
-"""The keys of `resources`, and what each means here."""
+"""The keys of `resources`: their types, and what each means here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 from overspan.bridge.model.resources import parse_accelerators, parse_cpus
 from overspan.bridge.model.sizes import parse_skypilot_memory
-from overspan.bridge.readers.findings import Findings
-from overspan.bridge.readers.nodes import Node, Table, plain
-from overspan.bridge.readers.shapes import (
+from overspan.bridge.readers.diagnostics import Diagnostics
+from overspan.bridge.readers.field_types import (
     Effect,
     Field,
+    FieldType,
     Record,
-    Shape,
     anything,
     attempt,
     by_form,
@@ -23,19 +22,20 @@ from overspan.bridge.readers.shapes import (
     mapping_of,
     text,
 )
+from overspan.bridge.readers.yaml_nodes import Node, Table, plain
 
 AMOUNT = {"type": ["number", "string"]}
 MAX_PORT = 65535
 MAX_RETRIES = 10_000
 
 
-def accelerators() -> Shape:
+def accelerators() -> FieldType:
     """GPUs: a text, a count, or a list or mapping of alternatives."""
 
-    def read(node: Node, found: Findings) -> Any:
+    def read(node: Node, found: Diagnostics) -> Any:
         return attempt(lambda: parse_accelerators(plain(node)), node)
 
-    return Shape(read, {"type": ["string", "number", "array", "object"]})
+    return FieldType(read, {"type": ["string", "number", "array", "object"]})
 
 
 def parse_port(value: Any) -> str:
@@ -49,18 +49,18 @@ def parse_port(value: Any) -> str:
     return str(value)
 
 
-def ports() -> Shape:
+def ports() -> FieldType:
     """One port or range, or a list of them."""
     return list_of(checked(parse_port, AMOUNT), single=True)
 
 
-def exit_codes() -> Shape:
+def exit_codes() -> FieldType:
     """One exit code, or a list of them."""
     return list_of(integer(0, 255), single=True)
 
 
-def _noted(shape: Shape, doc: str, advice: str) -> Field:
-    return Field(shape, doc, Effect.NOTED, advice)
+def _noted(value_type: FieldType, doc: str, advice: str) -> Field:
+    return Field(value_type, doc, Effect.NOTED, advice)
 
 
 JOB_RECOVERY = Record(
@@ -89,7 +89,7 @@ _PLAIN: dict[str, Field] = {
     "ports": Field(ports(), "Ports that the task listens on."),
     "labels": Field(mapping_of(text()), "Labels of the task."),
     "job_recovery": Field(
-        by_form(scalar=text(), table=JOB_RECOVERY.shape()), "Budgets of restarts; the task's own keys say the same."
+        by_form(scalar=text(), table=JOB_RECOVERY.as_type()), "Budgets of restarts; the task's own keys say the same."
     ),
     "priority": Field(integer(-1000, 1000), "Priority among waiting jobs; higher starts first."),
     "priority_class": Field(text(253), "Priority class on Kubernetes."),
@@ -108,7 +108,7 @@ _PLAIN: dict[str, Field] = {
 }
 
 ALTERNATIVE = Record("an alternative of resources", _PLAIN)
-_ALTERNATIVES = list_of(ALTERNATIVE.shape())
+_ALTERNATIVES = list_of(ALTERNATIVE.as_type())
 
 RESOURCES = Record(
     "resources",

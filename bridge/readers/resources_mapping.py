@@ -1,4 +1,4 @@
-"""`resources` to what one node needs, where it may run, and the rest that SkyPilot keeps there."""
+"""Maps `resources` to the needs of one node, the clusters to try, and other settings that SkyPilot keeps there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.resources import Cpus, Gpus, Resources
 from overspan.bridge.model.sizes import Memory
-from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.findings import Fault, Findings
-from overspan.bridge.readers.nodes import Table, place_in
-from overspan.bridge.readers.placement import Infra, Target, join_infra, overlay_infra, resolve_infra, split_infra
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault
+from overspan.bridge.readers.field_types import attempt
+from overspan.bridge.readers.placement import (
+    ClusterTarget,
+    Infra,
+    join_infra,
+    overlay_infra,
+    resolve_infra,
+    split_infra,
+)
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.resource_fields import alternative_nodes
-from overspan.bridge.readers.shapes import attempt
+from overspan.bridge.readers.yaml_nodes import Table, place_in
 
 Values = dict[str, Any]
 IMAGE_PREFIX = "docker:"
@@ -33,8 +40,8 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Everything that `resources` says. `infra` keeps the texts, for a note where --cluster replaces them."""
+class RequestedResources:
+    """All of `resources`. `infra` keeps the original texts, for a note where --cluster replaces them."""
 
     alternatives: tuple[Alternative, ...] = (Alternative(),)
     """In order of preference; at least one."""
@@ -50,14 +57,14 @@ class Wanted:
 
 
 class Layer(NamedTuple):
-    """A mapping of `resources` with its place apart from its other keys; `whole` where `infra` was written."""
+    """A mapping of `resources`, with its `infra` kept apart from its other keys; `whole` where `infra` was written."""
 
     values: Values
     infra: Infra
     whole: bool
 
 
-def map_resources(values: Values, node: Table, context: ReadContext, found: Findings) -> Wanted:
+def map_resources(values: Values, node: Table, context: ReadContext, found: Diagnostics) -> RequestedResources:
     """Map the values of `resources`; its alternatives are laid over its other keys, one after another."""
     tables = alternative_nodes(node)
     base = _unalias(values, node, found)
@@ -71,7 +78,7 @@ def map_resources(values: Values, node: Table, context: ReadContext, found: Find
     first = layers[0][0].values
     infra = tuple(dict.fromkeys(str(layer.infra) for layer, _ in layers if any(layer.infra)))
     alternatives = [_map_alternative(layer, table, node, context, found) for layer, table in layers]
-    return Wanted(
+    return RequestedResources(
         alternatives=merge_gpus(_keep_chosen(alternatives, context)),
         infra=infra,
         ports=first.get("ports", ()),
@@ -100,7 +107,7 @@ def _without_gpus(one: Alternative) -> tuple[Alternative, bool]:
     return replace(one, resources=replace(one.resources, gpus=())), bool(one.resources.gpus)
 
 
-def _unalias(values: Values, node: Table, found: Findings) -> Layer:
+def _unalias(values: Values, node: Table, found: Diagnostics) -> Layer:
     """Bring `gpus`, and `cloud`, `region`, `zone`, under their present names."""
     values = dict(values)
     if "gpus" in values:
@@ -123,7 +130,7 @@ def _lay(base: Layer, part: Layer) -> Layer:
     return Layer({**base.values, **part.values}, infra, base.whole or part.whole)
 
 
-def _map_alternative(layer: Layer, table: Table, node: Table, context: ReadContext, found: Findings) -> Alternative:
+def _map_alternative(layer: Layer, table: Table, node: Table, context: ReadContext, found: Diagnostics) -> Alternative:
     target = _target(layer.infra, _place_of_infra(table, node), context, found)
     return Alternative(
         cluster=target.cluster,
@@ -136,7 +143,7 @@ def _map_alternative(layer: Layer, table: Table, node: Table, context: ReadConte
 
 
 def _place_of_infra(*tables: Table) -> Place:
-    """Where the place of an alternative is written: in it, or in the mapping around it."""
+    """The position of an alternative's `infra`: in the alternative, or in the mapping around it."""
     for table in tables:
         for key in ("infra", *Infra._fields):
             if table.get(key):
@@ -144,14 +151,14 @@ def _place_of_infra(*tables: Table) -> Place:
     return tables[0].place
 
 
-def _target(infra: Infra, place: Place, context: ReadContext, found: Findings) -> Target:
+def _target(infra: Infra, place: Place, context: ReadContext, found: Diagnostics) -> ClusterTarget:
     try:
-        return resolve_infra(infra, place, context, found) or Target("")
+        return resolve_infra(infra, place, context, found) or ClusterTarget("")
     except Fault as fault:
         # Under --cluster a file for another cloud runs as it is.
         if not context.cluster:
             found.add(fault.message, fault.place, fault.remedy)
-        return Target("")
+        return ClusterTarget("")
 
 
 def _keep_chosen(alternatives: Sequence[Alternative], context: ReadContext) -> list[Alternative]:
@@ -162,7 +169,7 @@ def _keep_chosen(alternatives: Sequence[Alternative], context: ReadContext) -> l
     return kept or [replace(one, cluster="", partition="") for one in alternatives]
 
 
-def _node_need(values: Values, node: Table, found: Findings) -> Resources:
+def _node_need(values: Values, node: Table, found: Diagnostics) -> Resources:
     cpus: Cpus | None = values.get("cpus")
     memory: Memory = values.get("memory") or Memory()
     gpus: tuple[Gpus, ...] = values.get("accelerators", ())
@@ -187,7 +194,7 @@ _IMAGE_PATHS = ("/", "./", "~/")
 _IMAGE_ENDINGS = (".sif", ".sqsh")
 
 
-def _image(value: Any, node: Table, found: Findings) -> str:
+def _image(value: Any, node: Table, found: Diagnostics) -> str:
     """The container image; a mapping has one for each region, which have to agree here."""
     if not value:
         return ""
@@ -204,7 +211,7 @@ def _image(value: Any, node: Table, found: Findings) -> str:
     return ""
 
 
-def _recovery(value: Any, node: Table, found: Findings) -> Values:
+def _recovery(value: Any, node: Table, found: Diagnostics) -> Values:
     if isinstance(value, str):
         found.note(f"{place_in(node, 'job_recovery')}: the strategy {value} has no effect here")
         return {}

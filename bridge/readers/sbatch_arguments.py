@@ -1,4 +1,4 @@
-"""sbatch's command line, environment and #SBATCH lines, taken apart as getopt_long(3) does.
+"""Parses sbatch's command line, environment and #SBATCH lines as getopt_long(3) does.
 
 Standard library only. Later sources give way: command line, then SBATCH_* variables, then #SBATCH lines.
 """

@@ -1,4 +1,4 @@
-"""Whether the value of an option is one that sbatch takes; in its words and with its exit codes.
+"""Checks values of sbatch options; errors have sbatch's words and exit codes.
 
 Every source is checked, also where a later one replaces the value: sbatch ends for a wrong #SBATCH line whatever the
 command line says. The decisions were measured on sbatch 22.05.8; tests/unit/readers/data has them.
@@ -80,7 +80,7 @@ _WORDS = {
     "mem-bind": 'unrecognized --mem-bind argument "{}"',
     "profile": "invalid --profile={} option",
 }
-"""What sbatch says where it is not `Invalid --NAME specification`."""
+"""Messages of sbatch that differ from `Invalid --NAME specification`."""
 
 _COUNTS = [
     "cores-per-socket",

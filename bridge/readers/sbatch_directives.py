@@ -1,4 +1,4 @@
-"""The text of a batch script: what sbatch does not take, and the options on its #SBATCH lines."""
+"""Text of a batch script: rejects what sbatch rejects, and finds the options on #SBATCH lines."""
 
 from __future__ import annotations
 

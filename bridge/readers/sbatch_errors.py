@@ -1,4 +1,4 @@
-"""sbatch's own errors: its words and its exit codes."""
+"""Errors with sbatch's own words and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def invalid_value(option: str, place: Place | None, remedy: str = "") -> SbatchU
 
 
 def invalid_number(option: str, written: str, place: Place | None, remedy: str = "") -> SbatchRefused:
-    """The error for what is no number that the option takes; unlike other values it ends sbatch with 1."""
+    """The error for a value that is not a valid number; unlike other bad values, sbatch exits with 1 for it."""
     return refused_script(f'Invalid numeric value "{written}" for {option}.', place=place, remedy=remedy)
 
 

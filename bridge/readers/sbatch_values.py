@@ -1,4 +1,4 @@
-"""Values of sbatch options to the fields of a task; errors in sbatch's words."""
+"""Maps values of sbatch options to fields of a task; errors have sbatch's words."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def read_needs_of_node(options: GivenOptions, geometry: Geometry) -> Resources:
 
 
 def _read_gpus(options: GivenOptions, geometry: Geometry) -> tuple[tuple[Gpus, ...], tuple[Gres, ...]]:
-    """GPUs of one node, from the option that says it most closely; and what else --gres names."""
+    """GPUs of one node, from the most specific option, and the other resources of --gres."""
     by_gres, others = gres_gpus(read_option(options, "gres", parse_gres) or ())
     per_node = read_option(options, "gpus-per-node", parse_gpu_counts)
     per_task = read_option(options, "gpus-per-task", parse_gpu_counts)

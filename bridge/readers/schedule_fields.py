@@ -1,4 +1,4 @@
-"""The key `cron` of a job file: five fields alone, or with a time zone and policies."""
+"""The key `cron` of a job file: the five fields of crontab(5), optionally with a time zone and policies."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from overspan.bridge.model.schedule import Missed, Overlap, Schedule, parse_cron
-from overspan.bridge.readers.findings import Findings
-from overspan.bridge.readers.nodes import Node
-from overspan.bridge.readers.shapes import Field, Record, Shape, by_form, checked, choice
+from overspan.bridge.readers.diagnostics import Diagnostics
+from overspan.bridge.readers.field_types import Field, FieldType, Record, by_form, checked, choice
+from overspan.bridge.readers.yaml_nodes import Node
 
 _TEXT = {"type": "string"}
 
@@ -44,13 +44,13 @@ _RECORD = Record(
 )
 
 
-def cron() -> Shape:
+def cron() -> FieldType:
     """A schedule."""
 
-    def read(node: Node, found: Findings) -> Schedule:
+    def read(node: Node, found: Diagnostics) -> Schedule:
         values = dict(_RECORD.read(node, found))
         return Schedule(values.pop("schedule", ""), **values)
 
     return by_form(
-        scalar=checked(lambda value: Schedule(parse_times(value)), _TEXT), table=Shape(read, _RECORD.schema())
+        scalar=checked(lambda value: Schedule(parse_times(value)), _TEXT), table=FieldType(read, _RECORD.schema())
     )

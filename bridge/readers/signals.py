@@ -1,10 +1,11 @@
-"""Signal names, and Slurm's --signal."""
+"""sbatch --signal, and the signals that a job file names."""
 
 from __future__ import annotations
 
 import re
 import signal
 
+from overspan.bridge.model.signals import signal_number
 from overspan.bridge.model.spec import SignalBefore
 
 DEFAULT_SECONDS = 60
@@ -17,15 +18,12 @@ def parse_signal_name(value: str | int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"{value!r} is not a signal; write a name such as USR1, or a number")
     word = str(value).strip().upper()
-    if re.fullmatch(r"[0-9]{1,3}", word):
-        try:
-            return signal.Signals(int(word)).name.removeprefix("SIG")
-        except ValueError:
+    try:
+        return signal.Signals(signal_number(word)).name.removeprefix("SIG")
+    except ValueError:
+        if re.fullmatch(r"[0-9]{1,3}", word):
             raise ValueError(f"there is no signal {word}") from None
-    known = signal.Signals.__members__.get(f"SIG{word.removeprefix('SIG')}")
-    if known is None:
-        raise ValueError(f"{value!r} is not a signal; write a name such as USR1, or a number")
-    return known.name.removeprefix("SIG")
+        raise ValueError(f"{value!r} is not a signal; write a name such as USR1, or a number") from None
 
 
 def parse_signal_before(value: str | int) -> SignalBefore:

@@ -1,4 +1,4 @@
-"""One submission, of any form, to a JobSpec: the way in for the controller."""
+"""Reads a submission of any form into a JobSpec. The controller calls only this."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import JobSpec, Origin
 from overspan.bridge.readers.batch_script import read_batch_script
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
-from overspan.bridge.readers.job_groups import read_parent
+from overspan.bridge.readers.parent_group import read_parent
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
 
 JOB_FILE = "job_file"
@@ -19,7 +19,7 @@ SCRIPT = "script"
 
 @dataclass(frozen=True)
 class Submission:
-    """What a command sends: a text, the words of the command line, and where it was typed.
+    """A submission as a command sends it: a text, the words of the command line, and where it was typed.
 
     `kind` is job_file or script. `file` names the text in messages; empty is standard input. `argv` are the words
     after the verb, read for scripts only. `environment`, `directory`, `umask`, `user`, `uid`, `host` and `command`

@@ -1,4 +1,4 @@
-"""One task document to a draft of its TaskSpec; what concerns other tasks is left to group_checks."""
+"""Read one task document into a ParsedTask. `group_checks` checks what concerns several tasks."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from overspan.bridge.model.spec import (
     RetryPolicy,
     TaskSpec,
 )
-from overspan.bridge.readers.context import ReadContext
-from overspan.bridge.readers.findings import Fault, Findings
-from overspan.bridge.readers.login_shells import add_login
+from overspan.bridge.readers.diagnostics import Diagnostics, Fault
+from overspan.bridge.readers.field_types import Record
+from overspan.bridge.readers.login_environment import add_login
 from overspan.bridge.readers.native_options import slurm_options
-from overspan.bridge.readers.nodes import Node, Table, describe, key_place, place_in
-from overspan.bridge.readers.placement import Wish, check_clusters
-from overspan.bridge.readers.resources_mapping import Alternative, Wanted, map_resources
-from overspan.bridge.readers.shapes import Record
-from overspan.bridge.readers.variables import fill_variables, read_variables
+from overspan.bridge.readers.placement import ClusterRequest, check_clusters
+from overspan.bridge.readers.read_context import ReadContext
+from overspan.bridge.readers.resources_mapping import Alternative, RequestedResources, map_resources
+from overspan.bridge.readers.task_variables import fill_variables, read_variables
+from overspan.bridge.readers.yaml_nodes import Node, Table, describe, key_place, place_in
 
 Values = dict[str, Any]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class Choice(NamedTuple):
+class TaskCandidate(NamedTuple):
     """One way to run a task: its cluster (empty: any), the partition that `infra` names there, what it asks for."""
 
     cluster: str
@@ -42,14 +42,14 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A task as its document alone tells it, with what is needed to check it against the others."""
+class ParsedTask:
+    """A task read from its own document, with what `group_checks` needs to check it against the others."""
 
     spec: TaskSpec
     table: Table
     values: Values
-    wish: Wish
-    choices: tuple[Choice, ...]
+    cluster_request: ClusterRequest
+    candidates: tuple[TaskCandidate, ...]
     priority: int | None
     later: Mapping[str, Any]
     later_places: Mapping[str, Place]
@@ -66,7 +66,7 @@ class Draft:
 
 
 class _Later(NamedTuple):
-    """What of a task is read and cannot be carried out: the values by key, and the places by words for a refusal."""
+    """Settings of a task that are read but cannot be carried out: values by key, and positions by refusal text."""
 
     task: str
     values: dict[str, Any]
@@ -78,16 +78,17 @@ class _Later(NamedTuple):
         self.places[f"{self.task}.{key}" + (f" ({detail})" if detail else "")] = place
 
 
-def read_task(table: Table, record: Record, name: str, context: ReadContext, found: Findings) -> Draft:
+def read_task(table: Table, record: Record, name: str, context: ReadContext, found: Diagnostics) -> ParsedTask:
     """Read a task document under a name that is known already; faults go to `found`."""
     variables = read_variables(table, context, found)
     table = fill_variables(table, variables, found)
     values = record.read(table, found)
-    wanted = _read_wanted(table, values, context, found)
-    choices = tuple(
-        Choice(one.cluster, one.partition, _read_demand(table, values, one, found)) for one in wanted.alternatives
+    wanted = _read_resources(table, values, context, found)
+    candidates = tuple(
+        TaskCandidate(one.cluster, one.partition, _read_demand(table, values, one, found))
+        for one in wanted.alternatives
     )
-    first = choices[0].demand
+    first = candidates[0].demand
     spec = TaskSpec(
         name=name,
         run=values.get("run", ""),
@@ -118,19 +119,19 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
     spec = replace(spec, **_read_files(table, values, context, later, found))
     if "event_callback" in values:
         later.add("event_callback", values["event_callback"], place_in(table, "event_callback"))
-    return Draft(
+    return ParsedTask(
         spec=spec,
         table=table,
         values=values,
-        wish=_read_wish(table, values, wanted, context, found),
-        choices=choices,
+        cluster_request=_read_cluster_request(table, values, wanted, context, found),
+        candidates=candidates,
         priority=wanted.priority,
         later=later.values,
         later_places=later.places,
     )
 
 
-def _log_in(spec: TaskSpec, table: Table, found: Findings) -> TaskSpec:
+def _log_in(spec: TaskSpec, table: Table, found: Diagnostics) -> TaskSpec:
     """The task with the login environment in its shell texts."""
     names = [*spec.env, *spec.secrets]
     if spec.run.startswith("#!"):
@@ -138,30 +139,32 @@ def _log_in(spec: TaskSpec, table: Table, found: Findings) -> TaskSpec:
     return replace(spec, setup=add_login(spec.setup, names), run=add_login(spec.run, names))
 
 
-def _read_wanted(table: Table, values: Values, context: ReadContext, found: Findings) -> Wanted:
+def _read_resources(table: Table, values: Values, context: ReadContext, found: Diagnostics) -> RequestedResources:
     node = table.get("resources")
     if not isinstance(node, Table) or "resources" not in values:
-        return Wanted()
+        return RequestedResources()
     return map_resources(values["resources"], node, context, found)
 
 
-def _read_wish(table: Table, values: Values, wanted: Wanted, context: ReadContext, found: Findings) -> Wish:
+def _read_cluster_request(
+    table: Table, values: Values, wanted: RequestedResources, context: ReadContext, found: Diagnostics
+) -> ClusterRequest:
     """The task's clusters: its own key, or else those of `infra`."""
     place = place_in(table, "cluster")
     if not isinstance(values.get("cluster"), tuple):
         named = wanted.clusters or (wanted.infra if context.cluster else ())
-        return Wish(named, place_in(table, "resources", "infra"))
+        return ClusterRequest(named, place_in(table, "resources", "infra"))
     if context.cluster:
-        return Wish(values["cluster"], place)
+        return ClusterRequest(values["cluster"], place)
     with found.collecting():
         clusters = check_clusters(values["cluster"], place, context)
         if wanted.clusters and set(clusters) != set(wanted.clusters):
             raise Fault("cluster and infra name different clusters", place, "keep one of them")
-        return Wish(clusters, place)
-    return Wish((), place)
+        return ClusterRequest(clusters, place)
+    return ClusterRequest((), place)
 
 
-def _read_retry(values: Values, recovery: Values, table: Table, found: Findings) -> RetryPolicy:
+def _read_retry(values: Values, recovery: Values, table: Table, found: Diagnostics) -> RetryPolicy:
     """The budgets, from the task's own keys or from resources.job_recovery."""
     kept: Values = {}
     for key in ("max_restarts_on_errors", "recover_on_exit_codes"):
@@ -178,7 +181,7 @@ def _read_retry(values: Values, recovery: Values, table: Table, found: Findings)
     return RetryPolicy(**kept, backoff=backoff)
 
 
-def _read_ready(values: Values | None, table: Table, found: Findings) -> Ready | None:
+def _read_ready(values: Values | None, table: Table, found: Diagnostics) -> Ready | None:
     if values is None:
         return None
     place = place_in(table, "ready")
@@ -200,11 +203,11 @@ def _read_ready(values: Values | None, table: Table, found: Findings) -> Ready |
     return Ready(kind, target, values.get("period", Ready.period), float(values.get("timeout", Ready.timeout)))
 
 
-def _read_demand(table: Table, values: Values, one: Alternative, found: Findings) -> Demand:
+def _read_demand(table: Table, values: Values, one: Alternative, found: Diagnostics) -> Demand:
     return Demand(one.resources, one.image, one.labels, _read_native(table, values, one, found))
 
 
-def _read_native(table: Table, values: Values, one: Alternative, found: Findings) -> dict[str, Values]:
+def _read_native(table: Table, values: Values, one: Alternative, found: Diagnostics) -> dict[str, Values]:
     """Native options of the task: its own keys laid over SkyPilot's `config`."""
     config = values.get("config", {})
     slurm: Values = {}
@@ -224,7 +227,7 @@ def _read_native(table: Table, values: Values, one: Alternative, found: Findings
     return {kind: options for kind, options in (("slurm", slurm), ("kubernetes", pod)) if options}
 
 
-def _config_node(table: Table, kind: str, key: str, found: Findings) -> Node | None:
+def _config_node(table: Table, kind: str, key: str, found: Diagnostics) -> Node | None:
     """The value of config.KIND.KEY; other keys there are noted."""
     config = table.get("config")
     section = config.get(kind) if isinstance(config, Table) else None
@@ -252,7 +255,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
     return merged
 
 
-def _read_files(table: Table, values: Values, context: ReadContext, later: _Later, found: Findings) -> Values:
+def _read_files(table: Table, values: Values, context: ReadContext, later: _Later, found: Diagnostics) -> Values:
     """workdir, file_mounts and volumes; repositories, storage and sized volumes go to `later`."""
     files: Values = {"file_mounts": {}, "volumes": {}}
     workdir = values.get("workdir")

@@ -8,13 +8,11 @@ from typing import Any
 
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.spec import NeedKind, OnFailure, RestartScope
-from overspan.bridge.readers.native_options import pod_overlay, slurm_options
-from overspan.bridge.readers.resource_fields import AMOUNT, MAX_PORT, MAX_RETRIES, RESOURCES, exit_codes, ports
-from overspan.bridge.readers.shapes import (
+from overspan.bridge.readers.field_types import (
     Effect,
     Field,
+    FieldType,
     Record,
-    Shape,
     anything,
     boolean,
     by_form,
@@ -27,6 +25,8 @@ from overspan.bridge.readers.shapes import (
     program,
     text,
 )
+from overspan.bridge.readers.native_options import pod_overlay, slurm_options
+from overspan.bridge.readers.resource_fields import AMOUNT, MAX_PORT, MAX_RETRIES, RESOURCES, exit_codes, ports
 from overspan.bridge.readers.signals import parse_signal_before, parse_signal_name
 
 MAX_NODES = 10_000
@@ -50,7 +50,7 @@ def parse_bounded_delay(value: Any) -> int:
     return seconds
 
 
-def delay() -> Shape:
+def delay() -> FieldType:
     """Whole seconds, or a whole number with s, m, h, d or w."""
     return checked(parse_bounded_delay, {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
 
@@ -61,7 +61,7 @@ def _parse_seconds(value: Any) -> float:
     return float(parse_bounded_delay(value))
 
 
-def seconds() -> Shape:
+def seconds() -> FieldType:
     """Seconds, fractions too, or a delay with a unit."""
     return checked(_parse_seconds, {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
 
@@ -81,7 +81,7 @@ def parse_sub_path(value: Any) -> str:
     return posixpath.normpath(path)
 
 
-def clusters() -> Shape:
+def clusters() -> FieldType:
     """One cluster, or several in the order to try them."""
     return list_of(text(253), single=True)
 
@@ -186,12 +186,12 @@ CONFIG = Record(
 SKYPILOT: dict[str, Field] = {
     "name": Field(text(), "Name of the task: letters, digits, '-' and '_'."),
     "workdir": Field(
-        by_form(scalar=text(4096), table=REPOSITORY.shape()), "Folder the task starts in, or a git repository."
+        by_form(scalar=text(4096), table=REPOSITORY.as_type()), "Folder the task starts in, or a git repository."
     ),
     "num_nodes": Field(integer(1, MAX_NODES), "Number of nodes."),
-    "resources": Field(RESOURCES.shape(), "What each node needs."),
+    "resources": Field(RESOURCES.as_type(), "What each node needs."),
     "file_mounts": Field(
-        mapping_of(by_form(scalar=text(4096), table=STORAGE.shape())),
+        mapping_of(by_form(scalar=text(4096), table=STORAGE.as_type())),
         "Files and data: where they appear, and their source.",
     ),
     "setup": Field(program(), "Shell text that runs on every node before `run`."),
@@ -202,9 +202,9 @@ SKYPILOT: dict[str, Field] = {
         "Secret environment; null, and every name of a list, has to be given with --secret.",
     ),
     "volumes": Field(
-        mapping_of(by_form(scalar=text(4096), table=VOLUME.shape())), "Volumes: where they appear, and names."
+        mapping_of(by_form(scalar=text(4096), table=VOLUME.as_type())), "Volumes: where they appear, and names."
     ),
-    "config": Field(CONFIG.shape(), "Settings for one kind of cluster."),
+    "config": Field(CONFIG.as_type(), "Settings for one kind of cluster."),
     "event_callback": Field(program(), "Shell text that runs when the state changes."),
     "api_server_access": Field(
         boolean(),
@@ -238,7 +238,7 @@ OWN: dict[str, Field] = {
     "recover_on_exit_codes": Field(exit_codes(), "Exit codes after which the task always starts again."),
     "max_recoveries": Field(integer(0, MAX_RETRIES), "Restarts after a lost node or a preemption."),
     "max_restarts": Field(integer(0, MAX_RETRIES), "Restarts for any cause, all together."),
-    "backoff": Field(BACKOFF.shape(), "Waits between attempts."),
+    "backoff": Field(BACKOFF.as_type(), "Waits between attempts."),
     "time": Field(
         checked(parse_wall_time, {"type": ["integer", "string"]}), "Wall time: minutes, 90s, 2h or 1-12:00:00."
     ),
@@ -251,13 +251,13 @@ OWN: dict[str, Field] = {
         checked(parse_signal_before, {"type": ["integer", "string"]}), "Signal before the time limit: USR1@90."
     ),
     "needs": Field(
-        list_of(by_form(scalar=text(), table=NEED.shape()), single=True),
+        list_of(by_form(scalar=text(), table=NEED.as_type()), single=True),
         "Tasks that are waited for: NAME, KIND:NAME or {task, until}.",
     ),
     "ports": Field(ports(), "Ports that the task listens on."),
-    "ready": Field(READY.shape(), "How the task is known to be ready."),
+    "ready": Field(READY.as_type(), "How the task is known to be ready."),
     "slurm": Field(slurm_options(), "Options for sbatch."),
     "kubernetes": Field(pod_overlay(), "A part of a pod manifest."),
 }
 
-POOL_KEY = {"pool": Field(by_form(scalar=text(), table=POOL.shape()), "Workers of a pool, or the pool to run on.")}
+POOL_KEY = {"pool": Field(by_form(scalar=text(), table=POOL.as_type()), "Workers of a pool, or the pool to run on.")}

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import yaml
 
 from overspan.bridge.model.errors import InvalidRequest, Place
-from overspan.bridge.readers.findings import refuse
-from overspan.bridge.readers.nodes import Entry, Items, Node, Scalar, Table
+from overspan.bridge.readers.diagnostics import refuse
+from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, TableEntry
 
 MAX_LENGTH = 4 * 1024 * 1024
 """Characters in a job file; Slurm's max_script_size is as large."""
@@ -42,7 +42,7 @@ def read_documents(text: str, file: str) -> list[Node]:
     """
     text = text.removeprefix("\ufeff")
     _check_text(text, file)
-    builder = _Builder(file)
+    builder = _TreeBuilder(file)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
@@ -114,27 +114,27 @@ def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> NoRetur
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenNode:
     """A list or mapping that has begun and not ended."""
 
     place: Place
     anchor: str | None
     is_table: bool
     items: list[Node] = field(default_factory=list)
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, TableEntry] = field(default_factory=dict)
     merged: list[Table] = field(default_factory=list)
     key: Scalar | None = None
     merging: bool = False
     weight: int = 1
 
 
-class _Builder:
+class _TreeBuilder:
     """Builds documents from parser events with a stack of its own."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.documents: list[Node] = []
-        self.stack: list[_Open] = []
+        self.stack: list[_OpenNode] = []
         self.anchors: dict[str, tuple[Node, int]] = {}
         self.total = 0
 
@@ -181,7 +181,7 @@ class _Builder:
             _refuse_tag(event.tag, place)
         if len(self.stack) >= MAX_DEPTH:
             refuse(f"values are nested more than {MAX_DEPTH} deep", place)
-        self.stack.append(_Open(place, event.anchor, is_table))
+        self.stack.append(_OpenNode(place, event.anchor, is_table))
 
     def _close(self) -> None:
         done = self.stack.pop()
@@ -218,7 +218,7 @@ class _Builder:
         else:
             self._add_value(parent, parent.key, node)
 
-    def _add_key(self, parent: _Open, node: Node, merging: bool) -> None:
+    def _add_key(self, parent: _OpenNode, node: Node, merging: bool) -> None:
         if not isinstance(node, Scalar):
             refuse("a key must be a single word or text, not a list or mapping", node.place)
         first = parent.entries.get(node.text)
@@ -230,10 +230,10 @@ class _Builder:
             )
         parent.key, parent.merging = node, merging
 
-    def _add_value(self, parent: _Open, key: Scalar, node: Node) -> None:
+    def _add_value(self, parent: _OpenNode, key: Scalar, node: Node) -> None:
         parent.key = None
         if not parent.merging:
-            parent.entries[key.text] = Entry(key.place, node)
+            parent.entries[key.text] = TableEntry(key.place, node)
             return
         for table in node.items if isinstance(node, Items) else (node,):
             if not isinstance(table, Table):

@@ -20,7 +20,7 @@ import pytest
 from tests.command_server import Execute, open_server
 from tests.differential.player import execute_process
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.program import run_command
 from overspan.bridge.client import Client
 from overspan.bridge.client.autostart import connect
@@ -31,7 +31,7 @@ Wait = Callable[..., Any]
 LOCAL = "clusters:\n  local: {kind: local, cpus: 64, memory: 64G, gpus: 4}\n"
 
 
-class Look(Call):
+class Look(Invocation):
     """A command of this process: no interpreter is started for it, and no daemon either."""
 
     def client(self) -> Client:

@@ -6,13 +6,13 @@ import os
 import shutil
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
+from overspan.bridge.config.command_wrappers import MARK, VERBS, ensure_wrappers, write_wrappers
 from overspan.bridge.config.paths import find_paths
-from overspan.bridge.config.shims import MARK, VERBS, ensure_shims, write_shims
 
 _ABOUT = """\
-Call Overspan's commands by Slurm's names. Without --folder shell functions are printed; with it, executables are
+Invocation Overspan's commands by Slurm's names. Without --folder shell functions are printed; with it, executables are
 written, which programs find too. Inside jobs they are on PATH. Slurm's own commands are never replaced."""
 _EXAMPLES = """\
   eval "$(span alias)"                               in ~/.bashrc
@@ -26,7 +26,7 @@ _FORMS = {
 }
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the functions, or write the executables and print their folder."""
     parser = make_parser(call, _ABOUT, _EXAMPLES)
     parser.add_argument("--shell", choices=tuple(_FORMS), help="shell of the functions; default: yours, else bash")
@@ -38,15 +38,15 @@ def run(call: Call) -> int:
         write(_list_functions(call, chosen.shell))
     elif chosen.folder:
         folder = os.path.abspath(chosen.folder)
-        write_shims(folder)
+        write_wrappers(folder)
         write(f"{folder}\n")
     else:
-        write(ensure_shims(find_paths(call.environment).state) + "\n")
+        write(ensure_wrappers(find_paths(call.environment).state) + "\n")
     return 0
 
 
-def _list_functions(call: Call, shell: str | None) -> str:
-    """A function for each command, but for those that this machine has from Slurm."""
+def _list_functions(call: Invocation, shell: str | None) -> str:
+    """A shell function for each command that this machine does not have from Slurm."""
     form = _FORMS.get(shell or os.path.basename(call.environment.get("SHELL", "")), _FORMS["bash"])
     own = [verb for verb in VERBS if _is_slurms(verb, call.environment.get("PATH", ""))]
     if own:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.model.errors import ExitCode
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the findings; 1 when something does not work."""
     parser = make_parser(call, "Try what jobs need on a cluster.", "  span check local\n")
     parser.add_argument("cluster", metavar="CLUSTER", help="name of a cluster; `span clusters` lists them")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write, write_json
 from overspan.bridge.model.durations import format_timestamp
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the clusters; `*` marks the default."""
     parser = make_parser(call, "List the clusters; * marks the default.")
     parser.add_argument("--json", action="store_true", help="one JSON document")

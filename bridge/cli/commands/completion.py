@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
-from overspan.bridge.config.shims import VERBS
+from overspan.bridge.config.command_wrappers import VERBS
 from overspan.bridge.model.errors import OverspanError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ end
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print a completion script, or the candidates for the last word."""
     if call.words[:1] == ("candidates",):
         write("".join(f"{word}\n" for word in candidates(call, call.words[1:])))
@@ -74,9 +74,9 @@ def run(call: Call) -> int:
     return 0
 
 
-def candidates(call: Call, words: tuple[str, ...]) -> list[str]:
+def candidates(call: Invocation, words: tuple[str, ...]) -> list[str]:
     """What the last word may become: a command, an option of it, or what stands at its place."""
-    from overspan.bridge.cli.completions import complete
+    from overspan.bridge.cli.completion_grammar import complete
     from overspan.bridge.cli.program import COMMANDS
 
     last = words[-1] if words else ""
@@ -85,11 +85,11 @@ def candidates(call: Call, words: tuple[str, ...]) -> list[str]:
     elif last.startswith("-") and "=" not in last:
         found = _options(call._replace(verb=words[0], words=("--help",)))
     else:
-        return complete(words, Known(call))
+        return complete(words, DaemonCandidates(call))
     return [word for word in found if word.startswith(last)]
 
 
-def _options(call: Call) -> list[str]:
+def _options(call: Invocation) -> list[str]:
     """The long options that the command's own help names."""
     import re
 
@@ -101,10 +101,10 @@ def _options(call: Call) -> list[str]:
     return sorted(set(re.findall(r"--[A-Za-z][A-Za-z0-9-]*", text.getvalue())))
 
 
-class Known:
-    """What the daemon knows; none is started for it."""
+class DaemonCandidates:
+    """Names from a running daemon; completion never starts one."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Invocation) -> None:
         self._call = call
 
     def jobs(self) -> list[str]:

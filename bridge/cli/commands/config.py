@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.config.paths import find_paths, find_server, list_missing
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the places and whether they exist; the daemon is not asked."""
     parser = make_parser(call, "Print where configuration, state and socket are.")
     parser.add_argument("--json", action="store_true", help="one JSON document")

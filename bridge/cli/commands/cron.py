@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import Parser, make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import report, rfc3339, say, write, write_json
 from overspan.bridge.client import Client
 from overspan.bridge.client.submission import decode_text, read_text, user_name
@@ -45,7 +45,7 @@ _COLUMNS = ("SCHEDULE", "NAME", "TIMES", "ZONE", "NEXT", "LAST", "JOB", "STATE",
 _BAD = "#BAD: "
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Do what the first word says."""
     if call.words[:1] == ("list",):
         return _list(call)
@@ -81,11 +81,11 @@ def _crontab(client: Client) -> str:
     return text if text.endswith("\n") or not text else text + "\n"
 
 
-def _tell(call: Call, ids: Sequence[int]) -> None:
+def _tell(call: Invocation, ids: Sequence[int]) -> None:
     say(call, f"the crontab has {len(ids)} entries: {', '.join(f'c{number}' for number in ids) or 'none'}")
 
 
-def _edit(call: Call, client: Client) -> None:
+def _edit(call: Invocation, client: Client) -> None:
     """Let the user edit, and install what comes back; after an error again, with the wrong line commented out."""
     try:
         text = _crontab(client)
@@ -137,7 +137,7 @@ def _ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower().startswith("y")
 
 
-def _list(call: Call) -> int:
+def _list(call: Invocation) -> int:
     parser = Parser(prog="span cron list", description="List schedules.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("schedules", metavar="SCHEDULE", nargs="*", help="cK; all where none is named")
@@ -188,7 +188,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _order(call: Call) -> int:
+def _order(call: Invocation) -> int:
     verb = call.words[0]
     parser = Parser(prog=f"span cron {verb}", description=f"{verb.capitalize()} schedules.")
     parser.add_argument("schedules", metavar="SCHEDULE", nargs="+", help="cK, as `span cron list` shows it")

@@ -6,11 +6,11 @@ import os
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.client.autostart import MODULE
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Become the daemon, which reads the same words."""
     about = "Run the daemon in the foreground. Commands start one by themselves; this is for service managers."
     parser = make_parser(call, about)

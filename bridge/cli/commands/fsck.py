@@ -1,4 +1,4 @@
-"""`span fsck`: what launches have left on a cluster, compared with the jobs that are known; `--release` removes it."""
+"""`span fsck`: compares what is on a cluster with the known jobs, and lists orphans; `--release` removes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.cli.arguments import Parser, make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.model.errors import ExitCode, InvalidRequest
 
@@ -20,7 +20,7 @@ _EXAMPLES = """\
 _WORDS = {"live": "live", "left": "left over", "other": "not known here"}
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print what is there; 1 while something of this daemon's is left over, a job has nothing there, or is damaged."""
     chosen = _read(call)
     with call.client() as client:
@@ -51,7 +51,7 @@ def run(call: Call) -> int:
     return code
 
 
-def _read(call: Call) -> argparse.Namespace:
+def _read(call: Invocation) -> argparse.Namespace:
     parser: Parser = make_parser(
         call, "Compare what launches have on a cluster with the jobs that are known.", _EXAMPLES
     )
@@ -85,7 +85,7 @@ def _write_table(launches: list[Mapping[str, Any]]) -> None:
         write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
 
 
-def _advise(call: Call, chosen: argparse.Namespace, answer: Mapping[str, Any]) -> None:
+def _advise(call: Invocation, chosen: argparse.Namespace, answer: Mapping[str, Any]) -> None:
     """What can be done about what is still there."""
     kept = [one for one in answer["launches"] if not one["removed"]]
     if any(one["standing"] == "left" for one in kept):

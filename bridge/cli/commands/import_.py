@@ -1,14 +1,14 @@
-"""`span import`: watches jobs that somebody gave to a cluster itself."""
+"""`span import`: watches jobs that were submitted to a cluster directly."""
 
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import report, say, write, write_json
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the id of each job that is watched now; the exit code is that of the first that cannot be."""
     parser = make_parser(
         call, "Watch jobs that a cluster has; they are never submitted again.", "  span import leo:81234 leo:81250_3\n"

@@ -1,4 +1,4 @@
-"""`span login`: opens the way to a cluster on this terminal, so that passwords and codes are asked for once."""
+"""`span login`: connects to a cluster from this terminal, so that passwords and codes are typed once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say
 from overspan.bridge.model.errors import ExitCode, Unreachable
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Run the command that the daemon names; 3 when the way is not open afterwards."""
     parser = make_parser(call, "Open the connection to a cluster, here on the terminal.", "  span login leo\n")
     parser.add_argument("cluster", metavar="CLUSTER", help="name of a cluster; `span clusters` lists them")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.log_lines import LinePrinter, prefix
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.cli.output import say, use_colour, write_json
@@ -30,7 +30,7 @@ _EXAMPLES = """\
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print logs."""
     parser = make_parser(call, "Print the output of a job.", _EXAMPLES)
     parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
@@ -101,7 +101,7 @@ def _explain(client: Client, job: str, shown: Mapping[str, Any], task: str) -> N
 class Printed:
     """The logs that are printed."""
 
-    def __init__(self, call: Call, source: LogSource, job: str, wish: LogWish, timestamps: bool) -> None:
+    def __init__(self, call: Invocation, source: LogSource, job: str, wish: LogWish, timestamps: bool) -> None:
         self._call = call
         self._source = source
         self._job = job
@@ -110,7 +110,7 @@ class Printed:
         self._present: list[Stream] = []
 
     def find(self) -> bool:
-        """Whether there are any; a node or attempt that there is not is told by whoever reads."""
+        """Whether there are any logs. Reading them reports a node or attempt that does not exist."""
         self._present = self._source.streams(self._job, self._wish.times or self._wish.since is not None)
         return any(self._wish.task in ("", stream.task) for stream in self._present)
 
@@ -137,14 +137,14 @@ class Printed:
         printer.close()
 
     def _tell_undated(self, chosen: Sequence[Stream]) -> None:
-        """Say of which logs nobody noted when they grew, where that was asked for."""
+        """Where a time or timestamps were asked for, say which logs have no record of when they grew."""
         names = sorted({prefix(stream) for stream in chosen if stream.marks is None and stream.size})
         if names and (self._wish.since is not None or (self._timestamps and not self._wish.follow)):
             shown = " and is shown whole" if self._wish.since is not None else ""
             say(self._call, f"{', '.join(names)}: when this was written is not known{shown}")
 
 
-def _mark_attempts(call: Call, parts: Iterator[LogChunk]) -> Iterator[LogChunk]:
+def _mark_attempts(call: Invocation, parts: Iterator[LogChunk]) -> Iterator[LogChunk]:
     """Say where a node's next attempt begins."""
     newest: dict[tuple[str, str, int], int] = {}
     for part in parts:

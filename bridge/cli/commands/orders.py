@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import report, say
 from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import find_job, split_ref
@@ -22,7 +22,7 @@ _ABOUT = {
 }
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Give the order; the exit code is the last failure's."""
     parser = make_parser(call, _ABOUT[call.verb], f"  span {call.verb} 42\n")
     if call.verb == "restart":
@@ -71,7 +71,7 @@ def _find_state(client: Client, ref: str) -> str:
         return ""
 
 
-def _tell(call: Call, ref: str, state: str, chosen: dict[str, object]) -> None:
+def _tell(call: Invocation, ref: str, state: str, chosen: dict[str, object]) -> None:
     """Say on a terminal what was ordered; that a job which has done its work runs again is said everywhere."""
     if state == "COMPLETED" or sys.stderr.isatty():
         say(call, word_order(call.verb, ref, state, chosen))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from overspan import __version__
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import ExitCode
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print who answers; 1 when it reports problems."""
     parser = make_parser(call, "Ask the daemon how it is; it is started if there is none.")
     parser.add_argument("--json", action="store_true", help="one JSON document")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands.submit import read_job
-from overspan.bridge.cli.file_options import add_file_options, hide_secrets, read_changes
+from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.job_file_options import add_file_options, hide_secrets, read_changes
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.client import Submission
 from overspan.bridge.model.errors import InvalidRequest
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the plan."""
     about = "Print what a submission would send to the cluster, and change nothing."
     parser = make_parser(call, about, "  span plan rlhf.yaml -M local\n  span plan train.sh\n")

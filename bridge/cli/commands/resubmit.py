@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.references import find_job
 
@@ -17,7 +17,7 @@ Dependencies, begin time, deadline and hold are left out.
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Submit again and print the new id."""
     parser = make_parser(call, "Submit a job again as a new one.", _NOTES)
     parser.add_argument("job", metavar="JOB", help="id, N_i, N_[a-b] or name")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from overspan.bridge.cli.account_columns import (
+from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.references import is_ref, parse_states
+from overspan.bridge.cli.sacct_fields import (
     BRIEF_FIELDS,
     DEFAULT_FIELDS,
     LONG_FIELDS,
@@ -13,13 +16,10 @@ from overspan.bridge.cli.account_columns import (
     list_fields,
     parse_fields,
 )
-from overspan.bridge.cli.accounts import Account, as_lines, render_accounts, render_parsable
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.column_names import eligible_at
-from overspan.bridge.cli.layout import render_delimited
-from overspan.bridge.cli.output import say, write
-from overspan.bridge.cli.references import is_ref, parse_states
+from overspan.bridge.cli.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
+from overspan.bridge.cli.squeue_fields import eligible_at
 from overspan.bridge.cli.steps import gather_steps, is_named
+from overspan.bridge.cli.table_layout import render_delimited
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow
 from overspan.bridge.model.durations import format_timestamp, parse_when
@@ -81,7 +81,7 @@ _USAGE = "usage: span sacct [OPTION...]"
 _NOTES = "TIME: now-2days, today, 14:30, 0131, 2026-01-31T14:30"
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the accounts."""
     words = read_words(call, OPTIONS, _USAGE, _NOTES)
     if words.has("helpformat"):
@@ -111,7 +111,7 @@ def run(call: Call) -> int:
     lines = choose_lines([line for line in accounts if _is_of_run(line)] if runs else accounts, words)
     header = not words.has("noheader")
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.account_documents import write_accounts
+        from overspan.bridge.cli.sacct_json import write_accounts
 
         write_accounts(call, lines, listing.now)
         return 0
@@ -126,7 +126,7 @@ def run(call: Call) -> int:
 
 def _list_runs(client: Client, rows: Iterable[JobRow], wanted: JobFilter) -> list[JobRow]:
     """Every run of each job; of one that is forgotten meanwhile the last."""
-    from overspan.bridge.cli.runs import choose_runs, has_runs, split_runs
+    from overspan.bridge.cli.sacct_duplicates import choose_runs, has_runs, split_runs
 
     found = []
     for row in rows:
@@ -189,14 +189,14 @@ def choose_rows(rows: list[JobRow], words: Words) -> list[JobRow]:
         asked = set(_expand(words.last("nodelist")))
         rows = [row for row in rows if asked.intersection(_expand(row.node_list))]
     if words.has("array"):
-        from overspan.bridge.cli.elements import split_elements
+        from overspan.bridge.cli.array_elements import split_elements
 
         rows = split_elements(rows)
     return rows
 
 
-def _is_of_run(line: Account) -> bool:
-    from overspan.bridge.cli.runs import is_of_run
+def _is_of_run(line: AccountLine) -> bool:
+    from overspan.bridge.cli.sacct_duplicates import is_of_run
 
     return line.step is None or is_of_run(line.row, line.step)
 
@@ -207,7 +207,7 @@ def _needs_steps(words: Words, fields: Sequence[AccountField]) -> bool:
     return documents or not words.has("allocations") or any(f.column.header == "DerivedExitCode" for f in fields)
 
 
-def choose_lines(lines: list[Account], words: Words) -> list[Account]:
+def choose_lines(lines: list[AccountLine], words: Words) -> list[AccountLine]:
     """The steps that are asked for: an id with a step names that step alone, a node the steps that ran there."""
     refs = words.listed("jobs")
     if any("." in ref for ref in refs) and not words.has("allocations"):
@@ -220,7 +220,7 @@ def choose_lines(lines: list[Account], words: Words) -> list[Account]:
     return lines
 
 
-def _is_named(line: Account, ref: str) -> bool:
+def _is_named(line: AccountLine, ref: str) -> bool:
     job, dot, step = ref.partition(".")
     if not is_named(line.row, "", job):
         return False
@@ -236,7 +236,7 @@ def _expand(names: str) -> list[str]:
         raise InvalidRequest(str(error)) from None
 
 
-def _field_list(words: Words, call: Call) -> str:
+def _field_list(words: Words, call: Invocation) -> str:
     given = [value for name, value in words.options if name == "format"]
     if given and words.has("long"):
         raise InvalidRequest("Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.")

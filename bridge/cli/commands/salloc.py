@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from overspan.bridge.cli.allocating import allocate, refuse_words
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.allocations import allocate, refuse_words
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.srun_options import parse_words
@@ -26,7 +26,7 @@ Exit code: the command's; 1 when there was no allocation.
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Run one command line."""
     try:
         parts = parse_words("salloc", call.words)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.allocating import become, find_run
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.allocations import become, find_run
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain, read_words
@@ -28,7 +28,7 @@ _NOTES = "Ends with the step; the exit code is the highest of its tasks. Input i
 _FILTERS = {"output-filter": "output", "error-filter": "error", "input-filter": ""}
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Run one command line."""
     words = read_words(call, _OPTIONS, _USAGE, _NOTES)
     for name in _FILTERS:
@@ -52,13 +52,13 @@ def run(call: Call) -> int:
     return become("sattach", [step, *_entry_words(words)], folder, call.environment)
 
 
-def _refuse_words(call: Call, text: str) -> int:
+def _refuse_words(call: Invocation, text: str) -> int:
     say(call, f"error: {text}")
     write(_USAGE + "\n")
     return 1
 
 
-def _find_number(call: Call, ref: str) -> str:
+def _find_number(call: Invocation, ref: str) -> str:
     """The number of a job; an element or a task of a group is looked up."""
     if ref.isdigit():
         return ref

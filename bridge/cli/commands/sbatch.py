@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, shown, write, write_json
-from overspan.bridge.cli.sbatch_options import SbatchWords, scan
 from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
+from overspan.bridge.model.getopt import SEPARATOR, Words, parse
+from overspan.bridge.model.sbatch_options import WORDS
 from overspan.bridge.model.sizes import parse_memory
 
 _UNKNOWN_OPTION = 255
@@ -34,7 +35,38 @@ class _BadValue(InvalidRequest):
     exit_code = _UNKNOWN_OPTION
 
 
-def run(call: Call) -> int:
+class SbatchWords(Words):
+    """sbatch's command line: the options of all components, then the script and its arguments."""
+
+    @property
+    def script(self) -> str:
+        """The script's name; empty where there is none."""
+        return self.rest[0] if self.rest else ""
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The script's own arguments."""
+        return self.rest[1:]
+
+
+def scan(words: Sequence[str]) -> SbatchWords:
+    """Find the script among sbatch's words; everything after it is the script's. A lone `:` begins another component.
+
+    The daemon reads the options; here it only matters which ones take a value.
+
+    Raises InvalidRequest in getopt's words for an unknown option.
+    """
+    found: list[tuple[str, str]] = []
+    rest = tuple(words)
+    while True:
+        options, rest = parse(rest, WORDS, permute=False)
+        found += options
+        if rest[:1] != (SEPARATOR,):
+            return SbatchWords(tuple(found), rest)
+        rest = rest[1:]
+
+
+def run(call: Invocation) -> int:
     """Submit, and print Slurm's line."""
     try:
         found = scan(call.words)
@@ -63,7 +95,7 @@ def run(call: Call) -> int:
 
 
 def _tell(found: SbatchWords) -> str | None:
-    """What is printed instead of submitting; the first such option counts."""
+    """The text printed instead of submitting; the first such option counts."""
     for name, value in found.options:
         if name in ("help", "usage"):
             from overspan.bridge.cli.sbatch_help import HELP, USAGE
@@ -91,7 +123,7 @@ def _show_options(found: SbatchWords) -> None:
     print("\n".join([*lines, rule, "sbatch: end of defined options"]), file=sys.stderr)
 
 
-def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
+def _report(call: Invocation, error: OverspanError, *, trial: bool = False) -> int:
     """Print an error in Slurm's form: its words first, then where and how to mend it."""
     sys.stdout.flush()
     for line in shown(error.message).splitlines() or ["the submission failed"]:
@@ -112,7 +144,7 @@ def _report(call: Call, error: OverspanError, *, trial: bool = False) -> int:
     return int(error.exit_code)
 
 
-def make_submission(call: Call, found: SbatchWords) -> Submission:
+def make_submission(call: Invocation, found: SbatchWords) -> Submission:
     """Read the script: the file named, else standard input; with --wrap the daemon has it in the words."""
     file = found.script
     _check_files(found)
@@ -143,7 +175,7 @@ def _check_files(found: SbatchWords) -> None:
 
 
 def _read_script(file: str, found: SbatchWords) -> str:
-    """The script's text; a wrong value is told before a missing script, as in `sbatch -t --wrap hostname`."""
+    """The script's text. A wrong value is reported before a missing script, as in `sbatch -t --wrap hostname`."""
     try:
         return read_text(file)
     except InvalidRequest:
@@ -191,7 +223,7 @@ def exit_code(outcome: Outcome) -> int:
     return outcome.exit_code or (0 if outcome.state == "COMPLETED" else 1)
 
 
-def _answer(call: Call, client: Client, found: SbatchWords, accepted: Accepted) -> int:
+def _answer(call: Invocation, client: Client, found: SbatchWords, accepted: Accepted) -> int:
     options: dict[str, object] = {name: found.has(name) for name in ("wait", "parsable", "quiet", "clusters")}
     options["wait"] = options["wait"] or "SBATCH_WAIT" in os.environ
     options.update(accepted.options)

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
-from overspan.bridge.cli.references import find_job, is_ref, parse_states, split_ref, split_refs
+from overspan.bridge.cli.references import find_job, find_user, is_ref, parse_states, split_ref, split_refs
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound
@@ -51,11 +51,11 @@ _SILENT = ("not_found", "conflict")
 _ENDED = "Job/step already completing or completed"
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Cancel; 0 unless a signal did not arrive or something else than an unknown id went wrong."""
     words = read_words(call, OPTIONS, _USAGE)
     name = words.last("signal")
-    if name and not _signal_number(name):
+    if name and not _number(name):
         return complain(f"Unknown job signal: {name}")
     try:
         parse_states(words.listed("state"))
@@ -75,7 +75,7 @@ def run(call: Call) -> int:
                 return 0
         if words.has("verbose"):
             for ref in order.refs:
-                say(call, f"Signal {_signal_number(name)} to job {ref}" if name else f"Terminating job {ref}")
+                say(call, f"Signal {_number(name)} to job {ref}" if name else f"Terminating job {ref}")
         steps, order = _part_steps(order)
         failed = sum(_end_step(call, client, words, step) for step in steps)
         if steps and not order.refs and order.filter.empty:
@@ -108,13 +108,13 @@ def _part_steps(order: CancelOrder) -> tuple[list[str], CancelOrder]:
     return steps, order._replace(refs=tuple(ref for ref in refs if ref not in steps), task="")
 
 
-def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
-    """End or signal a single step; gives 1 where there is no such step that runs."""
-    from overspan.bridge.cli.allocating import signal_step
+def _end_step(call: Invocation, client: Client, words: Words, ref: str) -> int:
+    """End or signal a single step; gives 1 where no such step runs."""
+    from overspan.bridge.cli.allocations import signal_step
 
     job, step = split_ref(ref)
     live = client.queue(JobFilter(ids=(job,))).rows
-    number = _signal_number(words.last("signal") or "KILL")
+    number = _number(words.last("signal") or "KILL")
     if live and signal_step(str(live[0].id), step, number, call.environment):
         return 0
     if not words.has("quiet"):
@@ -123,11 +123,11 @@ def _end_step(call: Call, client: Client, words: Words, ref: str) -> int:
 
 
 def _report(words: Words, order: CancelOrder, errors: Sequence[FailedOrder]) -> int:
-    """Tell what could not be done; a job that is gone is an error only where a signal was to reach it."""
+    """Report what could not be done. A job that is gone is an error only where a signal was meant to reach it."""
     code = 0
     for ref, kind, message, remedy in errors:
         if kind == "not_found" and (order.task or split_ref(ref)[1]):
-            # A task that is not known is a slip of the pen, not a job that has gone.
+            # An unknown task is a typing mistake, unlike a job that is gone.
             code = 1
             known = message.startswith("job ")
             text = message if known else f"Invalid job id {ref}{'.' * bool(order.task)}{order.task}"
@@ -203,27 +203,21 @@ def _make_filter(words: Words, environment: Mapping[str, str]) -> JobFilter:
     )
 
 
-def _known_users(names: tuple[str, ...]) -> tuple[str, ...]:
-    import pwd
-
+def _known_users(words: tuple[str, ...]) -> tuple[str, ...]:
     users = []
-    for name in names:
-        try:
-            users.append(pwd.getpwuid(int(name)).pw_name if name.isdigit() else pwd.getpwnam(name).pw_name)
-        except (KeyError, OverflowError):
-            raise InvalidRequest(f"Invalid user name: {name}") from None
+    for word in words:
+        user = find_user(word)
+        if user is None:
+            raise InvalidRequest(f"Invalid user name: {word}")
+        users.append(user)
     return tuple(users)
 
 
-def _signal_number(text: str) -> int:
-    """The number of a signal's name or number; 0 where there is none."""
-    import signal
+def _number(signal: str) -> int:
+    # Imported here, since most calls name no signal and start sooner without.
+    from overspan.bridge.model.signals import signal_number
 
-    if text.isdigit():
-        return int(text) if 0 < int(text) < signal.NSIG else 0
-    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
-    found = getattr(signal, name, None)
-    return int(found) if isinstance(found, signal.Signals) else 0
+    return signal_number(signal)
 
 
 def _ask(client: Client, order: CancelOrder) -> tuple[str, ...]:

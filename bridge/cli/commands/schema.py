@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write_json
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the schema."""
     make_parser(call, "Print the JSON Schema of the job file.", "  span schema > job.schema.json\n").parse_args(
         call.words

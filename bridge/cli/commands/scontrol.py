@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
 from overspan.bridge.cli.own_job import outlive_order
 from overspan.bridge.cli.references import is_ref, split_refs
@@ -57,7 +57,7 @@ ORDERS: dict[str, Order] = {
 }
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Carry out one scontrol command."""
     words = read_words(call, OPTIONS, _USAGE, _COMMANDS)
     if not words.rest or words.rest[0].lower() == "help":
@@ -72,7 +72,7 @@ def run(call: Call) -> int:
         if verb.startswith("requeue"):
             outlive_order(call.environment)
         return _order(call, words, verb, rest)
-    others: dict[str, Callable[[Call, Words, Sequence[str]], int]] = {
+    others: dict[str, Callable[[Invocation, Words, Sequence[str]], int]] = {
         "update": _update,
         "write": _write_script,
         "ping": _ping,
@@ -84,7 +84,7 @@ def run(call: Call) -> int:
     return complain(f"invalid keyword: {words.rest[0]}")
 
 
-def _order(call: Call, words: Words, verb: str, rest: Sequence[str]) -> int:
+def _order(call: Invocation, words: Words, verb: str, rest: Sequence[str]) -> int:
     if not rest:
         return complain(f"too few arguments for keyword:{verb}")
     with call.client() as client:
@@ -116,7 +116,7 @@ def find_named(client: Client, name: str) -> list[str]:
 
 
 def _for_each(words: Words, refs: Iterable[str], act: Callable[[str], None], texts: list[str] | None = None) -> int:
-    """Do something for each job; what cannot be done is told as scontrol does, and the code is 1."""
+    """Do something for each job. Failures are reported as scontrol reports them, and make the exit code 1."""
     code = 0
     for ref in refs:
         try:
@@ -145,7 +145,7 @@ def _explain(error: OverspanError) -> str:
     return text if text and head.startswith("job ") else error.message
 
 
-def _update(call: Call, words: Words, rest: Sequence[str]) -> int:
+def _update(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     from overspan.bridge.cli.scontrol_update import explain_refusal, parse_update
 
     if not rest:
@@ -182,7 +182,7 @@ def _absolute(client: Client, ref: str, values: dict[str, Any]) -> dict[str, Any
     return {**rest, "time_limit": limit}
 
 
-def _write_script(call: Call, words: Words, rest: Sequence[str]) -> int:
+def _write_script(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     if not rest or rest[0].lower() != "batch_script":
         given = rest[0] if rest else ""
         return complain(f"invalid write argument:{given}" if rest else "missing argument for keyword:write")
@@ -203,25 +203,25 @@ def _write_script(call: Call, words: Words, rest: Sequence[str]) -> int:
         write(text)
         return 0
     with open(name, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        # Only the owner may read it: a script may hold what is not for others.
+        # Only the owner may read it: a script may contain secrets.
         os.fchmod(stream.fileno(), 0o600)
         stream.write(text)
     write(f"batch script for job {ref} written to {name}\n")
     return 0
 
 
-def _ping(call: Call, words: Words, rest: Sequence[str]) -> int:
-    from overspan.bridge.cli.configuration_text import ping_text
+def _ping(call: Invocation, words: Words, rest: Sequence[str]) -> int:
+    from overspan.bridge.cli.scontrol_config import ping_text
 
     with call.client() as client:
         write(ping_text(str(client.ping().get("host") or "localhost")) + "\n")
     return 0
 
 
-def _notify(call: Call, words: Words, rest: Sequence[str]) -> int:
+def _notify(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     if len(rest) < 2:
         return complain("too few arguments for keyword:notify")
-    # Slurm writes the text to srun's stderr; a batch job has nobody to read it.
+    # Slurm writes the text to srun's stderr; a batch job has no srun that would show it.
     try:
         with call.client() as client:
             client.show(rest[0])
@@ -230,7 +230,7 @@ def _notify(call: Call, words: Words, rest: Sequence[str]) -> int:
     return 0
 
 
-def _version(call: Call, words: Words, rest: Sequence[str]) -> int:
+def _version(call: Invocation, words: Words, rest: Sequence[str]) -> int:
     from overspan.bridge.cli.commands.version import slurm_version
 
     write(slurm_version())

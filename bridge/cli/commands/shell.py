@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.model.errors import Unreachable
@@ -20,7 +20,7 @@ _EXAMPLES = """\
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Become the shell or the command."""
     words, command = split_command(call.words)
     parser = make_parser(call, "A shell, or a command, beside a member of a running job.", _EXAMPLES)

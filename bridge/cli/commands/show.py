@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.array_text import describe_shares, sum_up, write_shares
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.array_summary import describe_summaries, summarize_elements, write_summaries
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.cli.row_texts import first_word
@@ -26,7 +26,7 @@ _COLOURS = {
 _HEADER = ("ID", "TASK", "STATE", "REASON", "NODES", "TIME", "LIMIT", "ATTEMPT", "EXIT", "NODELIST")
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print one job."""
     parser = make_parser(call, "Show a job: its tasks, attempts and ends.", "  span show 42\n  span show rlhf --json\n")
     parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
@@ -42,7 +42,7 @@ def run(call: Call) -> int:
             raise NotFound(f"job {ref} has no task {task}", remedy=f"its tasks: {', '.join(names)}")
         if job.get("array"):
             listing = client.history(JobFilter(ids=(ref,)))
-            job["array"]["elements"] = sum_up(listing.rows, listing.now)
+            job["array"]["elements"] = summarize_elements(listing.rows, listing.now)
     if chosen.json:
         write_json({"format": 1, "job": _document(job)})
     else:
@@ -50,7 +50,7 @@ def run(call: Call) -> int:
     return 0
 
 
-def _show_elements(call: Call, client: Client, ref: str, as_json: bool) -> int:
+def _show_elements(call: Invocation, client: Client, ref: str, as_json: bool) -> int:
     """Show some elements of an array: each that is a job, and how many wait."""
     rows = client.history(JobFilter(ids=(ref,))).rows
     if not rows:
@@ -67,7 +67,7 @@ def _show_elements(call: Call, client: Client, ref: str, as_json: bool) -> int:
 
 def _document(job: Mapping[str, Any]) -> Mapping[str, Any]:
     array = job.get("array")
-    return job if not array else {**job, "array": {**array, "elements": describe_shares(array["elements"])}}
+    return job if not array else {**job, "array": {**array, "elements": describe_summaries(array["elements"])}}
 
 
 def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
@@ -106,7 +106,7 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     lines = [f"{name + ':':<12} {value}" for name, value in facts if value]
     lines += [f"{'Note:':<12} {note}" for note in job.get("notes") or ()]
     if array.get("elements"):
-        return "\n".join([*lines, "", *write_shares(job.get("id"), array["elements"])]) + "\n"
+        return "\n".join([*lines, "", *write_summaries(job.get("id"), array["elements"])]) + "\n"
     tasks = job.get("tasks") or []
     rows = [_HEADER, *(_task_cells(job, task, now) for task in tasks)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]

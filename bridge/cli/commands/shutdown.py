@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say
 
 
-def run(call: Call) -> int:
-    """End the daemon; one that does not run is no failure."""
+def run(call: Invocation) -> int:
+    """End the daemon; succeeds too where none runs."""
     make_parser(call, "End the daemon. Jobs go on; the next command starts it again.").parse_args(call.words)
     with call.client() as client:
         if not client.shutdown():

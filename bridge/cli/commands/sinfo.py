@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from overspan.bridge.cli import node_columns
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render
-from overspan.bridge.cli.node_columns import NodeRow
+from overspan.bridge.cli import sinfo_fields
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.sinfo_fields import NodeRow
+from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
@@ -58,7 +58,7 @@ _DATE = "%a %b %d %H:%M:%S %Y"
 Node = dict[str, Any]
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the nodes, once or again and again."""
     words = read_words(call, OPTIONS, _USAGE)
     clusters = words.listed("clusters")
@@ -78,7 +78,7 @@ def run(call: Call) -> int:
             time.sleep(int(seconds))
 
 
-def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
+def _print(call: Invocation, words: Words, document: dict[str, Any]) -> int:
     every: list[Node] = [node for node in document.get("nodes") or () if _in_partition(node, words)]
     if not words.has("clusters"):
         # As in Slurm, a line tells its cluster only where clusters were asked for.
@@ -86,15 +86,15 @@ def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
     nodes = _choose(every, words)
     layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), [])
     columns = [field.column for field in layout.fields]
-    rows = node_columns.gather(nodes, columns, words.has("Node"))
+    rows = sinfo_fields.gather(nodes, columns, words.has("Node"))
     if _documents(words):
-        from overspan.bridge.cli.node_documents import write_lines
+        from overspan.bridge.cli.node_json import write_lines
 
         write_lines(call, rows)
         return _say_silence(call, document)
     divided = any(column.header == "PARTITION" for column in columns)
     if divided and not words.has("Node") and not words.has("list-reasons"):
-        rows += node_columns.empty_rows(every, rows)
+        rows += sinfo_fields.empty_rows(every, rows)
     layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), rows)
     now = float(document.get("now") or time.time())
     if words.has("long") and not words.has("iterate"):
@@ -113,7 +113,7 @@ def _print(call: Call, words: Words, document: dict[str, Any]) -> int:
     return _say_silence(call, document)
 
 
-def _say_silence(call: Call, document: dict[str, Any]) -> int:
+def _say_silence(call: Invocation, document: dict[str, Any]) -> int:
     """Say which clusters did not answer; 1 where one did not, as sinfo ends."""
     silent = [cluster for cluster in document.get("clusters") or () if cluster.get("message")]
     for cluster in silent:
@@ -124,8 +124,8 @@ def _say_silence(call: Call, document: dict[str, Any]) -> int:
 def choose_layout(words: Words, default: str, rows: Sequence[NodeRow]) -> Layout:
     """The format of the options; `%#P` and `%#N` are as wide as the longest text of the rows."""
     if words.has("Format"):
-        return parse_names(words.last("Format"), node_columns.NAMES)
-    return parse_letters(fit_widths(choose_format(words, default), rows), node_columns.LETTERS)
+        return parse_names(words.last("Format"), sinfo_fields.NAMES)
+    return parse_letters(fit_widths(choose_format(words, default), rows), sinfo_fields.LETTERS)
 
 
 def choose_format(words: Words, default: str = "") -> str:
@@ -133,18 +133,18 @@ def choose_format(words: Words, default: str = "") -> str:
     if words.has("format"):
         return words.last("format")
     if words.has("list-reasons"):
-        return node_columns.REASON_LONG_FORMAT if words.has("long") else node_columns.REASON_FORMAT
+        return sinfo_fields.REASON_LONG_FORMAT if words.has("long") else sinfo_fields.REASON_FORMAT
     if words.has("summarize"):
-        return node_columns.SUMMARY_FORMAT
+        return sinfo_fields.SUMMARY_FORMAT
     if words.has("Node"):
-        return node_columns.NODE_LONG_FORMAT if words.has("long") else node_columns.NODE_FORMAT
-    return node_columns.LONG_FORMAT if words.has("long") else default or node_columns.DEFAULT_FORMAT
+        return sinfo_fields.NODE_LONG_FORMAT if words.has("long") else sinfo_fields.NODE_FORMAT
+    return sinfo_fields.LONG_FORMAT if words.has("long") else default or sinfo_fields.DEFAULT_FORMAT
 
 
 def fit_widths(text: str, rows: Sequence[NodeRow]) -> str:
     """Give `%#P` and `%#N` the width of the longest text, 9 at least, as sinfo does."""
     for letter in ("P", "N"):
-        column = node_columns.LETTERS[letter]
+        column = sinfo_fields.LETTERS[letter]
         width = max([len(column.text(row, 0)) for row in rows], default=0)
         width = max(width, _MIN_AUTO_WIDTH)
         text = text.replace(f"%#{letter}", f"%{width}{letter}").replace(f"%.#{letter}", f"%.{width}{letter}")

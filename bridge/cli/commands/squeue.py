@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from overspan.bridge.cli import columns
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, write_header
-from overspan.bridge.cli.ordering import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
+from overspan.bridge.cli import squeue_letters
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
-from overspan.bridge.cli.references import check_refs, parse_states
+from overspan.bridge.cli.references import check_refs, find_user, parse_states
+from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
+from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render, write_header
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow, Listing
 from overspan.bridge.client.records import EXTENTS
@@ -71,7 +71,7 @@ _VARIABLES = frozenset({"SLURM_CLUSTERS", "SLURM_BITSTR_LEN"})
 _DATE = "%a %b %d %H:%M:%S %Y"
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the queue, once or again and again."""
     call = call._replace(words=tuple(_attach_values(call.words)))
     words = read_words(call, OPTIONS, _USAGE)
@@ -103,18 +103,18 @@ def choose_layout(words: Words, environment: dict[str, str]) -> Layout:
     if words.has("Format"):
         return _parse_names(words.last("Format"))
     if words.has("format"):
-        return parse_letters(words.last("format"), columns.LETTERS)
+        return parse_letters(words.last("format"), squeue_letters.LETTERS)
     if words.has("long"):
-        return parse_letters(columns.LONG_FORMAT, columns.LETTERS)
+        return parse_letters(squeue_letters.LONG_FORMAT, squeue_letters.LETTERS)
     if words.has("start"):
-        return parse_letters(columns.START_FORMAT, columns.LETTERS)
+        return parse_letters(squeue_letters.START_FORMAT, squeue_letters.LETTERS)
     if not environment.get("SQUEUE_FORMAT") and environment.get("SQUEUE_FORMAT2"):
         return _parse_names(environment["SQUEUE_FORMAT2"])
-    return parse_letters(environment.get("SQUEUE_FORMAT") or columns.DEFAULT_FORMAT, columns.LETTERS)
+    return parse_letters(environment.get("SQUEUE_FORMAT") or squeue_letters.DEFAULT_FORMAT, squeue_letters.LETTERS)
 
 
 def _parse_names(text: str) -> Layout:
-    from overspan.bridge.cli.column_names import NAMES
+    from overspan.bridge.cli.squeue_fields import NAMES
 
     return parse_names(text, NAMES)
 
@@ -143,7 +143,7 @@ def make_filter(words: Words, environment: dict[str, str]) -> JobFilter:
     )
 
 
-def _print_once(call: Call, client: Client, words: Words) -> int:
+def _print_once(call: Invocation, client: Client, words: Words) -> int:
     environment = dict(call.environment)
     layout = choose_layout(words, environment)
     sort = words.last("sort") or environment.get("SQUEUE_SORT") or DEFAULT_SORT
@@ -169,12 +169,12 @@ def _print_once(call: Call, client: Client, words: Words) -> int:
     if not rows and len(words.listed("jobs")) == 1 and not _is_known(client, wanted.ids, listing.now):
         return complain(f"slurm_load_jobs error: {INVALID_JOB}")
     if words.has("array") or any("_" in ref for ref in wanted.ids):
-        from overspan.bridge.cli.elements import name_elements, split_elements
+        from overspan.bridge.cli.array_elements import name_elements, split_elements
 
         rows = split_elements(rows) if words.has("array") else name_elements(rows)
     rows = sort_rows(rows, sort, listing.now)
     if documents:
-        from overspan.bridge.cli.job_documents import write_jobs
+        from overspan.bridge.cli.job_json import write_jobs
 
         write_jobs(call, rows, listing.now)
         return 0
@@ -194,7 +194,7 @@ def _is_usual(words: Words, environment: Mapping[str, str]) -> bool:
     return given <= _USUAL_OPTIONS and not variables
 
 
-def _tell_stale(call: Call, listing: Listing) -> None:
+def _tell_stale(call: Invocation, listing: Listing) -> None:
     """Tell of clusters that do not answer, or not all of it."""
     for stale in listing.stale:
         since = time.strftime("%H:%M:%S", time.localtime(stale.since))
@@ -216,7 +216,7 @@ def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Lis
         write(render(layout, rows, listing.now, header))
 
 
-def _write_steps(call: Call, words: Words, rows: list[JobRow], listing: Listing) -> int:
+def _write_steps(call: Invocation, words: Words, rows: list[JobRow], listing: Listing) -> int:
     """Print the steps that run; -s names steps, -j jobs."""
     from overspan.bridge.cli import steps
 
@@ -243,19 +243,14 @@ def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, name
         write(title + render(layout, by_cluster[name], listing.now, header))
 
 
-def _known_users(call: Call, users: tuple[str, ...]) -> tuple[str, ...]:
-    """The users by name; one that is not known is told, and asked for all the same, so that nothing is shown."""
-    if not users:
-        return ()
-    import pwd
-
+def _known_users(call: Invocation, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The users by name. An unknown one is reported and still asked for, so that nothing is shown."""
     names = []
-    for user in users:
-        try:
-            names.append(pwd.getpwuid(int(user)).pw_name if user.isdigit() else pwd.getpwnam(user).pw_name)
-        except KeyError:
-            say(call, f"error: Invalid user: {user}\n")
-            names.append(user)
+    for word in words:
+        user = find_user(word)
+        if user is None:
+            say(call, f"error: Invalid user: {word}\n")
+        names.append(user or word)
     return tuple(names)
 
 

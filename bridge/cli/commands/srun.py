@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from overspan.bridge.cli.allocating import allocate, become, find_run, has_job, refuse_words
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.allocations import allocate, become, find_run, has_job, refuse_words
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.native_allocations import step_in
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
@@ -37,7 +37,7 @@ Exit code: the highest of the ranks'; 128 + the signal's number where one was ki
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Run one command line."""
     try:
         parts = parse_words("srun", call.words)

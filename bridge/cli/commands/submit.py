@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.ends import exit_code, explain_end
-from overspan.bridge.cli.file_options import add_file_options, hide_secrets, read_changes
+from overspan.bridge.cli.exit_status import exit_code, explain_end
+from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.job_file_options import add_file_options, hide_secrets, read_changes
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.client import Accepted, Submission
 from overspan.bridge.client.submission import decode_text, read_text
@@ -25,7 +25,7 @@ NO_GROUP = "none"
 _KEYS = ("id", "task_ids", "name", "cluster", "notes")
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Submit a job file and print its id; a file with `cron` makes a schedule."""
     chosen = _parse(call)
     submission = _make_submission(call, chosen)
@@ -49,7 +49,7 @@ def run(call: Call) -> int:
         return exit_code(outcome)
 
 
-def _parse(call: Call) -> argparse.Namespace:
+def _parse(call: Invocation) -> argparse.Namespace:
     parser = make_parser(call, "Submit a job file.", _EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="job file (YAML); - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="cluster to run on; of several the first that takes it")
@@ -63,7 +63,7 @@ def _parse(call: Call) -> argparse.Namespace:
     return parser.parse_args(call.words)
 
 
-def _make_submission(call: Call, chosen: argparse.Namespace) -> Submission:
+def _make_submission(call: Invocation, chosen: argparse.Namespace) -> Submission:
     text = read_job(chosen.file)
     if text.startswith("#!"):
         raise InvalidRequest(f"{chosen.file} is a batch script, not a job file", remedy=f"span sbatch {chosen.file}")
@@ -82,7 +82,7 @@ def _make_submission(call: Call, chosen: argparse.Namespace) -> Submission:
     )
 
 
-def _tell(call: Call, accepted: Accepted, chosen: argparse.Namespace) -> None:
+def _tell(call: Invocation, accepted: Accepted, chosen: argparse.Namespace) -> None:
     if chosen.json:
         fields = accepted._asdict()
         keys = ("schedule", "name", "cluster", "notes") if accepted.schedule else _KEYS

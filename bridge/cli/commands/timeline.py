@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import rfc3339, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Transition
 from overspan.bridge.model.durations import format_timestamp
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Print the timeline."""
     parser = make_parser(call, "Print every change of state of a job.", "  span timeline 42\n")
     parser.add_argument("job", metavar="JOB", help="id or name")

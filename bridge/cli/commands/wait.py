@@ -6,8 +6,8 @@ import sys
 import time
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.call import Call
-from overspan.bridge.cli.ends import exit_code, explain_end
+from overspan.bridge.cli.exit_status import exit_code, explain_end
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write_json
 from overspan.bridge.cli.references import find_job
 from overspan.bridge.client import Outcome
@@ -24,7 +24,7 @@ told on stderr.
 """
 
 
-def run(call: Call) -> int:
+def run(call: Invocation) -> int:
     """Wait for every job named, in turn; the end of the last one ends the wait."""
     parser = make_parser(call, "Wait for the end of jobs.", _NOTES)
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="id, N+k, N.TASK or name")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.bridge.config.settings import Ticks
+from overspan.bridge.config.settings import PollIntervals
 from overspan.bridge.lifecycle.retries import backoff_delay
 from overspan.bridge.model.spec import Backoff
 
@@ -10,7 +10,7 @@ REFUSED = Backoff(first=1.0, factor=2.0, limit=300.0, jitter=0.2)
 """For a single call that was refused for now."""
 
 
-def unanswered(ticks: Ticks) -> Backoff:
+def unanswered(ticks: PollIntervals) -> Backoff:
     """For a cluster that does not answer."""
     return Backoff(first=float(ticks.retry), factor=2.0, limit=float(ticks.retry_limit), jitter=0.2)
 

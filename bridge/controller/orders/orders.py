@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -26,6 +25,7 @@ from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Rejected, Unreachable
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.signals import signal_number
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import OutboxRow
 
@@ -328,14 +328,10 @@ def _ended(job_id: int) -> Conflict:
 
 def parse_signal(text: str) -> int:
     """Read a signal as scancel takes it: a number, or a name with or without SIG. Raises InvalidRequest."""
-    word = text.strip().upper()
-    if re.fullmatch(r"[0-9]{1,3}", word) and 0 < int(word) < signal.NSIG:
-        return int(word)
-    name = word if word.startswith("SIG") else f"SIG{word}"
-    found = getattr(signal, name, None)
-    if isinstance(found, signal.Signals):
-        return int(found)
-    raise InvalidRequest(f"{text!r} is no signal", remedy="write a number such as 10, or a name such as USR1")
+    number = signal_number(text.strip())
+    if not number:
+        raise InvalidRequest(f"{text!r} is no signal", remedy="write a number such as 10, or a name such as USR1")
+    return number
 
 
 # --- updates ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan, Verdict
-from overspan.bridge.config.settings import Limits
+from overspan.bridge.config.settings import DaemonLimits
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
@@ -90,7 +90,7 @@ Scheduling = Callable[[Submission, Submitted, Schedule, bool], Awaitable[Submitt
 class Submitter:
     """Takes submissions; an answer means that the job is in the store."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters, limits: Limits, reader: Reader) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters, limits: DaemonLimits, reader: Reader) -> None:
         self.recorder = recorder
         self.clusters = clusters
         self.limits = limits

@@ -20,6 +20,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import ORDERS, Event, Granted
 from overspan.bridge.model.job import Attempt, Job
+from overspan.bridge.model.signals import signal_number
 from overspan.bridge.model.spec import Form, ReadyKind
 from overspan.bridge.runtime.core.environment import Place, build_environment
 from overspan.bridge.runtime.core.journal import Journal
@@ -381,12 +382,3 @@ def _read_notices(path: str) -> list[dict[str, Any]]:
             return [json.loads(line) for line in file if line.endswith("\n")]
     except (OSError, ValueError):
         return []
-
-
-def signal_number(name: str) -> int:
-    """The number of a signal given by name (`USR1`, `SIGUSR1`) or number; 0 when there is none."""
-    text = name.upper()
-    if text.isdigit():
-        return int(text)
-    found = getattr(signal, text if text.startswith("SIG") else f"SIG{text}", 0)
-    return int(found)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.program import COMMANDS, run_command
 from overspan.bridge.client.connection import HttpConnection
 from overspan.bridge.model.sbatch_options import BY_NAME
@@ -189,7 +189,7 @@ def test_made_up_command_lines(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
         if door.closed or patient(verb, typed) or verb in LAST:
             return
         extra = ("--hold",) if verb in ("sbatch", "submit") else PATIENT.get(verb, ())
-        code, told = run(Call(verb, (*extra, *typed), environment))
+        code, told = run(Invocation(verb, (*extra, *typed), environment))
         shown = f"span {verb} {' '.join(map(repr, typed))}: {code}\n{told}"
         assert 0 <= code <= 255, shown
         assert "Traceback" not in told and "internal" not in told, shown
@@ -197,7 +197,7 @@ def test_made_up_command_lines(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
     check()
 
 
-def run(call: Call) -> tuple[int, str]:
+def run(call: Invocation) -> tuple[int, str]:
     """Run a command in this process with an empty standard input; its code and what it said."""
     out, err = Stream(), Stream()
     # What a command changes for the rest of its process is not for the next test.

@@ -11,9 +11,9 @@ from tests.unit.controller.fakes import Bench, end, give_order, play, start_job,
 
 from overspan.bridge.api import queue_lines
 from overspan.bridge.api.queue_lines import QueueLines
-from overspan.bridge.cli.columns import DEFAULT_FORMAT, LETTERS
-from overspan.bridge.cli.layout import parse_letters, render
-from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
+from overspan.bridge.cli.squeue_letters import DEFAULT_FORMAT, LETTERS
+from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, sort_rows
+from overspan.bridge.cli.table_layout import parse_letters, render
 from overspan.bridge.client.records import rows_from_document
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.listing import Selection

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from overspan.bridge.cli import account_columns, columns, node_columns
-from overspan.bridge.cli.accounts import Account, as_lines, render_accounts, render_parsable
-from overspan.bridge.cli.column_names import NAMES
-from overspan.bridge.cli.layout import parse_letters, parse_names, render, render_delimited
-from overspan.bridge.cli.ordering import DEFAULT_SORT, sort_rows
-from overspan.bridge.cli.records_text import job_record
+from overspan.bridge.cli import sacct_fields, sinfo_fields, squeue_letters
 from overspan.bridge.cli.row_texts import format_time, seconds_used, start_time
+from overspan.bridge.cli.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
+from overspan.bridge.cli.scontrol_records import job_record
+from overspan.bridge.cli.squeue_fields import NAMES
+from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, sort_rows
+from overspan.bridge.cli.table_layout import parse_letters, parse_names, render, render_delimited
 from overspan.bridge.client import JobRow
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -58,11 +58,11 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _table(text: str, *rows: JobRow, header: bool = True) -> str:
-    return render(parse_letters(text, columns.LETTERS), rows, NOW, header)
+    return render(parse_letters(text, squeue_letters.LETTERS), rows, NOW, header)
 
 
 def test_default_format() -> None:
-    assert _table(columns.DEFAULT_FORMAT, RUNNING, PENDING, TASK, FAILED) == (
+    assert _table(squeue_letters.DEFAULT_FORMAT, RUNNING, PENDING, TASK, FAILED) == (
         "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n"
         "                42     debug train-ll research  R    1:02:03      2 node[1-2]\n"
         "                43     debug     eval      ann PD       0:00      1 (Resources)\n"
@@ -72,7 +72,7 @@ def test_default_format() -> None:
 
 
 def test_long_format() -> None:
-    assert _table(columns.LONG_FORMAT, RUNNING) == (
+    assert _table(squeue_letters.LONG_FORMAT, RUNNING) == (
         "             JOBID PARTITION     NAME     USER    STATE       TIME TIME_LIMI  NODES NODELIST(REASON)\n"
         "                42     debug train-ll research  RUNNING    1:02:03   2:00:00      2 node[1-2]\n"
     )
@@ -86,12 +86,12 @@ def test_widths_literals_and_no_header() -> None:
     assert _table("%.4N|%4N|%.4j", RUNNING, header=False) == "node[1-2]|node|trai\n"
 
 
-@pytest.mark.parametrize("letter", columns.LETTERS)
+@pytest.mark.parametrize("letter", squeue_letters.LETTERS)
 def test_every_letter_prints_something_for_every_row(letter: str) -> None:
     for row in (RUNNING, PENDING, TASK, FAILED):
         lines = _table(f"%{letter}", row).splitlines()
         assert len(lines) == 2
-        assert lines[0] == columns.LETTERS[letter].header
+        assert lines[0] == squeue_letters.LETTERS[letter].header
 
 
 def test_letters_values() -> None:
@@ -114,10 +114,14 @@ def test_letters_values() -> None:
         "V": "2023-11-14T20:50:00",
         "Z": "/home/r",
     }
-    assert {letter: columns.LETTERS[letter].text(RUNNING, NOW) for letter in expected} == expected
+    assert {letter: squeue_letters.LETTERS[letter].text(RUNNING, NOW) for letter in expected} == expected
     unlimited = RUNNING._replace(time_limit=None)
-    assert [columns.LETTERS[letter].text(unlimited, NOW) for letter in "lLe"] == ["UNLIMITED", "UNLIMITED", "NONE"]
-    assert [columns.LETTERS[letter].text(PENDING, NOW) for letter in "SeBN"] == ["N/A", "N/A", "n/a", ""]
+    assert [squeue_letters.LETTERS[letter].text(unlimited, NOW) for letter in "lLe"] == [
+        "UNLIMITED",
+        "UNLIMITED",
+        "NONE",
+    ]
+    assert [squeue_letters.LETTERS[letter].text(PENDING, NOW) for letter in "SeBN"] == ["N/A", "N/A", "n/a", ""]
 
 
 def test_named_columns_are_twenty_wide_and_run_together() -> None:
@@ -132,7 +136,7 @@ def test_named_columns_are_twenty_wide_and_run_together() -> None:
     [("%", "", ()), ("%.i%", "42", ()), ("%i|%.8?|", "42|%.8?|", ("?",)), ("%5", "%5", ("",)), ("x", "x", ())],
 )
 def test_what_is_no_field_stands_as_it_is(text: str, line: str, faults: tuple[str, ...]) -> None:
-    layout = parse_letters(text, columns.LETTERS)
+    layout = parse_letters(text, squeue_letters.LETTERS)
     assert layout.faults == faults
     assert render(layout, [RUNNING], NOW, header=False) == f"{line}\n"
 
@@ -171,7 +175,7 @@ def test_suspended_time_does_not_count() -> None:
     assert seconds_used(row, NOW) == seconds_used(RUNNING, NOW) - 60
     stopped = row._replace(state="SUSPENDED", paused_at=NOW - 30)
     assert seconds_used(stopped, NOW) == seconds_used(row, NOW) - 30
-    assert Account(stopped).suspended(NOW) == 90
+    assert AccountLine(stopped).suspended(NOW) == 90
 
 
 def test_an_expected_start_is_shown_for_what_waits() -> None:
@@ -183,7 +187,7 @@ def test_an_expected_start_is_shown_for_what_waits() -> None:
 
 
 def test_accounts_fixed_widths() -> None:
-    fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
+    fields = sacct_fields.parse_fields(sacct_fields.DEFAULT_FIELDS)
     cancelled = RUNNING._replace(state="CANCELLED", ended_by_uid=0, ended_at=NOW, signal=15)
     assert render_accounts(fields, as_lines([cancelled, TASK], {}, jobs_only=True), NOW) == (
         "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
@@ -194,7 +198,7 @@ def test_accounts_fixed_widths() -> None:
 
 
 def test_accounts_parsable_and_widths() -> None:
-    fields = account_columns.parse_fields("jobid,jobidraw%5,state%-12,Elapsed,Timelimit,End")
+    fields = sacct_fields.parse_fields("jobid,jobidraw%5,state%-12,Elapsed,Timelimit,End")
     lines = render_delimited(
         (field.column for field in fields), as_lines([FAILED], {}, jobs_only=True), NOW, delimiter="|"
     )
@@ -207,14 +211,14 @@ def test_accounts_parsable_and_widths() -> None:
         == "   50 FAILED       \n"
     )
     with pytest.raises(InvalidRequest, match='Invalid field requested: "nope"'):
-        account_columns.parse_fields("JobID,nope")
+        sacct_fields.parse_fields("JobID,nope")
 
 
-@pytest.mark.parametrize("name", account_columns.FIELDS)
+@pytest.mark.parametrize("name", sacct_fields.FIELDS)
 def test_every_account_field(name: str) -> None:
     for row in (RUNNING, PENDING, TASK, FAILED):
         for line in as_lines([row], {}):
-            assert "\n" not in account_columns.FIELDS[name].text(line, NOW)
+            assert "\n" not in sacct_fields.FIELDS[name].text(line, NOW)
 
 
 def _node(name: str, state: str, used: int = 0) -> dict[str, object]:
@@ -224,16 +228,16 @@ def _node(name: str, state: str, used: int = 0) -> dict[str, object]:
 
 def test_nodes_are_gathered_by_state() -> None:
     nodes = [_node("n1", "idle"), _node("n2", "mixed", 2), _node("n3", "idle"), _node("n4", "down*")]
-    letters = node_columns.LETTERS
-    text = node_columns.DEFAULT_FORMAT.replace("%#P", "%9P")
-    rows = node_columns.gather(nodes, map(letters.__getitem__, "PalDtN"), by_node=False)
+    letters = sinfo_fields.LETTERS
+    text = sinfo_fields.DEFAULT_FORMAT.replace("%#P", "%9P")
+    rows = sinfo_fields.gather(nodes, map(letters.__getitem__, "PalDtN"), by_node=False)
     assert render(parse_letters(text, letters), rows, NOW) == (
         "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n"
         "debug*       up   infinite      2   idle n[1,3]\n"
         "debug*       up   infinite      1    mix n2\n"
         "debug*       up   infinite      1  down* n4\n"
     )
-    (row,) = node_columns.gather(nodes, map(letters.__getitem__, "PF"), by_node=False)
+    (row,) = sinfo_fields.gather(nodes, map(letters.__getitem__, "PF"), by_node=False)
     assert [letters[letter].text(row, NOW) for letter in "AFCGcm"] == [
         "1/2",
         "1/2/1/4",
@@ -242,4 +246,4 @@ def test_nodes_are_gathered_by_state() -> None:
         "4",
         "1000",
     ]
-    assert len(node_columns.gather(nodes, [letters["N"]], by_node=True)) == 4
+    assert len(sinfo_fields.gather(nodes, [letters["N"]], by_node=True)) == 4

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands.cron import edit_text, mark_line, read_id, render, run
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import Denied, InvalidRequest
 
 ROW = {
@@ -59,4 +59,4 @@ def test_the_editor_gets_a_private_file(tmp_path: Path) -> None:
 )
 def test_words_that_do_not_go_together(words: tuple[str, ...], error: type[Exception]) -> None:
     with pytest.raises(error):
-        run(Call("cron", words, {}))
+        run(Invocation("cron", words, {}))

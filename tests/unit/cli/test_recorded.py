@@ -10,12 +10,12 @@ import pytest
 from tests.differential.transcripts import Transcript, read_transcripts
 from tests.unit.cli.recorded_jobs import FORMATS, JOBS, LATE, OMITTED, STEPS
 
-from overspan.bridge.cli import account_columns, columns, node_columns, records_text
-from overspan.bridge.cli.accounts import as_lines, render_accounts, render_parsable
-from overspan.bridge.cli.column_names import NAMES, eligible_at
+from overspan.bridge.cli import sacct_fields, scontrol_records, sinfo_fields, squeue_letters
 from overspan.bridge.cli.commands.sacct import OPTIONS, choose_lines
-from overspan.bridge.cli.layout import Layout, parse_letters, parse_names, render, render_delimited
-from overspan.bridge.cli.ordering import sort_rows
+from overspan.bridge.cli.sacct_lines import as_lines, render_accounts, render_parsable
+from overspan.bridge.cli.squeue_fields import NAMES, eligible_at
+from overspan.bridge.cli.squeue_sort import sort_rows
+from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render, render_delimited
 from overspan.bridge.model.getopt import parse
 
 # Facts that nobody records here, or that follow another rule.
@@ -85,7 +85,7 @@ def _squeue(layout: Layout) -> Callable[[float], str]:
 
 @pytest.mark.parametrize("recorded", LETTERS, ids=_second)
 def test_letters(recorded: Transcript) -> None:
-    layout = parse_letters(recorded.argv[-1], columns.LETTERS)
+    layout = parse_letters(recorded.argv[-1], squeue_letters.LETTERS)
     assert _agrees(recorded, _squeue(layout)), _squeue(layout)(LATE + 100)
 
 
@@ -97,7 +97,7 @@ def test_names(recorded: Transcript) -> None:
 
 @pytest.mark.parametrize("recorded", ACCOUNTS, ids=_second)
 def test_fields(recorded: Transcript) -> None:
-    fields = account_columns.parse_fields(recorded.argv[-1])
+    fields = sacct_fields.parse_fields(recorded.argv[-1])
 
     def write(now: float) -> str:
         rows = [row for row in sort_rows(JOBS, "i", now) if eligible_at(row) is not None]
@@ -120,7 +120,7 @@ def test_records_of_jobs() -> None:
         row = rows.get(recorded.argv[-1])
         if row is None or recorded.rc or row.array_waiting or row.task_offset is not None or row.nodes == 3:
             continue
-        ours = records_text.write_records([records_text.job_record(row, LATE + 150)], False).splitlines()
+        ours = scontrol_records.write_records([scontrol_records.job_record(row, LATE + 150)], False).splitlines()
         theirs = recorded.stdout.splitlines()
         assert len(ours) == len(theirs), (ours, theirs)
         ours = [line.replace(",gres/gpu=2", "") for line in ours]
@@ -132,17 +132,17 @@ def test_records_of_jobs() -> None:
 
 def test_arrays_as_users_see_them() -> None:
     recorded = _recorded("squeue", "squeue", "-r", "-j", "15")[0]
-    from overspan.bridge.cli.elements import split_elements
+    from overspan.bridge.cli.array_elements import split_elements
 
     rows = [row for row in JOBS if row.array_id == 15]
-    layout = parse_letters(columns.DEFAULT_FORMAT, columns.LETTERS)
+    layout = parse_letters(squeue_letters.DEFAULT_FORMAT, squeue_letters.LETTERS)
     texts = [render(layout, split_elements(rows), LATE + seconds).splitlines() for seconds in range(80, 200)]
     assert any(sorted(text) == sorted(recorded.stdout.splitlines()) for text in texts)
 
 
 def test_default_table_and_accounts() -> None:
     recorded = _recorded("squeue", "squeue", "-l", "-t", "all")[0]
-    layout = parse_letters(columns.LONG_FORMAT, columns.LETTERS)
+    layout = parse_letters(squeue_letters.LONG_FORMAT, squeue_letters.LETTERS)
     theirs = [line for line in recorded.stdout.splitlines()[1:] if line.split()[0] not in OMITTED]
 
     def ours(now: float) -> list[str]:
@@ -150,7 +150,7 @@ def test_default_table_and_accounts() -> None:
 
     assert any(sorted(ours(LATE + seconds)) == sorted(theirs) for seconds in range(80, 200)), ours(LATE + 90)
     (accounts,) = [one for one in _recorded("sacct", "sacct") if one.argv == ("sacct", "-j", "15")]
-    fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
+    fields = sacct_fields.parse_fields(sacct_fields.DEFAULT_FIELDS)
     lines = as_lines([row for row in sort_rows(JOBS, "i", LATE) if row.array_id == 15], {})
     assert render_accounts([(field.column, field.width) for field in fields], lines, LATE + 100) == accounts.stdout
 
@@ -158,7 +158,7 @@ def test_default_table_and_accounts() -> None:
 @pytest.mark.parametrize("words", ["-j 8", "-j 8.0", "-j 8.batch"])
 def test_steps_of_srun(words: str) -> None:
     (recorded,) = [one for one in _recorded("sacct", "sacct") if one.argv == ("sacct", *words.split())]
-    fields = account_columns.parse_fields(account_columns.DEFAULT_FIELDS)
+    fields = sacct_fields.parse_fields(sacct_fields.DEFAULT_FIELDS)
     lines = as_lines([row for row in JOBS if row.raw_id == 8], STEPS)
     chosen = choose_lines(lines, parse(words.split(), OPTIONS))
     assert render_accounts([(field.column, field.width) for field in fields], chosen, LATE) == recorded.stdout
@@ -178,6 +178,6 @@ def _nodes() -> list[dict[str, object]]:
 def test_sinfo_letters(letter: str) -> None:
     for words in (("sinfo", "-o", f"%{letter}|%.12{letter}|"), ("sinfo", "-N", "-o", f"%N|%{letter}|%.12{letter}|")):
         (recorded,) = [one for one in _recorded("sinfo", "sinfo") if one.argv == words]
-        layout = parse_letters(words[-1], node_columns.LETTERS)
-        rows = node_columns.gather(_nodes(), [field.column for field in layout.fields], "-N" in words)
+        layout = parse_letters(words[-1], sinfo_fields.LETTERS)
+        rows = sinfo_fields.gather(_nodes(), [field.column for field in layout.fields], "-N" in words)
         assert render(layout, rows, 0) == recorded.stdout

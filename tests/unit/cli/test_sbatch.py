@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands import sbatch
+from overspan.bridge.cli.commands.sbatch import scan
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.sbatch_help import HELP, USAGE
-from overspan.bridge.cli.sbatch_options import scan
 from overspan.bridge.client import Accepted, Outcome, Submission
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sbatch_options import ALIASES, BY_LETTER, BY_NAME, OWN, match_names
 
 
-def call(*words: str, **environment: str) -> Call:
-    return Call("sbatch", words, environment)
+def call(*words: str, **environment: str) -> Invocation:
+    return Invocation("sbatch", words, environment)
 
 
 def sent(*words: str) -> Submission:

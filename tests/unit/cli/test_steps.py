@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.cli.accounts import Account, as_lines
 from overspan.bridge.cli.commands.sacct import OPTIONS, choose_lines
-from overspan.bridge.cli.layout import parse_letters, render
-from overspan.bridge.cli.records_text import step_record, write_records
+from overspan.bridge.cli.sacct_lines import AccountLine, as_lines
+from overspan.bridge.cli.scontrol_records import step_record, write_records
 from overspan.bridge.cli.steps import (
     STEP_FORMAT,
     STEP_LETTERS,
@@ -19,6 +18,7 @@ from overspan.bridge.cli.steps import (
     order_by_number,
     running_steps,
 )
+from overspan.bridge.cli.table_layout import parse_letters, render
 from overspan.bridge.client import JobRow, StepRow
 from overspan.bridge.client.records import steps_from_document
 from overspan.bridge.model.getopt import parse
@@ -78,7 +78,7 @@ def test_the_highest_end_of_steps_is_the_jobs_derived_one() -> None:
     ends = [ENDED._replace(exit_code=3), ENDED._replace(signal=9), ENDED._replace(exit_code=2)]
     assert derived_exit(list_steps(JOB, {7: ends})) == (3, 0)
     over = JOB._replace(state="COMPLETED", ended_at=990.0)
-    assert as_lines([over], {7: ends}, jobs_only=True) == [Account(over, None, "", (3, 0))]
+    assert as_lines([over], {7: ends}, jobs_only=True) == [AccountLine(over, None, "", (3, 0))]
     # While it runs nothing is derived yet (measured on Slurm 22.05).
     assert as_lines([JOB], {7: ends})[0].derived == (0, 0)
 

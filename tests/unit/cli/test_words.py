@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.account_columns import FIELDS
-from overspan.bridge.cli.call import Call
 from overspan.bridge.cli.commands import sacct, sbatch, scancel, sinfo, squeue
-from overspan.bridge.cli.ends import exit_code
+from overspan.bridge.cli.commands.sbatch import scan
+from overspan.bridge.cli.exit_status import exit_code
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
-from overspan.bridge.cli.sbatch_options import scan
+from overspan.bridge.cli.sacct_fields import FIELDS
 from overspan.bridge.cli.scontrol_update import Changes, explain_refusal, parse_update
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome
 from overspan.bridge.model.errors import InvalidRequest
@@ -178,7 +178,7 @@ def test_mistakes(words: list[str], code: int, message: str, capsys: pytest.Capt
 
 
 def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(call: Call) -> int:
+    def fail(call: Invocation) -> int:
         raise KeyError("job")
 
     monkeypatch.setattr("overspan.bridge.cli.commands.version.run", fail)
@@ -187,7 +187,7 @@ def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(call: Call) -> int:
+    def interrupt(call: Invocation) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("overspan.bridge.cli.commands.version.run", interrupt)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from overspan.bridge.cli.call import Call
+from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import report, say, write_json
 from overspan.bridge.client.terminal_texts import UNSAFE, clean_document, clean_text, may_need_cleaning
 from overspan.bridge.model.errors import InvalidRequest
@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
 
 
 def test_notes_and_errors_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = Call("submit", (), {})
+    call = Invocation("submit", (), {})
     for stream, escape in ((Terminal(), "?"), (io.StringIO(), "\x1b")):
         monkeypatch.setattr(sys, "stderr", stream)
         say(call, "two\nlines\x1b[1m")

@@ -10,7 +10,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, play, until
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.cli.commands.show import job_text
-from overspan.bridge.cli.ends import describe_end
+from overspan.bridge.cli.exit_status import describe_end
 from overspan.bridge.cli.no_output import explain_silence
 from overspan.bridge.client import Outcome
 from overspan.bridge.controller.submission.submitter import ScheduledRun

@@ -14,9 +14,9 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources, parse_accelerators
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
 from overspan.bridge.readers import header_fields, resource_fields, task_fields
-from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.field_types import Effect, Record
 from overspan.bridge.readers.job_file import read_job_file
-from overspan.bridge.readers.shapes import Effect, Record
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.runtime.core.environment import Place, build_environment
 
 PAGE = ROOT / "docs" / "job-file.md"

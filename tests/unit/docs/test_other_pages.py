@@ -14,7 +14,7 @@ from overspan.adapters import abilities, contract
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.local.settings import read_settings
 from overspan.adapters.slurm.settings import read_settings as read_slurm_settings
-from overspan.bridge.config.settings import ClusterSettings, Limits, Settings, Ticks
+from overspan.bridge.config.settings import ClusterSettings, DaemonLimits, PollIntervals, Settings
 from overspan.bridge.model import errors
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -25,7 +25,9 @@ ADAPTERS = ROOT / "docs" / "adapters.md"
 
 def test_settings_are_those_of_the_configuration() -> None:
     known = {*Settings.model_fields, "final"} - {"ticks", "limits"}
-    known |= {f"ticks.{name}" for name in Ticks.model_fields} | {f"limits.{name}" for name in Limits.model_fields}
+    known |= {f"ticks.{name}" for name in PollIntervals.model_fields} | {
+        f"limits.{name}" for name in DaemonLimits.model_fields
+    }
     own = set(ClusterSettings.model_fields)
     for read in (read_settings, read_slurm_settings):
         with pytest.raises(InvalidRequest) as raised:
@@ -36,7 +38,7 @@ def test_settings_are_those_of_the_configuration() -> None:
 
 def test_defaults_of_settings_are_right() -> None:
     rows = {row[0].strip("`"): row[1] for row in pages.read_rows(pages.read_section(OPERATIONS, "Configuration"))}
-    for prefix, part in (("ticks", Ticks()), ("limits", Limits())):
+    for prefix, part in (("ticks", PollIntervals()), ("limits", DaemonLimits())):
         for name in type(part).model_fields:
             assert rows[f"{prefix}.{name}"] == str(getattr(part, name))
     assert rows["retention"] == f"{Settings().retention // 86400}d"

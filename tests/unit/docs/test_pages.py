@@ -14,8 +14,8 @@ from tests.unit.docs.pages import PAGES, ROOT, Block
 
 from overspan.bridge.cli.program import COMMANDS
 from overspan.bridge.config.settings import load_settings
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.read_context import ReadContext
 
 BLOCKS = [(page, block) for page in PAGES for block in pages.read_blocks(page)]
 README = ROOT / "README.md"

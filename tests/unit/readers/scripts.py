@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.readers.batch_script import read_batch_script
-from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
 
 CONTEXT = ReadContext(

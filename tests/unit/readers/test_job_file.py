@@ -28,8 +28,8 @@ from overspan.bridge.model.spec import (
     SignalBefore,
     Start,
 )
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.read_context import ReadContext
 
 GROUP = "name: g\nexecution: parallel\n"
 A = "---\nname: a\nrun: x\n"

@@ -6,8 +6,8 @@ import pytest
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.read_context import ReadContext
 
 LOCAL = ReadContext(
     directory="/home/u/work",

@@ -8,7 +8,7 @@ import pytest
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.batch_script import read_batch_script
-from overspan.bridge.readers.context import ReadContext
+from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch_arguments import parse_sbatch
 
 RECORDED = Path(__file__).parent / "data" / "sbatch_decisions.tsv"

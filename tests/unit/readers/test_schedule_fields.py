@@ -7,8 +7,8 @@ import pytest
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.schedule import Missed, Overlap, Schedule
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.readers.context import ReadContext
 from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.read_context import ReadContext
 
 GROUP = "name: g\nexecution: parallel\n{}\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n"
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.readers.nodes import Items, Scalar, Table, place_in, plain
 from overspan.bridge.readers.yaml_documents import MAX_DEPTH, MAX_LENGTH, read_documents, read_tables, resolve
+from overspan.bridge.readers.yaml_nodes import Items, Scalar, Table, place_in, plain
 
 
 @pytest.mark.parametrize(
