@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, cast
 
-from overspan.adapters.ignoring import Rule, is_ignored, read_rules
+from overspan.adapters.ignore_patterns import Rule, is_ignored, read_rules
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
 SKYIGNORE, GITIGNORE = ".skyignore", ".gitignore"

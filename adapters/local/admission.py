@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from overspan.adapters.local.booking import Ledger, Variant, is_kind, list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Settings
-from overspan.adapters.script_demands import list_demands, refuse_nodes, refuse_partition, refuse_reservation
+from overspan.adapters.script_options import list_demands, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.spec import TaskSpec

@@ -27,13 +27,13 @@ from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.journals import Wake
+from overspan.adapters.local.launch_files import find_last_job, parse_handle
 from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.lost_launches import list_recent
 from overspan.adapters.local.packing import Packer
 from overspan.adapters.local.planning import render_plan
 from overspan.adapters.local.retention import forget_runs
-from overspan.adapters.local.rundir import find_last_job, parse_handle
-from overspan.adapters.local.salvage import list_recent
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.shells import find_entrance
 from overspan.adapters.local.steps import list_steps

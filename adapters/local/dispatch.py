@@ -12,21 +12,21 @@ from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Order, Refusa
 from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
+from overspan.adapters.local.array_throttles import Line
 from overspan.adapters.local.booking import Ledger, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.estimates import estimate_start
+from overspan.adapters.local.launch_files import RunDirectory, parse_handle, put_off
 from overspan.adapters.local.launches import GrantFacts, Run
-from overspan.adapters.local.notes import is_part, select_notes
+from overspan.adapters.local.lost_launches import Wreck, find_damage, list_recent, open_wreck, pursue, tell_end
+from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.preemption import Holder, choose_victims
-from overspan.adapters.local.reports import Reports
-from overspan.adapters.local.rundir import RunDirectory, parse_handle, put_off
-from overspan.adapters.local.salvage import Wreck, find_damage, list_recent, open_wreck, pursue, tell_end
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
+from overspan.adapters.local.start_estimates import estimate_start
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
-from overspan.adapters.local.throttles import Line
+from overspan.adapters.local.waiting_orders import is_part, select_notes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
-from overspan.bridge.runtime.core.losses import is_damage, list_losses, word_damage
+from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
 from overspan.bridge.runtime.core.mounts import sweep_links
 from overspan.bridge.runtime.core.shortages import is_shortage
 

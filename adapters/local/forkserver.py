@@ -12,7 +12,7 @@ import socket
 import threading
 from typing import NamedTuple
 
-from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.zip_application import build_archive
 
 _PATIENCE = 20.0
 """Seconds for an answer, the start of a fork server included; one that takes longer is killed."""

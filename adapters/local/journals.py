@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from overspan.adapters.local.packs import open_file
-from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.local.launch_files import RunDirectory
+from overspan.adapters.local.run_packs import open_file
 from overspan.bridge.model.events import Event, Launch, LaunchLost, NodeEnded, NodeStarted, Refused, event_from_document
-from overspan.bridge.runtime.core.records import read_record
+from overspan.bridge.runtime.core.node_records import read_record
 
 END = {"end": True}
 """The last line of a journal: nothing will follow."""

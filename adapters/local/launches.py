@@ -14,9 +14,7 @@ from overspan.adapters.contract import FORMAT, Launch
 from overspan.adapters.local import journals
 from overspan.adapters.local.booking import Booking, list_variants
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.estimates import limit_run
-from overspan.adapters.local.packs import unpack_run
-from overspan.adapters.local.rundir import (
+from overspan.adapters.local.launch_files import (
     Document,
     RunDirectory,
     Ticket,
@@ -31,6 +29,8 @@ from overspan.adapters.local.rundir import (
     write_document,
     write_ticket,
 )
+from overspan.adapters.local.run_packs import unpack_run
+from overspan.adapters.local.start_estimates import limit_run
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
@@ -52,11 +52,11 @@ from overspan.bridge.model.events import (
 )
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
-from overspan.bridge.runtime.core import losses
+from overspan.bridge.runtime.core import loss_records
 
 _log = logging.getLogger(__name__)
 
-_FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", losses.FOLDER)
+_FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", loss_records.FOLDER)
 
 
 @dataclass
@@ -238,7 +238,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
             place = parse_handle(root, name)
             run = load_launch(place, capacity, boot_id)
         except (InvalidRequest, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-            if not losses.is_damage(error):
+            if not loss_records.is_damage(error):
                 raise
             # It hides no other.
             _log.warning("the launch %s/tickets/%s cannot be read: %r", root, name, error)

@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable, Collection
 
-from overspan.adapters.local.packs import pack_run
-from overspan.adapters.local.rundir import RunDirectory, parse_handle, remove
+from overspan.adapters.local.launch_files import RunDirectory, parse_handle, remove
+from overspan.adapters.local.run_packs import pack_run
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
-from overspan.bridge.runtime.core.losses import list_losses
+from overspan.bridge.runtime.core.loss_records import list_losses
 from overspan.bridge.runtime.core.shortages import is_shortage
 
 _log = logging.getLogger(__name__)

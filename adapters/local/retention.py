@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
-from overspan.adapters.local.rundir import remove
-from overspan.bridge.runtime.core.losses import FOLDER
+from overspan.adapters.local.launch_files import remove
+from overspan.bridge.runtime.core.loss_records import FOLDER
 
 
 def forget_runs(root: str, before: float) -> int:

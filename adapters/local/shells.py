@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from overspan.adapters.abilities import Entrance, ShellRequest
-from overspan.adapters.local.rundir import parse_handle
+from overspan.adapters.local.launch_files import parse_handle
 from overspan.bridge.model.errors import Unreachable
-from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.zip_application import build_archive
 
 
 def find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.local.launch_files import RunDirectory
 from overspan.bridge.runtime.srun.accounting import StepRecord, read_steps
 
 _log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.local.forkserver import Forked, ForkServer, read_status
-from overspan.adapters.local.rundir import RunDirectory, find_end, read_document, remove, write_at
+from overspan.adapters.local.launch_files import RunDirectory, find_end, read_document, remove, write_at
 from overspan.bridge.model.events import Event, event_to_document
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.orders import URGENT

@@ -20,10 +20,10 @@ from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.runtime.core import isolation, kernel
-from overspan.bridge.runtime.core.commands import find_shell
 from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.isolation import Isolation
-from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.run_directory import Plan, RunDirectory
+from overspan.bridge.runtime.core.task_scripts import find_shell
 from overspan.bridge.runtime.slurm.folders import make_folder
 from overspan.bridge.runtime.slurm.following import follow, place_members
 from overspan.bridge.runtime.slurm.images import (

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.first_look import await_look
+from overspan.adapters.first_observation import await_look
 from overspan.adapters.kubernetes.api.answers import is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.gang import Rung

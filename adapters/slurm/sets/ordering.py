@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.first_look import await_look
+from overspan.adapters.first_observation import await_look
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER, append_words
 from overspan.adapters.slurm.groups.ordering import hint_words
 from overspan.adapters.slurm.groups.stories import MARGIN

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import Clock
 
 
 class DaemonClock:

@@ -21,11 +21,11 @@ import socket
 import sys
 from typing import NoReturn, Optional
 
-from overspan.bridge.runtime.core import child, kernel, records
-from overspan.bridge.runtime.core.child import Gate
+from overspan.bridge.runtime.core import gated_child, kernel, node_records
+from overspan.bridge.runtime.core.gated_child import Gate
 from overspan.bridge.runtime.core.isolation import Isolation
-from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, NodeLaunch, detach, hold, run_shim, spawn
+from overspan.bridge.runtime.core.shim_control import Shim
 
 _REAP_MILLISECONDS = 1000
 # The longest path that open(2) takes, and one descriptor.
@@ -67,7 +67,7 @@ class Forker:
         except OSError:
             return None
         try:
-            socket.send_fds(self._socket, [records.name_claim(launch.directory, launch.key)], [body])
+            socket.send_fds(self._socket, [node_records.name_claim(launch.directory, launch.key)], [body])
             answer = self._socket.recv(_ANSWER_SIZE)
         except OSError:
             return None
@@ -118,7 +118,7 @@ def _serve(requests: socket.socket) -> None:
 def _fork_shim(requests: int, path: bytes, body: int) -> int:
     """Take a claim and fork the shim of its node; gives the pid, or an errno below zero."""
     try:
-        lock = records.take_claim(path)
+        lock = node_records.take_claim(path)
         try:
             pid = os.fork()
             if pid == 0:
@@ -135,4 +135,4 @@ def _start(body: int, gate: Gate) -> NoReturn:
     """Read what to start, in the child that becomes it."""
     fields = marshal.loads(kernel.read_descriptor(body))
     os.close(body)
-    child.run_child(NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])]), gate)
+    gated_child.run_child(NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])]), gate)

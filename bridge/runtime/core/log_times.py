@@ -11,7 +11,7 @@ import os
 from typing import NamedTuple
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 LOOK_SECONDS = 1.0
 KEEP_BYTES = 1 << 20

@@ -9,12 +9,12 @@ from typing import Optional, Protocol
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.core.commands import Command, prepare_command
 from overspan.bridge.runtime.core.mounts import TICKETS, Ledger, link_mounts
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.shortages import word_shortage
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, record_paths
+from overspan.bridge.runtime.core.task_scripts import Command, prepare_command
 
 LAUNCH_SIGNAL = 53
 """Slurm's exit code of a job that could not be launched is 0:53."""

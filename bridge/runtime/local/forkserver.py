@@ -26,7 +26,7 @@ from typing import NoReturn
 from overspan.bridge.model.documents import prepare
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
 COMM = "span-forkserver"
 """The name of its process."""
@@ -86,7 +86,7 @@ def _serve(path: str, log: int, line: int) -> NoReturn:
             os.dup2(number, kept)
         os.close(null)
         os.close(log)
-        status = host.serve(path)
+        status = supervisor.serve(path)
         tell(line, f"ended {status}")
     except Exception:
         sys.excepthook(*sys.exc_info())

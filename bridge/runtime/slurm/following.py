@@ -17,7 +17,7 @@ from overspan.bridge.model.events import DECISIONS, Event
 from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Probe, Stop, Task
 from overspan.bridge.model.spec import OnFailure, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core.run import Rules
+from overspan.bridge.runtime.core.supervised_launch import Rules
 
 _AGAIN = (Cause.RESTART, Cause.GROUP_RESTART)
 

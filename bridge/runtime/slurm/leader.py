@@ -22,10 +22,10 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import own_program
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import Clock
 from overspan.bridge.runtime.core.node_runs import NodeRuns
-from overspan.bridge.runtime.core.run import Rules, Run, Services
-from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.run_directory import Plan, RunDirectory
+from overspan.bridge.runtime.core.supervised_launch import Rules, Run, Services
 from overspan.bridge.runtime.slurm.addresses import AddressBook
 from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting
 from overspan.bridge.runtime.slurm.placement import (

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Start
-from overspan.bridge.runtime.core.run import Run
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.supervised_launch import Run
 from overspan.bridge.runtime.slurm.following import RULES, exit_of, is_idle, list_patience, place_members
 from overspan.bridge.runtime.slurm.leader import LOOK_SECONDS, Leader, log, run_leader
 from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path

@@ -14,7 +14,6 @@ from overspan.bridge.model.events import Event, NodeStarted, TaskReady
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.model.spec import Form
-from overspan.bridge.runtime.core.commands import Command
 from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.node_runs import (
     LAUNCH_SIGNAL,
@@ -25,9 +24,10 @@ from overspan.bridge.runtime.core.node_runs import (
     report_unlaunched,
     report_unstarted,
 )
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, Paths
+from overspan.bridge.runtime.core.task_scripts import Command
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.runtime.slurm.holders import Holders, holder_words
 from overspan.bridge.runtime.slurm.images import list_carried

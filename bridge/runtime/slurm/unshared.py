@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.carrying import entry_words, pack_application, take_documents
 from overspan.bridge.runtime.slurm.folders import make_folder
 from overspan.bridge.runtime.slurm.leader import Leader, log, run_leader

@@ -11,10 +11,10 @@ from typing import Any, Optional
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Ready, ReadyKind
-from overspan.bridge.runtime.core.commands import prepare_command
 from overspan.bridge.runtime.core.node_runs import mark_setup
-from overspan.bridge.runtime.core.processes import Shim
+from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths
+from overspan.bridge.runtime.core.task_scripts import prepare_command
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_line
 from overspan.bridge.runtime.slurm.nodes import RemoteNodes, Setting, Work, refuse_batch
 from overspan.bridge.runtime.slurm.settling import HERE, NOTICE

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Optional
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import Allocation
 from overspan.bridge.runtime.srun.output import fold_ranks
-from overspan.bridge.runtime.srun.plan import StepPlan
+from overspan.bridge.runtime.srun.step_plan import StepPlan
 
 _LONGEST_LINE = 16384
 """Letters of a command line that are kept."""

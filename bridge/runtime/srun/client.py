@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Optional
 
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.srun import channel as wire
-from overspan.bridge.runtime.srun.attachment import Body
+from overspan.bridge.runtime.srun.batch_process import Body
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Frame
-from overspan.bridge.runtime.srun.links import end_children
+from overspan.bridge.runtime.srun.connections import end_children
+from overspan.bridge.runtime.srun.messages import code_of, complain, describe_end, say
 from overspan.bridge.runtime.srun.output import Sinks, fold_ranks
-from overspan.bridge.runtime.srun.talk import code_of, complain, describe_end, say
+from overspan.bridge.runtime.srun.step_options import Manner
 from overspan.bridge.runtime.srun.terminal import read_window
 from overspan.bridge.runtime.srun.viewers import Viewers
-from overspan.bridge.runtime.srun.wish import Manner
 
 KILL_WAIT = 30.0
 """Seconds between TERM and KILL when srun ends a step: slurm.conf's KillWait."""
@@ -323,7 +323,7 @@ class StepClient:
 
     def _tell_job_end(self) -> None:
         """The step is ended because its job is."""
-        from overspan.bridge.runtime.core.last_words import is_ending
+        from overspan.bridge.runtime.core.cancellation_message import is_ending
 
         if is_ending(os.environ.get("OVERSPAN_RUN_DIR", "")):
             say(_ABORTED)
@@ -331,7 +331,7 @@ class StepClient:
 
     def _cancel_line(self) -> None:
         # Not at the top: few steps are cancelled, and each srun would pay for it.
-        from overspan.bridge.runtime.core.last_words import read_reason, word_end
+        from overspan.bridge.runtime.core.cancellation_message import read_reason, word_end
 
         reason = read_reason(os.environ.get("OVERSPAN_RUN_DIR", ""))
         complain(word_end(f"STEP {self._step.name}", self._step.hosts[0], time.time(), reason), "slurmstepd")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
-from overspan.bridge.runtime.srun.ranks import PIPE
+from overspan.bridge.runtime.srun.rank_process import PIPE
 
 _LONGEST_LINE = 1 << 16
 

@@ -16,16 +16,22 @@ from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import Allocation, Component, Node, draw_step, is_over, read_allocation
 from overspan.bridge.runtime.srun.accounting import StepRecord, describe_step, finish_step, note_end, note_start
-from overspan.bridge.runtime.srun.attachment import Body, find_body, is_inside
+from overspan.bridge.runtime.srun.batch_process import Body, find_body, is_inside
 from overspan.bridge.runtime.srun.client import TAKEN_SIGNALS, Step, StepClient
-from overspan.bridge.runtime.srun.links import LinkError, open_links
+from overspan.bridge.runtime.srun.connections import LinkError, open_links
+from overspan.bridge.runtime.srun.messages import error_code, fail, say
 from overspan.bridge.runtime.srun.multi_prog import ProgramError, read_programs
-from overspan.bridge.runtime.srun.plan import PlanError, StepPlan, check_gpus, plan_step
-from overspan.bridge.runtime.srun.requests import Prepared, choose_readers, choose_streams, make_requests, open_sinks
-from overspan.bridge.runtime.srun.talk import error_code, fail, say
+from overspan.bridge.runtime.srun.node_requests import (
+    Prepared,
+    choose_readers,
+    choose_streams,
+    make_requests,
+    open_sinks,
+)
+from overspan.bridge.runtime.srun.step_options import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
+from overspan.bridge.runtime.srun.step_plan import PlanError, StepPlan, check_gpus, plan_step
 from overspan.bridge.runtime.srun.terminal import RawTerminal
 from overspan.bridge.runtime.srun.viewers import Viewers
-from overspan.bridge.runtime.srun.wish import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
 
 _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
 

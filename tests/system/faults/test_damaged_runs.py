@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from overspan.bridge.runtime.core.leftovers import find_leftovers
+from overspan.bridge.runtime.core.live_processes import find_leftovers
 
 GROUP = """
 name: pair

@@ -20,7 +20,7 @@ from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.leftovers import find_leftovers
+from overspan.bridge.runtime.core.live_processes import find_leftovers
 
 # Says that it was asked to end, and leaves a child that carries nothing of its environment.
 WORK = """
@@ -33,8 +33,8 @@ while :; do sleep 0.05; done
 HASTY = """
 import sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.runtime.local import forkserver, host
-host.PATIENCE = 0.1
+from overspan.bridge.runtime.local import forkserver, supervisor
+supervisor.PATIENCE = 0.1
 sys.exit(forkserver.main())
 """
 

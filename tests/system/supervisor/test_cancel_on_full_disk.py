@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.system.conftest import Span
 from tests.system.supervisor.disks import fill
 
-from overspan.bridge.runtime.core.leftovers import find_leftovers
+from overspan.bridge.runtime.core.live_processes import find_leftovers
 
 if TYPE_CHECKING:
     from tests.waiting import WaitUntil

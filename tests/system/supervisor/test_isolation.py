@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.runtime.core import isolation, kernel, processes
+from overspan.bridge.runtime.core import isolation, kernel, shim_control
 from overspan.bridge.runtime.core.isolation import ENV, NAMESPACE, NSS_WRAPPER, Isolation, Probe
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_signals_reach_a_namespace_from_outside(open_nodes: Nodes, as_nobody: Fo
         script = "(setsid sleep 300 &); trap 'exit 8' TERM; touch up; while :; do sleep 0.02; done"
         shim = open_nodes.shell(KEY, script, isolation=member)
         open_nodes.wait_until((open_nodes.folder / "up").exists, what="up")
-        assert processes.send(shim, 15)
+        assert shim_control.send(shim, 15)
         assert open_nodes.end(shim).exit_code == 8
 
     as_nobody(run)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import journals, launches, rundir
+from overspan.adapters.local import journals, launch_files, launches
 from overspan.adapters.local.booking import Ledger
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.journals import News, Wake, read_news
+from overspan.adapters.local.launch_files import RunDirectory
 from overspan.adapters.local.launches import GrantFacts, Run
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.local.rundir import RunDirectory
 from overspan.adapters.log_parts import Part, find_part
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, NotFound
@@ -87,11 +87,11 @@ def test_a_plan_holds_the_job_and_is_for_nobody_else(place: RunDirectory) -> Non
 
 def test_a_ticket_is_read_as_written(place: RunDirectory) -> None:
     run = record(place)
-    assert rundir.read_ticket(place) == run.ticket
+    assert launch_files.read_ticket(place) == run.ticket
     need = run.ticket.variants[0][0].need._replace(gres=(Gres("x", "y", 2),))
     strange = run.ticket._replace(variants=((run.ticket.variants[0][0]._replace(need=need),),))
-    rundir.write_ticket(place, strange)
-    assert rundir.read_ticket(place) == strange
+    launch_files.write_ticket(place, strange)
+    assert launch_files.read_ticket(place) == strange
 
 
 def test_a_torn_ticket_is_made_again_from_the_plan(place: RunDirectory) -> None:
@@ -99,7 +99,7 @@ def test_a_torn_ticket_is_made_again_from_the_plan(place: RunDirectory) -> None:
     Path(place.ticket).write_text('{"format":1,"tok')
     loaded = launches.load_launch(place, Capacity(4000, 0, MACHINE.gpus), "boot-1")
     assert loaded == run
-    assert rundir.read_ticket(place) == run.ticket
+    assert launch_files.read_ticket(place) == run.ticket
 
 
 def test_a_granted_launch_comes_back_with_all_it_holds(place: RunDirectory) -> None:
@@ -236,10 +236,10 @@ def test_the_end_of_a_journal_is_a_whole_line(place: RunDirectory, text: str, ov
 
 
 def test_handles_are_checked(place: RunDirectory) -> None:
-    assert rundir.parse_handle(place.root, "7.0") == place
+    assert launch_files.parse_handle(place.root, "7.0") == place
     for wrong in ("7", "7.x", "../7.0", "", "7.0.1"):
         with pytest.raises(InvalidRequest):
-            rundir.parse_handle(place.root, wrong)
+            launch_files.parse_handle(place.root, wrong)
 
 
 def test_a_wake_up_names_each_launch_once(tmp_path: Path) -> None:

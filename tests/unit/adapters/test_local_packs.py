@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import journals, launches, rundir
+from overspan.adapters.local import journals, launch_files, launches
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.journals import read_news
+from overspan.adapters.local.launch_files import RunDirectory, put_off
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.packing import Packer
-from overspan.adapters.local.packs import LARGEST, pack_run, unpack_run
-from overspan.adapters.local.rundir import RunDirectory, put_off
+from overspan.adapters.local.run_packs import LARGEST, pack_run, unpack_run
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event, Granted, event_to_document
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.runtime.core.losses import is_damage
-from overspan.bridge.runtime.core.records import NodeRecord, encode_record
+from overspan.bridge.runtime.core.loss_records import is_damage
+from overspan.bridge.runtime.core.node_records import NodeRecord, encode_record
 
 LOG = b"one\ntwo\n"
 
@@ -51,7 +51,7 @@ def end(place: RunDirectory) -> RunDirectory:
         file.write(json.dumps(line) + "\n")
     events: list[Event] = [Granted(4.0, ())]
     write(place.journal, b"".join(json.dumps(event_to_document(event)).encode() + b"\n" for event in events))
-    rundir.append_lines(place.journal, [journals.END])
+    launch_files.append_lines(place.journal, [journals.END])
     put_off(place)
     return place
 

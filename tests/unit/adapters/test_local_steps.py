@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.local.launch_files import RunDirectory
 from overspan.adapters.local.steps import list_steps
 from overspan.bridge.controller.core.book import Entry
 from overspan.bridge.controller.views.steps import STEP_COLUMNS, Steps

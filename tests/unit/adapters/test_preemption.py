@@ -9,8 +9,8 @@ from hypothesis import given
 
 from overspan.adapters.local.booking import Ledger, Member, Variant
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.estimates import estimate_start, limit_run
 from overspan.adapters.local.preemption import Holder, choose_victims
+from overspan.adapters.local.start_estimates import estimate_start, limit_run
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import NodeNeed
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, TaskSpec

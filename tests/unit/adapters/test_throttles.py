@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from overspan.adapters.local.throttles import Line, Moves
+from overspan.adapters.local.array_throttles import Line, Moves
 from overspan.bridge.model.ranks import Rank
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import Clock
 
 
 class Machine:

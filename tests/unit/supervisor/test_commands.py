@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from overspan.bridge.model.spec import Form, TaskSpec
-from overspan.bridge.runtime.core.commands import Command, find_shell, prepare_command
+from overspan.bridge.runtime.core.task_scripts import Command, find_shell, prepare_command
 
 
 def test_shell_text_runs_in_the_shell(tmp_path: Path) -> None:

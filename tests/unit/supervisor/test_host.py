@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.local import host as host_module
-from overspan.bridge.runtime.local.host import LOOK_SECONDS, Host
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.shim_control import Shim
+from overspan.bridge.runtime.local import supervisor as host_module
+from overspan.bridge.runtime.local.supervisor import LOOK_SECONDS, Host
 
 
 class NoForker:

@@ -11,8 +11,8 @@ import pytest
 
 from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
-from overspan.bridge.runtime.core.last_words import forget_end, is_ending, read_reason, say_end
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.cancellation_message import forget_end, is_ending, read_reason, say_end
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, record_paths
 
 AT = 1_700_000_000.0

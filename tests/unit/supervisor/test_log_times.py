@@ -17,7 +17,7 @@ from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import log_times
 from overspan.bridge.runtime.core.log_times import LogTimes, add_line, is_near, thin
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 
 def _job(attempts: int = 1) -> Job:

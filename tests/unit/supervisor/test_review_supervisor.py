@@ -13,16 +13,16 @@ from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core import processes
+from overspan.bridge.runtime.core import shim_control
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.journal import Journal
-from overspan.bridge.runtime.core.nodes import Nodes, Setting
-from overspan.bridge.runtime.core.processes import Node, Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim import NodeLaunch
+from overspan.bridge.runtime.core.shim_control import Node, Shim
 from overspan.bridge.runtime.core.streams import NodeKey
-from overspan.bridge.runtime.local import host as host_module
-from overspan.bridge.runtime.local.host import Host
+from overspan.bridge.runtime.local import supervisor as host_module
+from overspan.bridge.runtime.local.nodes import Nodes, Setting
+from overspan.bridge.runtime.local.supervisor import Host
 
 KEY = NodeKey("main", 0, 0, 0)
 
@@ -56,8 +56,8 @@ def test_a_node_whose_lock_is_still_held_is_not_over(tmp_path: Path, monkeypatch
     assert watched.nodes.start(make_job(), KEY, 1.0) == []
     shim = watched.shims[0]
     fd = os.open(os.devnull, os.O_RDONLY)
-    found = [Node(processes.STARTING, shim._replace(pidfd=fd)), Node(processes.UNSTARTED)]
-    monkeypatch.setattr(processes, "release", lambda shim: found.pop(0))
+    found = [Node(shim_control.STARTING, shim._replace(pidfd=fd)), Node(shim_control.UNSTARTED)]
+    monkeypatch.setattr(shim_control, "release", lambda shim: found.pop(0))
     assert watched.nodes.end(shim, 2.0) == []
     assert watched.shims[1:] == [shim]
     with pytest.raises(OSError):

@@ -10,7 +10,7 @@ import pytest
 
 from overspan.bridge.model.job import Element, Job, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, Streams, TaskSpec
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, names_folder, record_paths
 
 FIRST = NodeKey("job", 0, 0, 0)

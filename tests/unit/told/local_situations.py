@@ -15,11 +15,11 @@ from tests.unit.controller.fakes import until
 from tests.unit.told.hearing import Opened, Stage, Told, cancel, hear, submit
 
 from overspan.adapters.local import cluster
-from overspan.adapters.local.rundir import RunDirectory, append_lines
+from overspan.adapters.local.launch_files import RunDirectory, append_lines
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.journal import Journal
-from overspan.bridge.runtime.core.losses import Loss, name_loss, word_damage, write_loss
+from overspan.bridge.runtime.core.loss_records import Loss, name_loss, word_damage, write_loss
 from overspan.bridge.store.failures import translate
 
 SCRIPT = "#!/bin/sh\ntrain\n"

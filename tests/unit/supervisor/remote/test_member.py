@@ -14,8 +14,8 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, Launch, event_to_document
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
-from overspan.bridge.runtime.core.run import Run, Services
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.supervised_launch import Run, Services
 from overspan.bridge.runtime.slurm.following import RULES
 from overspan.bridge.runtime.slurm.member import START_SECONDS, Member, lock_orders
 from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path

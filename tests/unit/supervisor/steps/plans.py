@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from overspan.bridge.runtime.core.allocation import Allocation, Component, Node
-from overspan.bridge.runtime.srun.plan import StepPlan, plan_step
 from overspan.bridge.runtime.srun.srun import read_order
+from overspan.bridge.runtime.srun.step_plan import StepPlan, plan_step
 
 
 def nodes(count: int, task: str = "batch", gpus: int = 0) -> tuple[Node, ...]:

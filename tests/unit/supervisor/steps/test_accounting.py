@@ -18,9 +18,9 @@ from overspan.bridge.runtime.srun.accounting import (
     note_start,
     read_steps,
 )
-from overspan.bridge.runtime.srun.plan import plan_step
 from overspan.bridge.runtime.srun.sattach import describe_layout
 from overspan.bridge.runtime.srun.srun import read_order
+from overspan.bridge.runtime.srun.step_plan import plan_step
 
 HET = (Component(nodes(1, "batch"), 0, 0, 0), Component(nodes(1, "b"), 0, 0, 0))
 

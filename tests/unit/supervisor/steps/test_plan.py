@@ -11,8 +11,11 @@ from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import parse_words
 from overspan.bridge.runtime.core.allocation import Component
-from overspan.bridge.runtime.srun.layout import LayoutError, count_tasks, distribute, fold_counts
-from overspan.bridge.runtime.srun.plan import (
+from overspan.bridge.runtime.srun.node_requests import choose_readers, choose_streams, open_sinks
+from overspan.bridge.runtime.srun.rank_layout import LayoutError, count_tasks, distribute, fold_counts
+from overspan.bridge.runtime.srun.srun import find_own, read_order, share_nodes
+from overspan.bridge.runtime.srun.step_options import Flow, Manner, WishError, read_manner, read_wish
+from overspan.bridge.runtime.srun.step_plan import (
     Facts,
     PlanError,
     check_gpus,
@@ -20,9 +23,6 @@ from overspan.bridge.runtime.srun.plan import (
     rank_environment,
     step_environment,
 )
-from overspan.bridge.runtime.srun.requests import choose_readers, choose_streams, open_sinks
-from overspan.bridge.runtime.srun.srun import find_own, read_order, share_nodes
-from overspan.bridge.runtime.srun.wish import Flow, Manner, WishError, read_manner, read_wish
 
 FACTS = Facts("5", "login", "127.0.0.1", 0, 99, 0o22)
 

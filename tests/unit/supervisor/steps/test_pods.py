@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from overspan.bridge.runtime.core.allocation import Endpoint, Node, find_endpoint, read_key
-from overspan.bridge.runtime.srun.pods import Mounted, main, open_allocation
-from overspan.bridge.runtime.srun.runner import node_variables
+from overspan.bridge.runtime.srun.pod_commands import Mounted, main, open_allocation
+from overspan.bridge.runtime.srun.step_runner import node_variables
 
 POD = {"OVERSPAN_TASK": "work", "OVERSPAN_NODE_INDEX": "1", "SLURMD_NODENAME": "work-1", "OVERSPAN_ADDR": "10.1.2.3"}
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT
 from overspan.adapters.local.booking import Booking, Member, Variant
-from overspan.adapters.local.packs import open_file
+from overspan.adapters.local.run_packs import open_file
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gres, NodeNeed

@@ -20,7 +20,7 @@ _FORMAT = 1
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MAIN = "runtime/__main__.py"
 """The table of entries: the application starts with it."""
-_LEFT_OUT = ("runtime/archive.py", _MAIN)
+_LEFT_OUT = ("runtime/zip_application.py", _MAIN)
 # PEP 552: a hash in place of a time, never checked against the source.
 _UNCHECKED = (1).to_bytes(4, "little")
 # Without references between objects, which differ from one run to the next.

@@ -21,7 +21,7 @@ from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import Endpoint, announce, read_key
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Frame, keep_alive, welcome
-from overspan.bridge.runtime.srun.runner import ALL_SIGNALS, run_node
+from overspan.bridge.runtime.srun.step_runner import ALL_SIGNALS, run_node
 
 _COMM = "span-stepd"
 _GREETING_SECONDS = 10.0

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Optional
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
 from overspan.bridge.runtime.core.allocation import Allocation
 from overspan.bridge.runtime.srun.output import Sink, Sinks, Target, choose_target
-from overspan.bridge.runtime.srun.plan import (
+from overspan.bridge.runtime.srun.step_options import Flow, Manner
+from overspan.bridge.runtime.srun.step_plan import (
     Facts,
     Place,
     Side,
@@ -19,7 +20,6 @@ from overspan.bridge.runtime.srun.plan import (
     step_environment,
 )
 from overspan.bridge.runtime.srun.terminal import read_window
-from overspan.bridge.runtime.srun.wish import Flow, Manner
 
 _OWN_IN_PODS = ("OVERSPAN_ADDR", "NVIDIA_VISIBLE_DEVICES")
 """Variables that a pod has from its cluster, each its own: the ranks there find them as the pod has them."""

@@ -23,12 +23,12 @@ from typing import Optional
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import Clock
 from overspan.bridge.runtime.core.environment import has_names, list_members
 from overspan.bridge.runtime.core.forker import Forker
 from overspan.bridge.runtime.core.isolation import ENV, Isolation, Probe, prepare_isolation, probe
-from overspan.bridge.runtime.core.leftovers import SUPERVISOR
-from overspan.bridge.runtime.core.losses import (
+from overspan.bridge.runtime.core.live_processes import SUPERVISOR
+from overspan.bridge.runtime.core.loss_records import (
     LONG_PATIENCE,
     PATIENCE,
     Loss,
@@ -38,12 +38,12 @@ from overspan.bridge.runtime.core.losses import (
     write_loss,
 )
 from overspan.bridge.runtime.core.node_runs import NodeRuns
-from overspan.bridge.runtime.core.nodes import Nodes, Setting
 from overspan.bridge.runtime.core.orders import URGENT, read_urgent
-from overspan.bridge.runtime.core.processes import EndWatch, Shim, reap_all
-from overspan.bridge.runtime.core.run import Run, Services
-from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.run_directory import Plan, RunDirectory
+from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
 from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage
+from overspan.bridge.runtime.core.supervised_launch import Run, Services
+from overspan.bridge.runtime.local.nodes import Nodes, Setting
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
-from overspan.bridge.runtime.core import processes, records
+from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.allocation import Allocation, Node
 
 
@@ -20,7 +20,7 @@ class Body(NamedTuple):
     @property
     def alive(self) -> bool:
         """Whether the node's shim lives."""
-        return records.shim_alive(self.directory, self.key)
+        return node_records.shim_alive(self.directory, self.key)
 
 
 def find_body(allocation: Allocation, node: Node) -> Optional[Body]:
@@ -29,9 +29,9 @@ def find_body(allocation: Allocation, node: Node) -> Optional[Body]:
     prefix = f"{node.task}.{node.number}."
     for name in sorted(os.listdir(folder), reverse=True):
         key = name[: -len(".claim")]
-        if not (name.startswith(prefix) and name.endswith(".claim") and records.shim_alive(folder, key)):
+        if not (name.startswith(prefix) and name.endswith(".claim") and node_records.shim_alive(folder, key)):
             continue
-        record = records.read_record(folder, key)
+        record = node_records.read_record(folder, key)
         if record is not None and record.pid and not record.ended:
             return Body(folder, key, record.pid)
     return None
@@ -39,4 +39,4 @@ def find_body(allocation: Allocation, node: Node) -> Optional[Body]:
 
 def is_inside(body: Body, environment: Mapping[str, str]) -> bool:
     """Whether this process was started by that node's program."""
-    return environment.get(processes.NODE_KEY) == processes.name_node(body.directory, body.key)
+    return environment.get(shim_control.NODE_KEY) == shim_control.name_node(body.directory, body.key)

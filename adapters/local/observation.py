@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from overspan.adapters.contract import Report
 from overspan.adapters.local.journals import News, read_news
+from overspan.adapters.local.launch_files import RunDirectory, parse_handle
 from overspan.adapters.local.launches import Run
-from overspan.adapters.local.rundir import RunDirectory, parse_handle
 from overspan.bridge.model.events import Event, Queued
-from overspan.bridge.runtime.core.losses import is_damage, word_damage
+from overspan.bridge.runtime.core.loss_records import is_damage, word_damage
 from overspan.bridge.runtime.core.shortages import is_shortage
 
 

@@ -21,15 +21,15 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import ORDERS, Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.spec import Form, ReadyKind
+from overspan.bridge.runtime.core.cancellation_message import forget_end, say_end
 from overspan.bridge.runtime.core.environment import Place, build_environment
 from overspan.bridge.runtime.core.journal import Journal
-from overspan.bridge.runtime.core.last_words import forget_end, say_end
 from overspan.bridge.runtime.core.log_times import LogTimes
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.orders import OrderFile
-from overspan.bridge.runtime.core.probes import Probes, Target
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.readiness import Probes, Target
+from overspan.bridge.runtime.core.run_directory import Plan, RunDirectory
+from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey
 
 _RETRY_FLUSH = 1.0

@@ -16,7 +16,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.log_times import is_near, read_streams
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 FILE = "ending"
 _REASONS = {

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from overspan.bridge.runtime.core.records import list_records
+from overspan.bridge.runtime.core.node_records import list_records
 
 _log = logging.getLogger(__name__)
 

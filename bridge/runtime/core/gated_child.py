@@ -14,9 +14,9 @@ import time
 from typing import NamedTuple, NoReturn, Optional
 
 from overspan.bridge.runtime.core import isolation as names
-from overspan.bridge.runtime.core import processes, records
+from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.isolation import Isolation
-from overspan.bridge.runtime.core.records import NodeRecord
+from overspan.bridge.runtime.core.node_records import NodeRecord
 
 READY = b"R"
 GO = b"G"
@@ -82,9 +82,9 @@ def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
             environment = names.extend_environment(launch.isolation, launch.env)
             if "SLURM_JOB_ID" in environment:
                 environment["SLURM_TASK_PID"] = str(os.getpid())
-            environment[processes.NODE_KEY] = processes.name_node(launch.directory, launch.key)
+            environment[shim_control.NODE_KEY] = shim_control.name_node(launch.directory, launch.key)
             if launch.recorded:
-                begun = records.make_record(gate.shim, os.getpid(), gate.subreaper)
+                begun = node_records.make_record(gate.shim, os.getpid(), gate.subreaper)
                 _begin_record(launch, begun)
                 record = begun
             _pass_gate(gate)
@@ -121,7 +121,7 @@ def _pass_gate(gate: Gate) -> None:
 
 def _begin_record(launch: NodeLaunch, record: NodeRecord) -> None:
     try:
-        os.close(records.begin_record(launch.directory, launch.key, record))
+        os.close(node_records.begin_record(launch.directory, launch.key, record))
     except OSError as error:
         raise StartError(RECORD_STEP, f"cannot record the start: {error}", error.errno or 0) from error
 
@@ -136,8 +136,8 @@ def _report_failure(report: int, error: StartError) -> None:
 
 def _record_failure(launch: NodeLaunch, record: NodeRecord, failure: StartError) -> None:
     """Put a failure on record that the shim does not live to hear of. Raises OSError."""
-    file = records.open_record(launch.directory, launch.key)
-    records.update_record(file, add_failure(record._replace(ended_at=round(time.time(), 6)), failure))
+    file = node_records.open_record(launch.directory, launch.key)
+    node_records.update_record(file, add_failure(record._replace(ended_at=round(time.time(), 6)), failure))
     os.close(file)
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 from typing import NamedTuple
 
-from overspan.bridge.runtime.core import kernel, processes
+from overspan.bridge.runtime.core import kernel, shim_control
 from overspan.bridge.runtime.core.shim import COMM
 
 SUPERVISOR = "span-supervisor"
@@ -35,7 +35,7 @@ def find_leftovers(run: str) -> Leftovers:
     above = [pid for pid in pids if names[pid] == SUPERVISOR and _holds(pid, real + b"/journal.")]
     shims = [pid for pid in pids if names[pid] == COMM and _holds(pid, folder)]
     below = {process.pid for pid in shims for process in kernel.list_tree(pid)}
-    mark = os.fsencode(f"{processes.NODE_KEY}=") + folder
+    mark = os.fsencode(f"{shim_control.NODE_KEY}=") + folder
     orphans = [pid for pid in pids if pid not in below and _carries(pid, mark)]
     return Leftovers(_living(above), _living(shims), _living(orphans))
 
@@ -54,7 +54,7 @@ def end_leftovers(run: str, signum: int, told: set[tuple[int, int]]) -> int:
     for shim in found.shims:
         if signum == signal.SIGKILL:
             # The shim kills until nothing is left. It may be stopped itself, so it is done here too.
-            kernel.signal_process(shim, processes.KILL_ORDER)
+            kernel.signal_process(shim, shim_control.KILL_ORDER)
             kernel.signal_tree(shim.pid, signal.SIGKILL)
             kernel.signal_process(shim, signal.SIGCONT)
         elif _is_new(shim, told):

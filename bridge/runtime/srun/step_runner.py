@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.processes import STEP_COMM
+from overspan.bridge.runtime.core.shim_control import STEP_COMM
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Frame
-from overspan.bridge.runtime.srun.ranks import RankProcess, start_rank
+from overspan.bridge.runtime.srun.rank_process import RankProcess, start_rank
 
 ALL_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
 _READ_SIZE = 1 << 16

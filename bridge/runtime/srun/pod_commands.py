@@ -50,8 +50,8 @@ def _run_step(words: Sequence[str], mounted: Mounted) -> int:
     # Loaded by the one command that needs it: sources in a zip are compiled at every start.
     from overspan.bridge.model.errors import InvalidRequest
     from overspan.bridge.model.srun_options import Part, parse_words
+    from overspan.bridge.runtime.srun.messages import fail, say
     from overspan.bridge.runtime.srun.srun import run_words
-    from overspan.bridge.runtime.srun.talk import fail, say
 
     try:
         first = parse_words("srun", words)[0]
@@ -109,7 +109,7 @@ def _describe_own(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _serve(mounted: Mounted, environment: Mapping[str, str]) -> int:
     """Wait for steps until the pod is told to end."""
-    from overspan.bridge.runtime.srun.daemon import open_daemon
+    from overspan.bridge.runtime.srun.step_daemon import open_daemon
 
     address = environment.get("OVERSPAN_ADDR", "")
     with open(mounted.document, encoding="utf-8") as file:

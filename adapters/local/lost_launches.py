@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.contract import FORMAT
 from overspan.adapters.local import journals
-from overspan.adapters.local.rundir import RunDirectory, read_document
+from overspan.adapters.local.launch_files import RunDirectory, read_document
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, Granted, Launch, LaunchLost, NodeEnded, NodeStarted
-from overspan.bridge.runtime.core.leftovers import end_leftovers
-from overspan.bridge.runtime.core.losses import Loss, is_damage, name_loss, read_loss, word_damage, write_loss
-from overspan.bridge.runtime.core.records import list_records
+from overspan.bridge.runtime.core.live_processes import end_leftovers
+from overspan.bridge.runtime.core.loss_records import Loss, is_damage, name_loss, read_loss, word_damage, write_loss
+from overspan.bridge.runtime.core.node_records import list_records
 from overspan.bridge.runtime.core.shim import UNKILLABLE_TIMEOUT
 
 GRACE = 30.0

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 
 from overspan.bridge.model.spec import Ready, ReadyKind
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.commands import find_shell
+from overspan.bridge.runtime.core.task_scripts import find_shell
 
 TRY_SECONDS = 5
 CHANGE_SECONDS = 10.0

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
-from overspan.bridge.runtime.core import kernel, records
-from overspan.bridge.runtime.core.records import NodeRecord
+from overspan.bridge.runtime.core import kernel, node_records
+from overspan.bridge.runtime.core.node_records import NodeRecord
 
 # The variable in each node's environment by which what a dead shim left behind is found.
 NODE_KEY = "OVERSPAN_NODE_KEY"
@@ -72,17 +72,17 @@ class Node(NamedTuple):
 
 def adopt(directory: str, key: str) -> Node:
     """Tell what became of a node, from its files and its shim; opens a pidfd when the shim lives."""
-    if not records.is_claimed(directory, key):
+    if not node_records.is_claimed(directory, key):
         return Node(ABSENT)
     # The lock first: what the record says after the shim's end is final.
-    alive = records.shim_alive(directory, key)
-    record = records.read_record(directory, key)
+    alive = node_records.shim_alive(directory, key)
+    record = node_records.read_record(directory, key)
     if record is None:
-        if not alive and records.give_up_claim(directory, key):
+        if not alive and node_records.give_up_claim(directory, key):
             return Node(UNSTARTED)
         return Node(STARTING, Shim(directory, key, 0, None))
     if not alive:
-        if record.ended and records.is_closed(directory, key):
+        if record.ended and node_records.is_closed(directory, key):
             return Node(ENDED, None, record)
         return Node(LOST, None, record)
     pidfd = _open_shim(record)
@@ -169,11 +169,11 @@ def send(shim: Shim, signum: int, scope: str = "tree") -> bool:
 
 def _find_pid(shim: Shim) -> int:
     if shim.pid:
-        if shim.pidfd is not None or records.shim_alive(shim.directory, shim.key):
+        if shim.pidfd is not None or node_records.shim_alive(shim.directory, shim.key):
             return shim.pid
         return 0
-    record = records.read_record(shim.directory, shim.key)
-    return record.shim_pid if record is not None and records.shim_alive(shim.directory, shim.key) else 0
+    record = node_records.read_record(shim.directory, shim.key)
+    return record.shim_pid if record is not None and node_records.shim_alive(shim.directory, shim.key) else 0
 
 
 def _send_shim(shim: Shim, pid: int, signum: int) -> bool:
@@ -188,7 +188,7 @@ def _send_shim(shim: Shim, pid: int, signum: int) -> bool:
 
 
 def _send_leader(shim: Shim, signum: int) -> bool:
-    record = records.read_record(shim.directory, shim.key)
+    record = node_records.read_record(shim.directory, shim.key)
     leader = _find_leader(record)
     if leader is None:
         return False
@@ -236,8 +236,8 @@ def settle_lost(directory: str, key: str, statuses: Mapping[int, int]) -> Option
     (what reap_all gave), then asked for. Otherwise the record says that the end is unknown. Raises OSError when the
     record cannot be written.
     """
-    record = records.read_record(directory, key)
-    if record is None or records.is_closed(directory, key):
+    record = node_records.read_record(directory, key)
+    if record is None or node_records.is_closed(directory, key):
         return record
     same_boot = record.boot_id == kernel.read_boot_id()
     if not record.ended:
@@ -258,7 +258,7 @@ def settle_lost(directory: str, key: str, statuses: Mapping[int, int]) -> Option
     if rest:
         _kill(rest)
         return None
-    records.close_record(directory, key)
+    node_records.close_record(directory, key)
     return record
 
 
@@ -292,9 +292,9 @@ def _kill(rest: set[kernel.Process]) -> None:
 
 
 def _store(directory: str, key: str, record: NodeRecord) -> None:
-    fd = records.open_record(directory, key)
+    fd = node_records.open_record(directory, key)
     try:
-        records.update_record(fd, record)
+        node_records.update_record(fd, record)
     finally:
         os.close(fd)
 
@@ -333,6 +333,6 @@ class EndWatch:
         living: list[Shim] = []
         for shim in self._polled:
             reap(shim.pid)
-            (living if records.shim_alive(shim.directory, shim.key) else done).append(shim)
+            (living if node_records.shim_alive(shim.directory, shim.key) else done).append(shim)
         self._polled = living
         return done

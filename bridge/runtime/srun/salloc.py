@@ -20,9 +20,9 @@ from overspan.bridge.runtime.core.allocation import Allocation, read_allocation
 from overspan.bridge.runtime.core.environment import SHIMS
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel
-from overspan.bridge.runtime.srun.links import LinkError, connect_node
+from overspan.bridge.runtime.srun.connections import LinkError, connect_node
+from overspan.bridge.runtime.srun.messages import complain, fail, say
 from overspan.bridge.runtime.srun.srun import run_words
-from overspan.bridge.runtime.srun.talk import complain, fail, say
 
 # What belongs to the first node's body, not to a command on this host.
 _NOT_HERE = ("OVERSPAN_TASK", "OVERSPAN_NODE_INDEX", "OVERSPAN_HOST", "OVERSPAN_ADDR", "OVERSPAN_NODE_KEY")

@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.names import env_name
 from overspan.bridge.runtime.core.allocation import Allocation, Component, Node
-from overspan.bridge.runtime.srun.layout import LayoutError, Rank, count_tasks, distribute, fold_counts
-from overspan.bridge.runtime.srun.wish import Wish
+from overspan.bridge.runtime.srun.rank_layout import LayoutError, Rank, count_tasks, distribute, fold_counts
+from overspan.bridge.runtime.srun.step_options import Wish
 
 
 class PlanError(Exception):

@@ -12,13 +12,13 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
-from overspan.bridge.runtime.core import processes
+from overspan.bridge.runtime.core import shim_control
 from overspan.bridge.runtime.core.allocation import own_program, write_allocation
-from overspan.bridge.runtime.core.child import GATE_STEP
-from overspan.bridge.runtime.core.commands import Command
-from overspan.bridge.runtime.core.description import describe_allocation
+from overspan.bridge.runtime.core.allocation_document import describe_allocation
 from overspan.bridge.runtime.core.environment import Place, build_environment, name_members
+from overspan.bridge.runtime.core.gated_child import GATE_STEP
 from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
 from overspan.bridge.runtime.core.node_runs import (
     mark_setup,
     prepare_folder,
@@ -28,11 +28,11 @@ from overspan.bridge.runtime.core.node_runs import (
     report_unlaunched,
     report_unstarted,
 )
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.records import NodeRecord, read_record
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim import NodeLaunch
+from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, daemon_paths
+from overspan.bridge.runtime.core.task_scripts import Command
 
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
@@ -88,8 +88,8 @@ class Nodes:
 
     def adopt(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         """Take over a node run that an earlier supervisor began, or begin it; the reports of what it missed."""
-        node = processes.adopt(self._folder, str(key))
-        if node.state == processes.ABSENT:
+        node = shim_control.adopt(self._folder, str(key))
+        if node.state == shim_control.ABSENT:
             if _is_started(job, key):
                 # Begun again, it would run twice.
                 claim = os.path.join(self._folder, f"{key}.claim")
@@ -131,7 +131,7 @@ class Nodes:
     def end(self, shim: Shim, now: float) -> list[Event]:
         """Reports of a shim that the poll loop found ended."""
         key = next((key for key, held in self._shims.items() if held.key == shim.key), None)
-        node = processes.release(shim)
+        node = shim_control.release(shim)
         if key is None:
             return []
         if node.shim is not None:
@@ -160,7 +160,7 @@ class Nodes:
         for key, shim in list(self._shims.items()):
             if key.task == task and key.attempt == attempt:
                 try:
-                    reached = processes.send(shim, signum, scope) or reached
+                    reached = shim_control.send(shim, signum, scope) or reached
                 except ProcessLookupError:
                     continue
         return reached
@@ -190,19 +190,19 @@ class Nodes:
         self._pause = _FIRST_LOOK
         self._look_at = now + self._pause
 
-    def _close(self, key: NodeKey, node: processes.Node, now: float) -> Optional[Event]:
-        if node.state == processes.UNSTARTED:
+    def _close(self, key: NodeKey, node: shim_control.Node, now: float) -> Optional[Event]:
+        if node.state == shim_control.UNSTARTED:
             return report_end(key, now, cause=Cause.NODE, detail="the shim ended before the program was started")
-        if node.state == processes.LOST:
+        if node.state == shim_control.LOST:
             return self._settle(key, now)
-        if node.state == processes.ENDED and node.record is not None:
+        if node.state == shim_control.ENDED and node.record is not None:
             return self._report(key, node.record, now)
         return report_end(key, now, cause=Cause.NODE, detail=f"the node is {node.state} although its shim has ended")
 
     def _settle(self, key: NodeKey, now: float) -> Optional[Event]:
         record = None
         try:
-            record = processes.settle_lost(self._folder, str(key), {})
+            record = shim_control.settle_lost(self._folder, str(key), {})
         except OSError:
             # A full disk keeps the record away, not the end of the leftovers.
             pass

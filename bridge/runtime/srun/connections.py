@@ -12,10 +12,10 @@ from typing import Optional
 
 from overspan.bridge.runtime.core.allocation import Allocation, Node, find_endpoint, is_over, read_key
 from overspan.bridge.runtime.core.kernel import join_namespaces, read_children, set_subreaper, signal_tree
-from overspan.bridge.runtime.core.processes import NODE_KEY, name_node
-from overspan.bridge.runtime.srun.attachment import Body
+from overspan.bridge.runtime.core.shim_control import NODE_KEY, name_node
+from overspan.bridge.runtime.srun.batch_process import Body
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, greet, keep_alive
-from overspan.bridge.runtime.srun.runner import run_node
+from overspan.bridge.runtime.srun.step_runner import run_node
 
 _CONNECT_SECONDS = 30.0
 _GREETING_SECONDS = 10.0
