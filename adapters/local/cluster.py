@@ -26,21 +26,20 @@ from overspan.adapters.local.admission import NEVER_FITS, TOO_MUCH_MEMORY, descr
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
+from overspan.adapters.local.ended_runs import Packer, forget_runs
 from overspan.adapters.local.journals import Wake
 from overspan.adapters.local.launch_files import find_last_job, parse_handle
 from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.lost_launches import list_recent
-from overspan.adapters.local.packing import Packer
 from overspan.adapters.local.planning import render_plan
-from overspan.adapters.local.retention import forget_runs
 from overspan.adapters.local.settings import Partition, read_settings
-from overspan.adapters.local.shells import find_entrance
 from overspan.adapters.local.steps import list_steps
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.zip_application import build_archive
 
 _log = logging.getLogger(__name__)
 
@@ -176,7 +175,7 @@ class LocalCluster:
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run for a shell at a member of a job."""
-        return await asyncio.to_thread(find_entrance, self._root, self._settings.python, request)
+        return await asyncio.to_thread(_find_entrance, self._root, self._settings.python, request)
 
     def plan(self, job: Job) -> str:
         """The processes that would be started, with no effect at all."""
@@ -312,3 +311,14 @@ class LocalCluster:
 def open_cluster(config: ClusterConfig) -> LocalCluster:
     """Open a local cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
     return LocalCluster(config)
+
+
+def _find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:
+    """The supervisor's application, asked for a shell. InvalidRequest for a foreign handle, Unreachable."""
+    place = parse_handle(root, request.handle)
+    try:
+        archive = build_archive(f"{root}/cache")
+    except OSError as error:
+        raise Unreachable(f"the local cluster's folder {root} cannot be used: {error.strerror or error}") from error
+    member = (place.folder, str(place.launch), "", request.task, str(request.node))
+    return Entrance((python, "-I", "-S", archive, "shell", *member, *request.command))

@@ -11,8 +11,7 @@ from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.local.journals import read_lines
 from overspan.adapters.local.launch_files import RunDirectory
 from overspan.adapters.local.run_packs import name_pack, read_member
-from overspan.adapters.log_parts import find_part
-from overspan.adapters.log_times import find_marks
+from overspan.adapters.log_index import find_marks, find_part
 from overspan.bridge.model.errors import NotFound
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.log_parts import Part, find_part
-from overspan.adapters.log_times import Marks, find_marks
+from overspan.adapters.log_index import Marks, Part, find_marks, find_part
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.transports.channel import Transport
 from overspan.bridge.model.errors import NotFound

@@ -17,7 +17,7 @@ from overspan.adapters.local.journals import News, Wake, read_news
 from overspan.adapters.local.launch_files import RunDirectory
 from overspan.adapters.local.launches import GrantFacts, Run
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.log_parts import Part, find_part
+from overspan.adapters.log_index import Part, find_part
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.events import (

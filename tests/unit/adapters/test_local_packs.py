@@ -13,10 +13,10 @@ import pytest
 from overspan.adapters.contract import Launch, LogRequest
 from overspan.adapters.local import journals, launch_files, launches
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.ended_runs import Packer
 from overspan.adapters.local.journals import read_news
 from overspan.adapters.local.launch_files import RunDirectory, put_off
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.local.packing import Packer
 from overspan.adapters.local.run_packs import LARGEST, pack_run, unpack_run
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event, Granted, event_to_document
@@ -224,6 +224,6 @@ def test_one_folder_that_cannot_be_packed_keeps_no_other(place: RunDirectory, mo
         if folder == place.folder:
             raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("overspan.adapters.local.packing.pack_run", refuse)
+    monkeypatch.setattr("overspan.adapters.local.ended_runs.pack_run", refuse)
     pack(place)
     assert folders == [place.folder, other.folder] and os.listdir(f"{place.root}/ended") == ["7.0"]

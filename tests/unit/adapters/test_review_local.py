@@ -13,11 +13,11 @@ import pytest
 from overspan.adapters.contract import Launch
 from overspan.adapters.local import journals, launches, supervisors
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.ended_runs import forget_runs
 from overspan.adapters.local.forkserver import Forked
 from overspan.adapters.local.launch_files import RunDirectory, append_lines
 from overspan.adapters.local.launches import Run
 from overspan.adapters.local.observation import Reports
-from overspan.adapters.local.retention import forget_runs
 from overspan.adapters.local.supervisors import Supervisors
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec

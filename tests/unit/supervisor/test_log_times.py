@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.log_parts import Part, find_part
-from overspan.adapters.log_times import find_marks
+from overspan.adapters.log_index import Part, find_marks, find_part
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State

@@ -1,17 +1,21 @@
-"""Packs what jobs have left that are over: who is to be packed stands in ROOT/ended, so a crash forgets nobody."""
+"""The run directories of ended jobs: packed soon after the end, and removed long after it.
+
+ROOT/ended has a name for each launch that is still to be packed, so that a crash forgets none.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection
 
 from overspan.adapters.local.launch_files import RunDirectory, parse_handle, remove
 from overspan.adapters.local.run_packs import pack_run
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
-from overspan.bridge.runtime.core.loss_records import list_losses
+from overspan.bridge.runtime.core.loss_records import FOLDER, list_losses
 from overspan.bridge.runtime.core.shortages import is_shortage
 
 _log = logging.getLogger(__name__)
@@ -79,3 +83,34 @@ def _list_ended(root: str) -> list[RunDirectory]:
 def _read_job(token: str) -> str:
     """The job of a launch's token, INSTALLATION-JOB-LAUNCH."""
     return token.rpartition("-")[0].rpartition("-")[2]
+
+
+def forget_runs(root: str, before: float) -> int:
+    """Remove each run directory that has no live launch and was last changed before that time; gives how many."""
+    runs = os.path.join(root, "runs")
+    live = {name.partition(".")[0] for name in _list(os.path.join(root, "tickets"))}
+    removed = 0
+    for name in _list(runs):
+        path = os.path.join(runs, name)
+        if name not in live and _last_change(path) < before:
+            shutil.rmtree(path, ignore_errors=True)
+            for loss in _list(os.path.join(root, FOLDER)):
+                if loss.partition(".")[0] == name:
+                    remove(os.path.join(root, FOLDER, loss))
+            removed += 1
+    return removed
+
+
+def _last_change(path: str) -> float:
+    """When something was last written in the run directory itself: its journals tell of every event."""
+    times = [os.stat(path).st_mtime]
+    with os.scandir(path) as entries:
+        times += [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+    return max(times)
+
+
+def _list(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []

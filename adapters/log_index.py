@@ -1,10 +1,16 @@
-"""Which part of which file a log is, by the list that a supervisor keeps in the run directory (streams.jsonl). Pure."""
+"""Where a log is and when it grew, by the two lists that a supervisor keeps in the run directory. Pure.
+
+`streams.jsonl` names the file of each node run and where its part begins, `times.jsonl` the sizes of files over time.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import LogRequest
+
+Marks = tuple[tuple[float, int], ...]
 
 
 class Part(NamedTuple):
@@ -34,3 +40,24 @@ def find_part(lines: list[Any], request: LogRequest) -> Part | None:
         path, begin = str(own[-1]["path"]), int(own[-1].get("start", 0))
     later = [line for line in node if line["path"] == path and line["attempt"] > attempt]
     return Part(path, begin, int(later[0].get("start", 0)) if later else None)
+
+
+def find_marks(lines: list[Any], part: Part, folder: str) -> Marks:
+    """The times and sizes of one part of a file: offsets are those of the part. Damaged lines are passed over."""
+    names = {part.path, os.path.relpath(part.path, folder)}
+    marks: list[tuple[float, int]] = []
+    for line in lines:
+        try:
+            at, sizes = float(line["at"]), line["sizes"]
+            size = next((int(sizes[name]) for name in names if name in sizes), None)
+        except (LookupError, TypeError, ValueError):
+            continue
+        if size is None:
+            continue
+        size = max(0, (size if part.end is None else min(size, part.end)) - part.begin)
+        if marks and size < marks[-1][1]:
+            # It was emptied: what was noted before is of bytes that are gone.
+            marks.clear()
+        if size > (marks[-1][1] if marks else 0):
+            marks.append((at, size))
+    return tuple(marks)
